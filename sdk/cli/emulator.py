@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import InputError, Problems
+from ..hardware import regions
 from ..job.policies import Vertex
 from ..planning.settings import file, table
 from .output import answer, as_json, say
@@ -88,10 +89,12 @@ def _region() -> str:
     try:
         problems = Problems()
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        return Vertex(regions=found["vertex_regions"]).region_names[0]  # type: ignore[arg-type]
+        names = Vertex(regions=found["vertex_regions"]).region_names  # type: ignore[arg-type]
     except (KeyError, ValueError, InputError):
         # The commands that need these settings report mistakes in them.
-        return Vertex().region_names[0]
+        names = ()
+    # By itself it stands for the region of the bucket, which may be any.
+    return next((name for name in names if name != regions.CHEAPEST), regions.DEFAULT)
 
 
 def _hints(data: Path) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnection
 from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import emulator
 from sdk.storage.gcs import errors, requests
+from sdk.storage.gcs import store as store_module
+from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import GcsStatusError, UploadBody
 from sdk.storage.gcs.store import OBJECT_BYTES, GcsStore
 from sdk.storage.registry import open_store
@@ -271,9 +274,34 @@ def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store
         hurried.get("x")
 
 
+def test_a_server_that_drips_holds_nobody_and_a_large_file_may_take_its_time(gcs: GcsServer, store: GcsStore) -> None:
+    store.put_new("x", [bytes(1000)])
+    files = BucketFiles("gs://bucket/run", retry=SHORT)
+    gcs.faults({"kind": "drip", "bytes_per_s": 20})
+    began = time.monotonic()
+    for call in (lambda: files.read("x"), lambda: files.exists("x"), lambda: list(files.list(""))):
+        with pytest.raises(StoreError, match=r"too slow"):
+            call()
+    # Each answer would take ten seconds and more.
+    assert time.monotonic() - began < 5
+    gcs.faults({"kind": "drip", "bytes_per_s": 400_000})
+    store.put_new("large", [bytes(200_000)])
+    assert bytes(files.read("large")) == bytes(200_000)
+
+
+def test_more_bytes_than_an_object_can_have_are_not_read(gcs: GcsServer, store: GcsStore, monkeypatch) -> None:
+    store.put_new("x", [bytes(1000)])
+    monkeypatch.setattr(store_module, "OBJECT_BYTES", 999)
+    with pytest.raises(CorruptObjectError, match="it has 1000 bytes, and at most 999"):
+        store.get("x")
+    monkeypatch.setattr(requests, "_JSON_BYTES", 10)
+    with pytest.raises(StoreError, match="not one of Cloud Storage"):
+        GcsStore("bucket/run", retry=SHORT).stat("x")
+
+
 @given(st.lists(st.integers(0, 200_000).map(lambda size: b"%06d" % size * (size // 6)), max_size=5))
 def test_a_body_is_as_long_as_it_says_and_holds_every_part(parts: list[bytes]) -> None:
-    body = UploadBody({"name": "x"}, parts, lambda: None)
+    body = UploadBody({"name": "x"}, parts, lambda moved: None)
     for _ in range(2):
         sent = b"".join(bytes(piece) for piece in body)
         assert len(sent) == len(body)

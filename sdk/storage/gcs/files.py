@@ -78,7 +78,7 @@ class BucketFiles:
     def _insert(self, name: str, data: Buffer, **about: Any) -> ObjectInfo:
         return self._store.request(
             f"Cannot write {self._url}/{name}",
-            lambda bucket: bucket.insert(self._prefix + name, [data], check=lambda: None, **about),
+            lambda bucket: bucket.insert(self._prefix + name, [data], **about),
         )
 
     def _stat(self, name: str) -> ObjectInfo | None:
@@ -92,7 +92,7 @@ class BucketFiles:
     def read(self, name: str) -> Buffer:
         return self._store.request(
             f"Cannot read {self._url}/{name}",
-            lambda bucket: bucket.download(self._prefix + name, expected=None, into=None, check=lambda: None),
+            lambda bucket: bucket.download(self._prefix + name, expected=None, into=None),
         )
 
     def download(self, name: str, path: str) -> None:

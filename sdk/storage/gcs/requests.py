@@ -9,6 +9,7 @@ import base64
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -26,6 +27,8 @@ from .auth import GcsConnection
 NONCE = "podlift-nonce"
 _READ_BYTES = 256 << 10
 _PAGE = 1000
+# A page of a listing whose names are as long as they may be has two.
+_JSON_BYTES = 16 << 20
 _FIELDS = "name,size,crc32c,generation,metageneration,timeCreated,updated"
 _UNEXPECTED = "the response is not one of Cloud Storage"
 # The timeout applies to each piece. Smaller buffers are joined: each piece costs a system call.
@@ -79,21 +82,37 @@ class ObjectPage:
     time: float
 
 
+@dataclass(frozen=True)
+class Reply:
+    """The body of a response, which is JSON, and its headers."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise ProtocolError(_UNEXPECTED) from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class BucketRequests:
-    """Requests about one bucket; `timeout` has the seconds to connect and to read."""
+    """Requests about one bucket.
+
+    `timeout` has the seconds to connect and to read; `check` is called with the bytes that have moved and raises to abort.
+    """
 
     connection: GcsConnection
     bucket: str
     timeout: tuple[float, float]
+    check: Callable[[int], None]
 
-    def insert(
-        self, name: str, data: Sequence[Buffer], *, crc: int, nonce: str, expected: str, check: Callable[[], None]
-    ) -> ObjectInfo:
-        """Upload an object in place of generation `expected` ("0" for none); `check` raises to abort between pieces."""
+    def insert(self, name: str, data: Sequence[Buffer], *, crc: int, nonce: str, expected: str) -> ObjectInfo:
+        """Upload an object in place of generation `expected` ("0" for none)."""
         encoded = base64.b64encode(crc.to_bytes(4, "big")).decode()
         about = {"name": name, "crc32c": encoded, "metadata": {NONCE: nonce}}
-        body: Any = UploadBody(about, data, check)
+        body: Any = UploadBody(about, data, self.check)
         response = self.send(
             "POST",
             "/o",
@@ -102,29 +121,27 @@ class BucketRequests:
             data=body,
             headers={"Content-Type": body.type},
         )
-        return _object_info(_json(response))
+        return _object_info(response.json())
 
     def download(
-        self, name: str, *, expected: str | None, into: memoryview | None, check: Callable[[], None]
+        self, name: str, *, expected: str | None, into: memoryview | None, most: int | None = None
     ) -> memoryview:
-        """Download an object and verify its crc32c; `check` raises to abort between pieces."""
+        """Download an object of at most `most` bytes and verify its crc32c."""
         query = {"alt": "media"} if expected is None else {"alt": "media", "ifGenerationMatch": expected}
         # Return the stored bytes even if they are stored compressed.
-        response = self.send(
-            "GET", object_path(name), query, service="/download", headers={"Accept-Encoding": "gzip"}, stream=True
-        )
-        with response:
-            return _receive(response, into, check)
+        headers = {"Accept-Encoding": "gzip"}
+        with self._opened("GET", object_path(name), query, service="/download", headers=headers) as response:
+            return self._receive(response, into, most)
 
     def stat(self, name: str) -> ObjectInfo:
-        return _object_info(_json(self.send("GET", object_path(name), {"fields": f"{_FIELDS},metadata"})))
+        return _object_info(self.send("GET", object_path(name), {"fields": f"{_FIELDS},metadata"}).json())
 
     def page(self, query: Mapping[str, str], token: str | None) -> ObjectPage:
         """Return one page of a listing; `query` has its prefix, delimiter or pattern."""
         more = {} if token is None else {"pageToken": token}
         fields = f"nextPageToken,prefixes,items({_FIELDS})"
         response = self.send("GET", "/o", {"maxResults": str(_PAGE), "fields": fields, **query, **more})
-        page = _json(response)
+        page = response.json()
         try:
             return ObjectPage(
                 objects=[_object_info(item) for item in page.get("items", ())],
@@ -138,57 +155,71 @@ class BucketRequests:
     def delete(self, name: str, *, expected: str | None) -> None:
         self.send("DELETE", object_path(name), {} if expected is None else {"ifGenerationMatch": expected})
 
-    def send(
+    def send(self, method: str, path: str, query: Mapping[str, str], *, service: str = "", **more: Any) -> Reply:
+        """Send one request about the bucket, and return the reply if its status is 2xx."""
+        with self._opened(method, path, query, service=service, **more) as response:
+            return Reply(self._body(response), response.headers)
+
+    @contextmanager
+    def _opened(
         self, method: str, path: str, query: Mapping[str, str], *, service: str = "", **more: Any
-    ) -> requests.Response:
-        """Send one request about the bucket, and return the response if its status is 2xx."""
-        response = self.connection.session.request(
+    ) -> Iterator[requests.Response]:
+        with self.connection.session.request(
             method,
             f"{self.connection.address}{service}/storage/v1/b/{quote(self.bucket, safe='')}{path}",
             params=dict(query),
             timeout=self.timeout,
             allow_redirects=False,
+            stream=True,
             **more,
-        )
-        if 200 <= response.status_code < 300:
-            return response
-        with response:
-            raise status_error(response)
+        ) as response:
+            if not 200 <= response.status_code < 300:
+                raise status_error(response, self._body(response))
+            yield response
+
+    def _pieces(self, response: Any, *, decode: bool) -> Iterator[bytes]:
+        """Yield what has arrived: a server that drips would hold whoever waits for a whole piece beyond the deadline."""
+        # urllib3 has `read1` since 2.1.
+        read, moved = getattr(response.raw, "read1", response.raw.read), 0
+        while piece := read(_READ_BYTES, decode_content=decode):
+            self.check(moved := moved + len(piece))
+            yield piece
+
+    def _body(self, response: requests.Response) -> bytes:
+        body = bytearray()
+        for piece in self._pieces(response, decode=True):
+            body += piece
+            if len(body) > _JSON_BYTES:
+                raise ProtocolError(_UNEXPECTED)
+        return bytes(body)
+
+    def _receive(self, response: requests.Response, into: memoryview | None, most: int | None) -> memoryview:
+        try:
+            size, wanted = int(response.headers["Content-Length"]), _header_crc(response.headers["X-Goog-Hash"])
+        except (LookupError, ValueError) as error:
+            raise ProtocolError("the response lacks its length or checksum") from error
+        if into is not None and len(into) != size:
+            raise DamagedError(f"it has {size} bytes, not {len(into)}")
+        if most is not None and size > most:
+            raise DamagedError(f"it has {size} bytes, and at most {most} can have been written")
+        target = memoryview(bytearray(size)) if into is None else into
+        crc = done = 0
+        for piece in self._pieces(response, decode=False):
+            if done + len(piece) > size:
+                raise ProtocolError("more bytes arrived than were announced")
+            target[done : done + len(piece)] = piece
+            crc = crc32c([piece], crc)
+            done += len(piece)
+        if done != size:
+            raise ProtocolError(f"{done} of {size} bytes arrived")
+        if crc != wanted:
+            written = "an unknown one" if wanted is None else f"{wanted:08x}"
+            raise DamagedError(f"its crc32c is {crc:08x}; {written} was written")
+        return target.toreadonly() if into is None else into
 
 
 def object_path(name: str) -> str:
     return f"/o/{quote(name, safe='')}"
-
-
-def _json(response: requests.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError as error:
-        raise ProtocolError(_UNEXPECTED) from error
-
-
-def _receive(response: Any, into: memoryview | None, check: Callable[[], None]) -> memoryview:
-    try:
-        size, wanted = int(response.headers["Content-Length"]), _header_crc(response.headers["X-Goog-Hash"])
-    except (LookupError, ValueError) as error:
-        raise ProtocolError("the response lacks its length or checksum") from error
-    if into is not None and len(into) != size:
-        raise DamagedError(f"it has {size} bytes, not {len(into)}")
-    target = memoryview(bytearray(size)) if into is None else into
-    crc = done = 0
-    for piece in response.raw.stream(_READ_BYTES, decode_content=False):
-        check()
-        if done + len(piece) > size:
-            raise ProtocolError("more bytes arrived than were announced")
-        target[done : done + len(piece)] = piece
-        crc = crc32c([piece], crc)
-        done += len(piece)
-    if done != size:
-        raise ProtocolError(f"{done} of {size} bytes arrived")
-    if crc != wanted:
-        written = "an unknown one" if wanted is None else f"{wanted:08x}"
-        raise DamagedError(f"its crc32c is {crc:08x}; {written} was written")
-    return target.toreadonly() if into is None else into
 
 
 def _object_info(resource: Any) -> ObjectInfo:
@@ -211,8 +242,8 @@ def unix_time(text: str | None) -> float:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0.0
 
 
-def service_time(response: requests.Response) -> float:
-    return parsedate_to_datetime(response.headers["Date"]).timestamp()
+def service_time(reply: Reply) -> float:
+    return parsedate_to_datetime(reply.headers["Date"]).timestamp()
 
 
 def _header_crc(header: str) -> int | None:
@@ -224,21 +255,21 @@ def _decode_crc(text: str | None) -> int | None:
     return None if text is None else int.from_bytes(base64.b64decode(text), "big")
 
 
-def status_error(response: Any) -> GcsStatusError:
+def status_error(response: requests.Response, body: bytes) -> GcsStatusError:
     """Return the error for a response, whatever its body is."""
     try:
-        answer = response.json()["error"]
+        answer = json.loads(body)["error"]
         items = [item for item in answer.get("errors", ()) if isinstance(item, dict)]
         message = str(answer["message"])
     except (ValueError, LookupError, TypeError, AttributeError):
-        items, message = [], (response.text or "").strip() or str(response.reason or "no reason given")
+        items, message = [], body.decode("utf-8", "replace").strip() or str(response.reason or "no reason given")
     return GcsStatusError(response.status_code, message, errors=items, headers=response.headers)
 
 
 class UploadBody:
     """A multipart/related body with metadata and data; it can be read again from its start."""
 
-    def __init__(self, about: Mapping[str, object], data: Sequence[Buffer], check: Callable[[], None]) -> None:
+    def __init__(self, about: Mapping[str, object], data: Sequence[Buffer], check: Callable[[int], None]) -> None:
         mark = secrets.token_hex(16)
         self.type = f"multipart/related; boundary={mark}"
         head = f"--{mark}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(about)}\r\n--{mark}\r\n"
@@ -251,6 +282,13 @@ class UploadBody:
         return len(self._head) + sum(map(len, self._views)) + len(self._tail)
 
     def __iter__(self) -> Iterator[Buffer]:
+        moved = 0
+        for piece in self._pieces():
+            self._check(moved)
+            moved += len(piece)
+            yield piece
+
+    def _pieces(self) -> Iterator[Buffer]:
         joined = bytearray(self._head)
         for view in [*self._views, memoryview(self._tail)]:
             for start in range(0, len(view), _SENT_BYTES):
@@ -258,13 +296,9 @@ class UploadBody:
                 if len(piece) < _SMALL_BYTES:
                     joined += piece
                 if joined and (len(piece) >= _SMALL_BYTES or len(joined) >= _SENT_BYTES):
-                    yield from self._sent(joined)
+                    yield joined
                     joined = bytearray()
                 if len(piece) >= _SMALL_BYTES:
-                    yield from self._sent(piece)
+                    yield piece
         if joined:
-            yield from self._sent(joined)
-
-    def _sent(self, piece: Buffer) -> Iterator[Buffer]:
-        self._check()
-        yield piece
+            yield joined

@@ -6,6 +6,7 @@ faster. So every write carries a nonce, and what exists afterwards decides, neve
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 OBJECT_BYTES = 64 << 20
 # A call that is repeated for this long is reported if it may be for as long again.
 _REPORT_S, _REPORT_LEFT_S = 30.0, 60.0
+# A file of any size may take as long as its bytes move at this speed, beyond the time of the call.
+_LEAST_PER_S = 100e3
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # "anonymous" sends no credentials, which is enough to read a public bucket.
 Access = Literal["write", "read", "anonymous"]
@@ -72,7 +75,7 @@ class GcsStore:
 
     def request(self, what: str, call: Callable[[BucketRequests], _T]) -> _T:
         """Return the result of another request about the bucket, retried and reported like the store's own."""
-        return self._call(self._tries(), what, call)
+        return self._call(self._tries(), what, call, least_per_s=_LEAST_PER_S)
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
         try:
@@ -85,12 +88,11 @@ class GcsStore:
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
         name, wanted = self._name(key), self._generation(key, generation)
-        tries = self._tries()
         try:
             return self._call(
-                tries,
+                self._tries(),
                 f"Cannot read {self._url_of(key)}",
-                lambda bucket: bucket.download(name, expected=wanted, into=into, check=self._time_check(tries)),
+                lambda bucket: bucket.download(name, expected=wanted, into=into, most=OBJECT_BYTES),
             )
         except ConflictError:
             # For a missing object some servers return 404, others 412.
@@ -155,13 +157,12 @@ class GcsStore:
         return _stat(key, found)
 
     def _insert(self, key: str, data: Sequence[Buffer], crc: int, expected: str) -> ObjectInfo:
-        name, nonce, tries = self._name(key), secrets.token_hex(8), self._tries()
-        check = self._time_check(tries)
+        name, nonce = self._name(key), secrets.token_hex(8)
         try:
             return self._call(
-                tries,
+                self._tries(),
                 f"Cannot write {self._url_of(key)}",
-                lambda bucket: bucket.insert(name, data, crc=crc, nonce=nonce, expected=expected, check=check),
+                lambda bucket: bucket.insert(name, data, crc=crc, nonce=nonce, expected=expected),
             )
         except ConflictError:
             found = self._info(key)
@@ -175,14 +176,16 @@ class GcsStore:
             self._tries(), f"Cannot read the metadata of {self._url_of(key)}", lambda bucket: bucket.stat(name)
         )
 
-    def _call(self, tries: Retries, what: str, call: Callable[[BucketRequests], _T]) -> _T:
+    def _call(
+        self, tries: Retries, what: str, call: Callable[[BucketRequests], _T], *, least_per_s: float = math.inf
+    ) -> _T:
         """Send a request until it succeeds or a retry cannot help."""
         from . import errors
 
         damages, reported = 0, False
         while True:
             try:
-                answer = call(self._requests(tries))
+                answer = call(self._requests(tries, least_per_s))
                 self._answered = True
                 return answer
             except Exception as error:
@@ -204,13 +207,22 @@ class GcsStore:
                 kind = failure.kind if lasting else StoreUnavailableError
                 raise kind(emulator.mask_token(f"{what}: {failure.text}.{after}")) from error
 
-    def _requests(self, tries: Retries) -> BucketRequests:
+    def _requests(self, tries: Retries, least_per_s: float) -> BucketRequests:
+        """Return requests that end with the time of the call, which grows with each byte at this speed."""
         from .auth import connection
+        from .errors import OutOfTimeError
         from .requests import BucketRequests
 
         left_s = max(0.1, tries.left_s)
         timeout = (min(self._retry.connect_s, left_s), min(self._retry.read_s, left_s))
-        return BucketRequests(connection=connection(self._access == "anonymous"), bucket=self._bucket, timeout=timeout)
+
+        def check(moved: int) -> None:
+            late = self._until is not None and self._clock.monotonic() >= self._until
+            if late or tries.left_s + moved / least_per_s <= 0:
+                raise OutOfTimeError
+
+        wire = connection(self._access == "anonymous")
+        return BucketRequests(connection=wire, bucket=self._bucket, timeout=timeout, check=check)
 
     def _tries(self) -> Retries:
         started = self._clock.monotonic()
@@ -220,15 +232,6 @@ class GcsStore:
             return until if self._until is None else min(until, self._until)
 
         return Retries(self._clock, self._retry.wait_s, limit=limit)
-
-    def _time_check(self, tries: Retries) -> Callable[[], None]:
-        def check() -> None:
-            from .errors import OutOfTimeError
-
-            if tries.left_s <= 0:
-                raise OutOfTimeError
-
-        return check
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
