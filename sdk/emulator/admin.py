@@ -26,9 +26,7 @@ _KNOWN = (
     "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, GET /_clock, POST /_clock, GET /_attempts,"
     " POST /_reset, GET /_project, POST /_project"
 )
-_KNOWN_OF_VERTEX = (
-    "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
-)
+_KNOWN_OF_VERTEX = "POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
 
 _EVENTS = ("preempt", "kill", "oom", "internal", "expire")
 
@@ -55,7 +53,7 @@ class Admin:
 
     async def _answer(self, request: Request) -> Response:
         body = await _read(request)
-        if request.url.path in ("/_clock", "/_vertex/clock"):
+        if request.url.path == "/_clock":
             return await self._move_clock(request, body)
         if request.url.path.startswith("/_vertex/"):
             return self._administer_jobs(request, body)
@@ -104,13 +102,13 @@ class Admin:
         raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
 
     async def _move_clock(self, request: Request, body: bytes) -> Response:
-        """Answer about the clock: /_vertex/clock moves it with the jobs of Vertex AI, /_clock without them unless asked to."""
+        """Answer about the clock, and move it, with the jobs of Vertex AI if they are asked for."""
         clock, attempts = self._vertex.clock, None
         if request.method not in ("GET", "POST"):
             raise not_found(f"{request.method} {request.url.path} (known: {_KNOWN}, {_KNOWN_OF_VERTEX})")
         if request.method == "POST":
             given = messages.read_object(body)
-            seconds, jobs = given.get("advance_s"), given.get("jobs", request.url.path == "/_vertex/clock")
+            seconds, jobs = given.get("advance_s"), given.get("jobs", False)
             if type(jobs) is not bool:
                 raise invalid([("jobs", f"It is true or false. Received: {str(jobs)[:100]!r}.")])
             if isinstance(seconds, (int, float)) and type(seconds) is not bool and clock.reaches(seconds):

@@ -205,10 +205,11 @@ def _permission(api: str, operation: str) -> str:
 
 
 class About(NamedTuple):
-    """What a request or an event is about: the display name or the id of a job, or "", and a region, or ""."""
+    """What a request or an event is about: the display name or the id of a job, or "", a region, or "", and its service."""
 
     name: str = ""
     region: str = ""
+    api: str = "vertex"
 
 
 class _CountedFault:
@@ -263,11 +264,12 @@ class FaultRules:
         return self._choose("gcs", matches)
 
     def for_request(self, operation: str, about: About) -> list[Fault]:
-        """Return what happens to a request of the other services."""
+        """Return what happens to a request of the other services, or with "jobs.attempt" to one of a scheduled job."""
         common = get_args(CommonKind)
         return self._for_job(about, lambda fault: fault.kind in common and fault.operation in (None, operation))
 
-    def for_job(self, kind: VertexKind, about: About) -> Fault | None:
+    def for_job(self, kind: VertexKind | SchedulerKind, about: About) -> Fault | None:
+        """Return what happens to a job, or to the next attempt of a scheduled one."""
         return next(iter(self._for_job(about, lambda fault: fault.kind == kind)), None)
 
     def for_running(self, about: About) -> list[Fault]:
@@ -286,15 +288,6 @@ class FaultRules:
     def for_entry(self, about: About, writer: str, line: str) -> list[Fault]:
         """Return what happens to a line on its way into the log."""
         return self._for_job(about, lambda fault: fault.kind in _OF_LINES and _finds(fault, writer, line))
-
-    def for_trigger_request(self, operation: str, about: About) -> list[Fault]:
-        """Return what happens to a request of Cloud Scheduler, or with "jobs.attempt" to one of its own."""
-        common = get_args(CommonKind)
-        return self._for_trigger(about, lambda fault: fault.kind in common and fault.operation in (None, operation))
-
-    def for_trigger(self, kind: SchedulerKind, about: About) -> Fault | None:
-        """Return what happens to the next attempt of a scheduled job."""
-        return next(iter(self._for_trigger(about, lambda fault: fault.kind == kind)), None)
 
     def denies(self, permission: str) -> bool:
         """Return whether a rule denies what needs this permission, without counting a match."""
@@ -317,10 +310,7 @@ class FaultRules:
             return [rule.to_json() for rule in self._rules]
 
     def _for_job(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
-        return self._choose("vertex", lambda fault: _is_about(fault, about) and matches(fault))
-
-    def _for_trigger(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
-        return self._choose("scheduler", lambda fault: _is_about(fault, about) and matches(fault))
+        return self._choose(about.api, lambda fault: _is_about(fault, about) and matches(fault))
 
     def _choose(self, api: str, matches: Callable[[Fault], bool]) -> list[Fault]:
         with self._lock:

@@ -51,31 +51,27 @@ class Cloud(GcsServer):
 
     def jobs(self) -> JobServiceClient:
         """Return Google's client of the job service; pass each call a `timeout`, as it has no default."""
-        from google.auth.credentials import AnonymousCredentials
         from google.cloud.aiplatform_v1 import JobServiceClient
 
-        credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        options = {"api_endpoint": self.url}
-        return JobServiceClient(transport="rest", credentials=credentials, client_options=options)
+        return JobServiceClient(**self._client_options())
 
     def pipelines(self) -> PipelineServiceClient:
         """Return Google's client of the pipeline service, for training pipelines."""
-        from google.auth.credentials import AnonymousCredentials
         from google.cloud.aiplatform_v1 import PipelineServiceClient
 
-        credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        options = {"api_endpoint": self.url}
-        return PipelineServiceClient(transport="rest", credentials=credentials, client_options=options)
+        return PipelineServiceClient(**self._client_options())
 
     def scheduler(self) -> CloudSchedulerClient:
         """Return Google's client of Cloud Scheduler (google-cloud-scheduler); `parent` is the parent of new jobs."""
-        from google.auth.credentials import AnonymousCredentials
         from google.cloud.scheduler_v1 import CloudSchedulerClient
 
+        return CloudSchedulerClient(**self._client_options())
+
+    def _client_options(self) -> dict[str, Any]:
+        from google.auth.credentials import AnonymousCredentials
+
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        return CloudSchedulerClient(
-            transport="rest", credentials=credentials, client_options={"api_endpoint": self.url}
-        )
+        return {"transport": "rest", "credentials": credentials, "client_options": {"api_endpoint": self.url}}
 
     def backend(self, **more: Any) -> Vertex:
         """Return the value for `backend=` that runs here; call `reset` and `make_bucket` first. `more` overrides fields."""

@@ -143,7 +143,7 @@ class Served:
         return made, self.running(made, 1)
 
     def advance(self, seconds: float) -> None:
-        answer = self.ask("POST", "/_vertex/clock", {"advance_s": seconds})
+        answer = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": True})
         assert answer.status_code == 200, answer.text
 
     def request(self, job: Any, what: str, **more: Any) -> requests.Response:

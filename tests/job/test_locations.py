@@ -94,8 +94,8 @@ def test_the_emulator_makes_buckets_in_the_region_of_the_first_location(tmp_path
     assert emulator._with_regions(["mine", "all@us"]) == ["mine@us-central1", "all@us"]
     (tmp_path / "podlift.toml").write_text('[vertex]\nregions = "europe-west4:spot,us-east1"\n')
     assert emulator._with_regions(["mine"]) == ["mine@europe-west4"]
-    for given, region in {"cheapest": "us-central1", "cheapest,us-east1": "us-east1"}.items():
-        (tmp_path / "podlift.toml").write_text(f'[vertex]\nregions = "{given}"\n')
+    for named, region in {"cheapest": "us-central1", "cheapest,us-east1": "us-east1"}.items():
+        (tmp_path / "podlift.toml").write_text(f'[vertex]\nregions = "{named}"\n')
         assert emulator._with_regions(["mine"]) == [f"mine@{region}"]
     (tmp_path / "podlift.toml").write_text('[vertex]\nregions = "us-east1:nowhere"\n')
     assert emulator._with_regions(["mine"]) == ["mine@us-central1"]

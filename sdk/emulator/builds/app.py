@@ -13,13 +13,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
 
-from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
+from ..answers import HARMLESS, RestService, check_parameters
 from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
@@ -53,11 +51,14 @@ _PARAMETERS = {
 _MAX_BYTES = 1 << 20
 
 
-class BuildsApp:
+class BuildsApp(RestService):
+    routes = _ROUTES
+
     def __init__(
         self, folder: Path, project: ProjectState, clock: EmulatorClock, faults: FaultRules, journal: Journal
     ) -> None:
-        self._project, self._faults, self._journal = project, faults, journal
+        super().__init__(faults, journal)
+        self._project = project
         self.stored = StoredResources(folder)
         self._builds = Builds(self.stored, project, clock, faults)
         self.clear, self.close = self.stored.clear, self.stored.close
@@ -66,29 +67,18 @@ class BuildsApp:
     def serves(path: str) -> bool:
         return any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve(scope, receive, send, self._journal, self._answer)
-
-    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        path = unquote(request.scope["raw_path"].decode("latin-1"))
-        matches = [(match, each) for each in _ROUTES if (match := re.fullmatch(each[1], path))]
-        found = next(((match, name) for match, (method, _, name) in matches if method == request.method), None)
-        if found is None:
-            text = f"podlift's emulator does not serve {request.method} {path[:200]}."
-            raise VertexApiError(405, text, status="UNIMPLEMENTED")
-        match, operation = found
+    async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
+        operation, named, query = self.find_route(request)
         check_parameters(query, _PARAMETERS.get(operation, HARMLESS))
-        place = match["place"]
-        about = About(match.groupdict().get("id", ""), place.rpartition("/")[2])
+        about = About(named.get("id", ""), named["place"].rpartition("/")[2])
         entry["operation"], entry["object"] = operation, about.name
         body = await read_body(request.stream(), _MAX_BYTES, VertexApiError)
 
         async def perform() -> Response:
-            return JSONResponse(self._perform(operation, match.groupdict(), query, body))
+            return JSONResponse(self._perform(operation, named, query, body))
 
         fired = self._faults.for_request(operation, about)
-        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+        return await self.with_faults(request, entry, fired, perform)
 
     def _perform(self, operation: str, named: Mapping[str, str], query: Mapping[str, str], body: bytes) -> Body:
         place = named["place"]

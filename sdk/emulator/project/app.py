@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from .. import messages
-from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
+from ..answers import HARMLESS, RestService, check_parameters
 from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
@@ -85,9 +84,12 @@ def repository_name(project: str, place: str, name: str) -> str:
     return f"//artifactregistry.googleapis.com/projects/{project}/locations/{place}/repositories/{name}"
 
 
-class ProjectApp:
+class ProjectApp(RestService):
+    routes = _ROUTES
+
     def __init__(self, state: ProjectState, faults: FaultRules, journal: Journal) -> None:
-        self._state, self._faults, self._journal = state, faults, journal
+        super().__init__(faults, journal)
+        self._state = state
         self._handlers: Mapping[str, Callable[[_ProjectCall], dict[str, Any]]] = {
             "userinfo.get": lambda call: {"email": CALLER, "email_verified": True},
             "projects.list": lambda call: {"projects": [_project(PROJECT)]},
@@ -113,20 +115,12 @@ class ProjectApp:
         # Most requests are about objects.
         return path.startswith(("/v1/", "/v1beta1/")) and any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve(scope, receive, send, self._journal, self._answer)
-
-    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        path = unquote(request.scope["raw_path"].decode("latin-1"))
+    async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
+        operation, named, parameters = self.find_route(request)
+        check_parameters(parameters, _PARAMETERS)
         query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        matches = ((re.fullmatch(pattern, path), name) for verb, pattern, name in _ROUTES if verb == request.method)
-        match, operation = next(((match, name) for match, name in matches if match), (None, ""))
-        if match is None:
-            text = f"podlift's emulator does not serve {request.method} {path[:200]}."
-            raise VertexApiError(405, text, status="UNIMPLEMENTED")
-        check_parameters({name: texts[-1] for name, texts in query.items()}, _PARAMETERS)
         body = await read_body(request.stream(), _MAX_BYTES, VertexApiError)
-        call = _ProjectCall(operation, match.groupdict(), query, messages.read_object(body) if body else {})
+        call = _ProjectCall(operation, named, query, messages.read_object(body) if body else {})
         verb = call.named.get("verb", "")
         entry["operation"] = operation.replace("policy", verb)
         entry["object"] = call.named.get("id", "")
@@ -137,7 +131,7 @@ class ProjectApp:
                 self._check_exists(call)
             return JSONResponse(self._handlers[verb or operation](call))
 
-        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+        return await self.with_faults(request, entry, fired, perform)
 
     def _check_exists(self, call: _ProjectCall) -> None:
         if not self._state.exists(call.resource):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from .. import data_folder, messages
-from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
+from ..answers import HARMLESS, RestService, check_parameters
 from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, Fault, FaultRules
@@ -57,8 +55,11 @@ class SchedulerRoute(NamedTuple):
     id: str = ""
 
 
-class SchedulerApp:
+class SchedulerApp(RestService):
     """The scheduled jobs of one data folder."""
+
+    routes = _ROUTES
+    title = "podlift's emulator of Cloud Scheduler"
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class SchedulerApp:
         own_url: str,
     ) -> None:
         data_folder.make_subfolder(folder)
-        self._faults, self._journal = faults, journal
+        super().__init__(faults, journal)
         self._table = SchedulerTable(folder / "jobs.sqlite")
         clock.restore(self._table.moves())
         self.dispatcher = Dispatcher(self._table, clock, faults, move, own_url)
@@ -84,22 +85,20 @@ class SchedulerApp:
     def serves(path: str) -> bool:
         return _SERVED.fullmatch(path) is not None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve(scope, receive, send, self._journal, self._answer)
-
-    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")))
+    async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
+        operation, named, query = self.find_route(request)
+        route = SchedulerRoute(operation, **named)
+        _check_location(route)
         check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
         entry["operation"] = route.operation
         body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
         entry["object"] = _id_in(body) if route.operation == "jobs.create" else route.id
-        fired = self._faults.for_trigger_request(route.operation, About(entry["object"], route.region))
+        fired = self._faults.for_request(route.operation, About(entry["object"], route.region, "scheduler"))
 
         async def perform() -> Response:
             return JSONResponse(self._perform(route, query, body, fired))
 
-        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+        return await self.with_faults(request, entry, fired, perform)
 
     def _perform(self, route: SchedulerRoute, query: dict[str, str], body: bytes, fired: list[Fault]) -> dict[str, Any]:
         place, jobs = (route.project, route.region), self._jobs
@@ -130,16 +129,10 @@ class SchedulerApp:
         return dict(messages.to_response("Job", job, enum_numbers=enum_numbers))
 
 
-def _find_route(method: str, path: str) -> SchedulerRoute:
-    matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
-    route = next((SchedulerRoute(name, **match.groupdict()) for match, name in matches if match), None)
-    if route is None:
-        text = f"podlift's emulator of Cloud Scheduler does not serve {method} {path[:200]}."
-        raise VertexApiError(405, text, status="UNIMPLEMENTED")
+def _check_location(route: SchedulerRoute) -> None:
     if route.region and route.region not in LOCATIONS:
         text = f"Location {route.region[:100]!r} is not a valid location. Use ListLocations to list valid locations."
         raise VertexApiError(404 if route.operation == "locations.get" else 400, text)
-    return route
 
 
 def _id_in(body: bytes) -> str:

@@ -105,7 +105,7 @@ class Dispatcher:
         if row.job["state"] != ENABLED:
             return replace(row, execution=None)
         slot = next_slot(row.job, self._clock.now()) if slot is None else slot
-        early, late = (self._faults.for_trigger(kind, _about(row)) for kind in ("early", "late"))
+        early, late = (self._faults.for_job(kind, _about(row)) for kind in ("early", "late"))
         at = slot - _seconds(early, _EARLY_S) + _seconds(late, _LATE_S)
         return replace(row, execution=Execution(slot=slot, at=max(at, not_before)))
 
@@ -188,7 +188,7 @@ class Dispatcher:
         return 0.0
 
     def _start(self, row: ScheduledJob, execution: Execution, *, forced: bool = False) -> None:
-        if not forced and self._faults.for_trigger("disable", _about(row)):
+        if not forced and self._faults.for_job("disable", _about(row)):
             self.store(replace(row, job={**row.job, "state": DISABLED}, execution=None))
             return
         # What is near counts as due, and no attempt is before its time.
@@ -239,8 +239,8 @@ class Dispatcher:
     def _deliver(self, row: ScheduledJob, execution: Execution) -> tuple[Outcome, float]:
         """Send the request, twice if a fault says so; return the outcome and how long it took beside the time that passed."""
         about = _about(row)
-        outcome, lasted_s = self._send(row, execution, self._faults.for_trigger_request("jobs.attempt", about))
-        if self._faults.for_trigger("duplicate", about):
+        outcome, lasted_s = self._send(row, execution, self._faults.for_request("jobs.attempt", about))
+        if self._faults.for_job("duplicate", about):
             outcome, lasted_s = self._send(row, execution, [])
         return outcome, lasted_s
 
@@ -273,7 +273,7 @@ def _headers(row: ScheduledJob, slot: float) -> dict[str, str]:
 
 
 def _about(row: ScheduledJob) -> About:
-    return About(row.key.id, row.key.region)
+    return About(row.key.id, row.key.region, "scheduler")
 
 
 def _seconds(fault: Fault | None, default: float) -> float:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
 
 from ...checks import vertex_body
 from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder, messages
-from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
+from ..answers import HARMLESS, RestService, check_parameters
 from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
@@ -25,7 +22,7 @@ from ..project.state import CALLER, agents
 from . import bodies, machines, referenced
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_emulated, unknown_name
+from .errors import VertexApiError, invalid, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .pipelines import TrainingPipelines
@@ -59,9 +56,7 @@ _ROUTES = (
 )
 _LISTED = HARMLESS | words("filter pageSize pageToken readMask")
 _KINDS = {"customJobs": "CustomJob", "trainingPipelines": "TrainingPipeline"}
-_PARAMETERS = {
-    **{f"{collection}.list": _LISTED for collection in _KINDS},
-}
+_PARAMETERS = {f"{collection}.list": _LISTED for collection in _KINDS}
 _CREATED = {f"{collection}.create": kind for collection, kind in _KINDS.items()}
 _MAX_BODY_BYTES = 10 << 20
 # What Cloud Scheduler sends unless its job names another type.
@@ -129,21 +124,12 @@ class VertexRoute(NamedTuple):
     id: str = ""
 
 
-def _find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
-    matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
-    route = next((VertexRoute(name, **match.groupdict()) for match, name in matches if match), None)
-    if route is None:
-        raise not_emulated(f"{method} {path[:200]}")
-    if not route.region:
-        return route
-    if wrong := list(vertex_body.location(route.region)):
-        raise invalid(wrong)
-    check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
-    return route
-
-
-class VertexApp:
+class VertexApp(RestService):
     """The jobs of one data folder with their log entries, clock and faults, and the answers to requests about them."""
+
+    routes = _ROUTES
+    title = "podlift's emulator of Vertex AI"
+    hint = " It serves customJobs and trainingPipelines (v1, REST), and Cloud Scheduler's jobs in place of schedules."
 
     def __init__(
         self,
@@ -158,7 +144,8 @@ class VertexApp:
         allow_retired_images: bool = False,
     ) -> None:
         data_folder.make_subfolder(folder)
-        self._references, self._faults, self._journal, self.clock = references, faults, journal, clock
+        super().__init__(faults, journal)
+        self._references, self.clock = references, clock
         self._table = JobTable(folder / "jobs.sqlite")
         self._entries = LogEntries(folder / "entries.sqlite", clock)
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
@@ -185,18 +172,19 @@ class VertexApp:
     def serves(path: str, headers: Mapping[str, str]) -> bool:
         return path.startswith(("/v1/", "/v1beta1/", "/v2/")) or _is_metadata_request(path, headers)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve(scope, receive, send, self._journal, self._answer)
-
-    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
         if _is_metadata_request(request.url.path, request.headers):
             entry["operation"], about = "metadata.get", About()
 
             async def perform() -> Response:
-                return self._metadata(request, query)
+                return self._metadata(request, request.query_params)
         else:
-            route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
+            operation, named, query = self.find_route(request)
+            route = VertexRoute(operation, **named)
+            if route.region:
+                if wrong := list(vertex_body.location(route.region)):
+                    raise invalid(wrong)
+                check_parameters(query, _PARAMETERS.get(operation, HARMLESS))
             entry["operation"] = route.operation
             body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
             kind = _CREATED.get(route.operation)
@@ -212,7 +200,7 @@ class VertexApp:
                 return await self._perform(route, query, body, created)
 
         fired = self._faults.for_request(entry["operation"], about)
-        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+        return await self.with_faults(request, entry, fired, perform)
 
     async def _perform(
         self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
@@ -276,7 +264,7 @@ class VertexApp:
         row = self.jobs.find(_replica(request).job)
         return CALLER if row is None else _account(row)
 
-    def _metadata(self, request: Request, query: dict[str, str]) -> Response:
+    def _metadata(self, request: Request, query: Mapping[str, str]) -> Response:
         replica = _replica(request)
         row = self.jobs.find(replica.job)
         project = project_number(_PROJECT) if row is None else row.project

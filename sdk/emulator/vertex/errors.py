@@ -62,12 +62,3 @@ def unknown_name(name: str) -> VertexApiError:
 
 def not_found(name: str) -> VertexApiError:
     return VertexApiError(404, f"The {name} does not exist.")
-
-
-def not_emulated(what: str) -> VertexApiError:
-    # 405: gcloud repeats a request for half a minute after 501, and clients may create what 404 says is missing.
-    text = (
-        f"podlift's emulator of Vertex AI does not serve {what}. It serves customJobs and trainingPipelines (v1, REST), and "
-        "Cloud Scheduler's jobs in place of schedules."
-    )
-    return VertexApiError(405, text, status="UNIMPLEMENTED")

@@ -36,15 +36,13 @@ _CANCELLED, _INVALID, _DEADLINE, _EXHAUSTED, _INTERNAL_CODE = 1, 3, 4, 8, 13
 
 @dataclass(frozen=True, kw_only=True)
 class JobTimings:
-    """Durations that are minutes on Vertex AI, in seconds, and the states of jobs that exceed a limit."""
+    """Durations that are minutes on Vertex AI, in seconds."""
 
     queue_s: float = 0.05  # Before the job leaves the queue
     provision_s: float = 0.05  # Before its machines are ready; also before each retry of the whole job
     stockout_s: float = 0.05  # Between two attempts to get machines
     grace_s: float = 1.0  # Between SIGTERM and SIGKILL when a job is ended; Google documents none
     error_s: float = 0.0  # Between the end of a job and the appearance of its `error`; about a minute on Vertex AI
-    timeout_state: str = CANCELLED  # The final state of a job that exceeds its timeout; Google documents none
-    wait_state: str = EXPIRED  # The final state of a job that exceeds `maxWaitDuration`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,16 +164,15 @@ class Lifecycle:
         if is_waiting and status.state == CANCELLING:
             self._finish(status.outcome or _CANCELLED_OUTCOME)
         elif is_waiting and now >= self._max_wait_until():
-            self._finish(replace(_EXPIRED_OUTCOME, state=self._timings.wait_state))
+            self._finish(_EXPIRED_OUTCOME)
         elif status.stage == "queued":
             self._leave_queue(availability)
         elif status.stage == "provisioning":
             self._provision(availability)
         elif status.stage == "running" and status.started is not None and now >= status.started + terms.timeout_s:
             text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
-            final = self._timings.timeout_state
-            outcome = JobOutcome(state=final, code=_DEADLINE if final == FAILED else _CANCELLED, message=text)
-            self._stop(outcome=outcome, state=CANCELLING if final == CANCELLED else status.state)
+            # Google documents no final state.
+            self._stop(outcome=JobOutcome(state=CANCELLED, code=_CANCELLED, message=text), state=CANCELLING)
 
     def replicas_started(self) -> None:
         if self.status.stage == "starting":

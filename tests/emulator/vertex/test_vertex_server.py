@@ -76,7 +76,7 @@ def test_the_error_may_come_later_than_the_state(serve) -> None:
     server.until(job, "JOB_STATE_RUNNING")
     server.launcher.of(job)[0].codes["workerpool0-0"] = 1
     assert not server.over(job).error.message
-    server.ask("POST", "/_vertex/clock", {"advance_s": 61})
+    server.ask("POST", "/_clock", {"advance_s": 61, "jobs": True})
     assert "non-zero status of 1" in server.get(job).error.message
 
 
@@ -139,7 +139,7 @@ def test_a_replicas_token_says_who_asks_and_opens_nothing_else(vertex) -> None:
         "/storage/v1/b?project=p",
         f"/v1/{PARENT}/customJobs",
         "/_requests",
-        "/_vertex/clock",
+        "/_clock",
         "//",
         "/bucket/x",
     ):
