@@ -15,7 +15,7 @@ from ..hardware import regions
 from ..job.policies import Vertex
 from ..planning.settings import file, table
 from .output import answer, as_json, say
-from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port, RetiredImages
+from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port
 
 # The path of each service at the emulator.
 _SERVICES = (
@@ -31,7 +31,6 @@ def emulator(
     faults: Faults = None,
     capacity: Capacity = 64,
     frozen: Frozen = False,
-    allow_retired_images: RetiredImages = False,
     json_output: Json = False,
 ) -> None:
     """Serve Cloud Storage, Vertex AI, Cloud Scheduler and Cloud Build on loopback until Ctrl-C.
@@ -60,7 +59,6 @@ def emulator(
             buckets=_with_regions(bucket or []),
             capacity=capacity,
             frozen=frozen,
-            allow_retired_images=allow_retired_images,
         )
     except KeyboardInterrupt:
         say(f"Stopped. The data remain in {data}.")

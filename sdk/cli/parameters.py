@@ -379,12 +379,6 @@ Faults = Annotated[Path | None, option("--faults", "FILE", "Faults to inject fro
 Capacity = Annotated[
     int, typer.Option("--capacity", metavar="N", min=1, help="Replicas that run at a time; other jobs stay queued.")
 ]
-RetiredImages = Annotated[
-    bool,
-    typer.Option(
-        "--allow-retired-images", help="Run jobs on Google's TensorFlow images, which Vertex AI no longer offers."
-    ),
-]
 Frozen = Annotated[
     bool, typer.Option("--frozen-clock", help="Advance the clock only by POST /_clock {'advance_s': N}.")
 ]

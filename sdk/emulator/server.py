@@ -54,7 +54,6 @@ class Options(TypedDict, total=False):
         timings: the durations of a job's stages; None for the defaults of `JobTimings`.
         capacity: the number of replicas that run at the same time; further jobs stay in the queue.
         frozen: whether the clock moves only by a request.
-        allow_retired_images: whether to run jobs on Google's TensorFlow images, which Vertex AI no longer offers.
         launcher: opens what runs the containers of jobs; None for processes of this machine.
         keep_token: whether clients of the last server of the folder may go on; else each start has a new token.
     """
@@ -64,7 +63,6 @@ class Options(TypedDict, total=False):
     timings: JobTimings | None
     capacity: int
     frozen: bool
-    allow_retired_images: bool
     launcher: OpenLauncher | None
     keep_token: bool
 
@@ -79,12 +77,9 @@ class EmulatorApp:
         project = ProjectState(home / "project.json")
         self._project = ProjectApp(project, faults, journal)
         self._storage = StorageApp(state, project, faults, journal)
-        retired = options.get("allow_retired_images", False)
         self._builds = BuildsApp(home / "builds", project, clock, faults, journal)
         outside = References(storage=state, project=project, registry=self._builds.stored, faults=faults)
-        self._vertex = VertexApp(
-            folder, outside, clock, timings, capacity, faults, journal, allow_retired_images=retired
-        )
+        self._vertex = VertexApp(folder, outside, clock, timings, capacity, faults, journal)
         move = self._vertex.scheduler.advance
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
         self._secrets = SecretsApp(home / "secrets")

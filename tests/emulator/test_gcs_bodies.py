@@ -19,7 +19,6 @@ METADATA = {
     "contentEncoding": "identity",
     "contentLanguage": "de",
     "contentType": "text/plain",
-    "customTime": "2026-11-22T08:00:00Z",
     "storageClass": "NEARLINE",
     "metadata": {"a": "b"},
 }
@@ -84,7 +83,6 @@ def test_every_way_of_uploading_keeps_the_same_metadata(bucket, gcs, tmp_path) -
         "Content-Encoding": "identity",
         "Content-Language": "de",
         "Content-Type": "text/plain",
-        "x-goog-custom-time": "2026-11-22T08:00:00Z",
         "x-goog-storage-class": "nearline",
         "x-goog-meta-a": "b",
     }

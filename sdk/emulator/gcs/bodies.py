@@ -5,23 +5,18 @@ Pure. An emulator that ignores a misspelt field would let a test pass that does 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from ...checks import buckets, vertex_body
 from ...errors import nearest
 from ..errors import is_label, words
 from .errors import invalid, not_emulated
-from .lifecycle import lifecycle_problems
 from .records import BUCKET_OUTPUT_FIELDS, DUAL_REGIONS, MULTI_REGIONS, OBJECT_OUTPUT_FIELDS
 
-_OBJECT_TEXTS = words(
-    "cacheControl contentDisposition contentEncoding contentLanguage contentType customTime storageClass"
-)
+_OBJECT_TEXTS = words("cacheControl contentDisposition contentEncoding contentLanguage contentType storageClass")
 # The real service enforces these; storing them without enforcing them would be misleading.
-_OBJECT_REFUSED = words("temporaryHold eventBasedHold retention kmsKeyName customerEncryption contexts")
+_OBJECT_REFUSED = words("customTime temporaryHold eventBasedHold retention kmsKeyName customerEncryption contexts")
 _OBJECT = _OBJECT_TEXTS | _OBJECT_REFUSED | OBJECT_OUTPUT_FIELDS | {"metadata"}
 _BUCKET_REFUSED = words("retentionPolicy encryption objectRetention ipFilter billing defaultEventBasedHold")
 _INNER = {
@@ -52,7 +47,12 @@ _REGIONS = words(
     " US-EAST4 US-EAST5 US-SOUTH1 US-WEST1 US-WEST2 US-WEST3 US-WEST4"
 )
 _LOCATIONS = _REGIONS | MULTI_REGIONS | DUAL_REGIONS
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_ACTIONS = words("Delete SetStorageClass AbortIncompleteMultipartUpload")
+# Of lifecycle rules, which are stored and reported, and not applied.
+_CONDITIONS = words(
+    "age createdBefore customTimeBefore daysSinceCustomTime daysSinceNoncurrentTime isLive matchesPrefix matchesStorageClass"
+    " matchesSuffix noncurrentTimeBefore numNewerVersions"
+)
 _MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
 _MAX_METADATA_BYTES = 8 << 10
 _SOFT_DELETE_DAYS = (7, 90)
@@ -68,9 +68,6 @@ def object_fields(given: object) -> dict[str, Any]:
         if not isinstance(given[name], (str, type(None))):
             problems.append(f"The field {name!r} of an object is a string. Received: {given[name]!r}.")
     problems += _class_problems(given)
-    time = given.get("customTime")
-    if isinstance(time, str) and not _is_time(time):
-        problems.append(f"customTime is a time such as 2026-11-22T08:00:00Z. Received: {time!r}.")
     custom = given.get("metadata")
     if custom is not None and not (
         isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
@@ -93,28 +90,6 @@ def metadata_problems(custom: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def check_later(before: str | None, after: str | None) -> None:
-    """Validate a change of an object's customTime, which can only be moved forward; None for none."""
-    if before is not None and (after is None or _instant(after) < _instant(before)):
-        raise invalid(
-            f"The customTime of an object can be moved forward only, and not be removed. Received: {after!r}. It is {before!r}."
-        )
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return _TIME.fullmatch(text) is not None and _instant(text) is not None
-    except ValueError:
-        return False
-
-
-def _instant(time: str) -> datetime:
-    # Python reads neither a Z nor more than six digits of a second.
-    text = re.sub(r"(\.\d{6})\d+", r"\1", re.sub(r"[Zz]$", "+00:00", time))
-    text = re.sub(r"\.\d{1,5}(?=[+-])", lambda found: found[0].ljust(7, "0"), text)
-    return datetime.fromisoformat(text.upper())
-
-
 def check_bucket_fields(given: Mapping[str, Any]) -> None:
     problems = [*_unknown("a bucket", given, _BUCKET), *_class_problems(given), *_label_problems(given.get("labels"))]
     for name in sorted(_INNER.keys() & given.keys()):
@@ -126,7 +101,7 @@ def check_bucket_fields(given: Mapping[str, Any]) -> None:
     if versioned not in (None, True, False):
         problems.append(f"versioning.enabled of a bucket is true or false. Received: {versioned!r}.")
     problems += [*_location_problems(given), *_soft_delete_problems(given), *_access_problems(given)]
-    problems += lifecycle_problems(given.get("lifecycle"))
+    problems += _lifecycle_problems(given.get("lifecycle"))
     _refuse(problems, "a bucket", given, _BUCKET_REFUSED)
     if isinstance(given.get("hierarchicalNamespace"), dict) and given["hierarchicalNamespace"].get("enabled"):
         raise not_emulated("buckets with a hierarchical namespace")
@@ -197,6 +172,30 @@ def _location_problems(given: Mapping[str, Any]) -> list[str]:
                 f"The specified location constraint is not valid: {location!r}. {nearest(name, sorted(_LOCATIONS))}"
             )
     return found
+
+
+def _lifecycle_problems(lifecycle: object) -> list[str]:
+    rules = lifecycle.get("rule") if isinstance(lifecycle, dict) else None
+    if rules is None:
+        return []
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        return [f"lifecycle.rule of a bucket is a list of objects. Received: {str(rules)[:100]}."]
+    problems = []
+    for number, rule in enumerate(rules):
+        where, action, condition = f"lifecycle.rule[{number}]", rule.get("action"), rule.get("condition")
+        problems += _unknown(where, rule, ("action", "condition"))
+        kind = str(action.get("type") if isinstance(action, dict) else action)
+        if not isinstance(action, dict) or kind not in _ACTIONS:
+            problems.append(
+                f"{where} needs an action with a type: {nearest(kind, sorted(_ACTIONS))} Received: {action!r}."
+            )
+        else:
+            problems += _unknown(f"the action of {where}", action, ("type", "storageClass"))
+        if isinstance(condition, dict) and condition:
+            problems += _unknown(f"the condition of {where}", condition, _CONDITIONS)
+        else:
+            problems.append(f"{where} needs at least one condition. Received: {condition!r}.")
+    return problems
 
 
 def _label_problems(labels: object) -> list[str]:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from .errors import invalid
 
 MAX_RESULTS = 1000
-_SURROGATES = range(0xD800, 0xE000)
 
 
 class ListedObject(NamedTuple):
@@ -76,8 +75,9 @@ def _walk(scan: Scan, query: ListQuery) -> Iterator[tuple[ListedObject | str, Cu
     at = query.after._replace(name=max(query.after.name, query.prefix, query.start))
     if at.name != query.after.name:
         at = at._replace(generation=-1)
+    # Of a folder, all names are read.
+    limit = MAX_RESULTS if query.delimiter else query.limit + 1
     while True:
-        limit = min(query.limit, MAX_RESULTS) + 1
         batch = scan(at.name, at.generation, limit)
         for entry in batch:
             if not entry.name.startswith(query.prefix) or (query.end and entry.name >= query.end):
@@ -93,20 +93,6 @@ def _walk(scan: Scan, query: ListQuery) -> Iterator[tuple[ListedObject | str, Cu
             at = Cursor(entry.name, entry.generation, at.group)
         if len(batch) < limit:
             return
-        if at.group and at.name.startswith(at.group):
-            # The other names under the prefix need not be read.
-            at = Cursor(_successor(at.group), -1, at.group)
-            if not at.name:
-                return
-
-
-def _successor(prefix: str) -> str:
-    while prefix and ord(prefix[-1]) == 0x10FFFF:
-        prefix = prefix[:-1]
-    if not prefix:
-        return ""
-    following = ord(prefix[-1]) + 1
-    return prefix[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
 def read_token(text: str) -> Cursor:

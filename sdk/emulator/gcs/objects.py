@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from . import conditions
 from .blobs import Blob
-from .bodies import check_fields, check_later, check_object, metadata_problems, object_fields
+from .bodies import check_fields, check_object, metadata_problems, object_fields
 from .call import Call
 from .errors import invalid, not_emulated
 from .listing import MAX_RESULTS, Cursor, ListQuery, glob_pattern, list_page, read_token
@@ -55,7 +55,6 @@ async def patch(call: Call) -> Response:
     object_fields(changes)
     fields = merge_patch(record.fields if call.method == "PATCH" else {}, changes, OBJECT_OUTPUT_FIELDS)
     fields.setdefault("storageClass", record.storage_class)
-    check_later(record.fields.get("customTime"), fields.get("customTime"))
     if problems := metadata_problems(fields.get("metadata") or {}):
         raise invalid(" ".join(problems))
     return call.object_response(call.state.change(record, fields))

@@ -27,7 +27,6 @@ _METADATA = {
     "content-disposition": "contentDisposition",
     "content-encoding": "contentEncoding",
     "content-language": "contentLanguage",
-    "x-goog-custom-time": "customTime",
     "x-goog-storage-class": "storageClass",
 }
 _CONDITIONS = {

@@ -19,7 +19,7 @@ from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
 from ..project.state import CALLER, agents
-from . import bodies, machines, referenced
+from . import bodies, machines
 from .entries import LogEntries
 from .environment import project_number
 from .errors import VertexApiError, invalid, unknown_name
@@ -140,8 +140,6 @@ class VertexApp(RestService):
         capacity: int,
         faults: FaultRules,
         journal: Journal,
-        *,
-        allow_retired_images: bool = False,
     ) -> None:
         data_folder.make_subfolder(folder)
         super().__init__(faults, journal)
@@ -151,7 +149,6 @@ class VertexApp(RestService):
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
         self.jobs = CustomJobs(self._table, self.scheduler, clock, self._faults, timings)
         self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
-        self._allow_retired_images = allow_retired_images
 
     async def clear(self) -> None:
         """Remove all jobs, pipelines and log entries, reset the clock, and wait until all containers have ended."""
@@ -251,13 +248,7 @@ class VertexApp(RestService):
     ) -> dict[str, Any]:
         """Create a custom job; `spec` is the field of the request that holds its specification."""
         self._references.check_job(project, region, job, spec)
-        images = referenced.retired_images(job)
-        if images and not self._allow_retired_images:
-            raise referenced.retired_refusal(images)
-        made = self.jobs.create(project, region, job)
-        for image in images:
-            self.jobs.log(int(made["name"].rpartition("/")[2]), referenced.retired_warning(image), "WARNING")
-        return made
+        return self.jobs.create(project, region, job)
 
     def _caller(self, request: Request) -> str:
         """Return the account of the job whose container has sent a request; else the user of the emulated project."""

@@ -134,10 +134,6 @@ class CustomJobs:
             self._hidden.clear()
             return self._scheduler.drop_all()
 
-    def log(self, job: int, text: str, severity: str) -> None:
-        """Write a line of the service into the log of a job."""
-        self._scheduler.log(job, text, severity)
-
     def new_id(self) -> int:
         """Return a number of 19 digits above all earlier ones."""
         with self._scheduler.lock:

@@ -47,8 +47,14 @@ class References:
             if not self.project.exists(account_name(agent)):
                 # The first training makes them.
                 self.project.create(account_name(agent))
-        for image in images_of(job):
+        images = images_of(job)
+        for image in images:
             self._check_image(project, image)
+        if retired := [image for image in images if RETIRED_IMAGE.match(image)]:
+            text = (
+                "Image {} was not found: it is past its end of availability, and can no longer be used or downloaded."
+            )
+            raise invalid([("", text.format(image)) for image in retired])
 
     def check_location(self, uri: str, region: str) -> None:
         """Reject a path in an existing bucket that is elsewhere, or in several regions."""
@@ -108,28 +114,3 @@ def images_of(job: Mapping[str, Any]) -> list[str]:
     found = [pool.get("containerSpec", {}).get("imageUri", "") for pool in pools]
     found += [pool.get("pythonPackageSpec", {}).get("executorImageUri", "") for pool in pools]
     return list(dict.fromkeys(filter(None, found)))
-
-
-def retired_images(job: Mapping[str, Any]) -> list[str]:
-    """Return the images of a job that Vertex AI no longer offers."""
-    return [image for image in images_of(job) if RETIRED_IMAGE.match(image)]
-
-
-def retired_refusal(gone: list[str]) -> VertexApiError:
-    return invalid(
-        [
-            (
-                "",
-                f"Image {image} was not found: it is past its end of availability, and can no longer be used or downloaded. "
-                "Next: another image in a container_spec, or 'podlift emulator --allow-retired-images', which runs it here.",
-            )
-            for image in gone
-        ]
-    )
-
-
-def retired_warning(image: str) -> str:
-    return (
-        f"podlift emulator: Vertex AI no longer offers the image {image} and would refuse this job. It runs here, with the "
-        "emulator's own Python, because of --allow-retired-images."
-    )

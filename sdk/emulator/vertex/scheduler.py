@@ -195,13 +195,6 @@ class JobScheduler:
     def cancel(self, job: int) -> None:
         self._advance(job, Lifecycle.cancel)
 
-    def log(self, job: int, text: str, severity: str) -> None:
-        """Write a line of the service into the log of a job that has not ended."""
-        with self.lock:
-            active = self._active.get(job)
-            if active is not None:
-                self._add_service_line(active, text, severity)
-
     def _add_service_line(self, active: _ActiveJob, text: str, severity: str) -> None:
         late_s = self._delay(active, SERVICE, text)
         if late_s is not None:

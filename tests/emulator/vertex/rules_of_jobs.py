@@ -279,7 +279,7 @@ def accounts_and_images() -> Iterator[Rule]:
     retired = "us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
     for image in (retired, retired.replace("us", "europe", 1), "gcr.io/cloud-aiplatform/training/tf-gpu.2-8"):
         old = job(pool(containerSpec={"imageUri": image}))
-        yield refused(f"{image} is retired", old, "podlift emulator --allow-retired-images")
+        yield refused(f"{image} is retired", old, "past its end of availability")
 
 
 def the_api() -> Iterator[Rule]:

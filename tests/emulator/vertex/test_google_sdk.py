@@ -22,7 +22,6 @@ AnonymousCredentials = Later("google.auth.credentials", "AnonymousCredentials")
 JobServiceClient = Later("google.cloud.aiplatform_v1", "JobServiceClient")
 JobServiceGrpcTransport = Later("google.cloud.aiplatform_v1.services.job_service.transports", "JobServiceGrpcTransport")
 PipelineState = Later("google.cloud.aiplatform_v1.types", "PipelineState")
-RETIRED = "us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17:latest"
 CURRENT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
 # What needs a network in any of these is a folder.
 OFFLINE = {"PIP_NO_INDEX": "1", "GREETING": "hello world"}
@@ -46,7 +45,7 @@ PROMPT_S = 25.0
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory) -> Iterator[Cloud]:
-    with Cloud(tmp_path_factory.mktemp("sdk") / "data", allow_retired_images=True) as cloud:
+    with Cloud(tmp_path_factory.mktemp("sdk") / "data") as cloud:
         yield cloud
 
 
@@ -124,12 +123,11 @@ def test_custom_container_training_job_runs_is_listed_and_deleted(google) -> Non
         aiplatform.CustomContainerTrainingJob.get(job.resource_name)
 
 
-@pytest.mark.parametrize("image", ["us-docker.pkg.dev/acme/train/image:1", RETIRED], ids=["own image", "retired image"])
-def test_from_local_script_runs(google, script, links, image) -> None:
+def test_from_local_script_runs(google, script, links) -> None:
     job = aiplatform.CustomJob.from_local_script(
         display_name="digits",
         script_path=str(script),
-        container_uri=image,
+        container_uri="us-docker.pkg.dev/acme/train/image:1",
         requirements=["tiny"],
         args=["--epochs", "3"],
         environment_variables={**OFFLINE, "PIP_FIND_LINKS": f"{links} {setuptools_link(google)}"},
@@ -138,8 +136,6 @@ def test_from_local_script_runs(google, script, links, image) -> None:
     assert [each.display_name for each in aiplatform.CustomJob.list(filter='display_name="digits"')] == ["digits"]
     assert said(google, job)[-1] == "trained 3 hello world tiny"
     assert model_files(google) == {"workerpool0": b"3"}
-    warned = [line for line in said(google, job, "service") if "--allow-retired-images" in line]
-    assert len(warned) == (image == RETIRED)
 
 
 def setuptools_link(cloud: Cloud) -> str:

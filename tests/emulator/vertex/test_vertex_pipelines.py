@@ -15,7 +15,6 @@ from served import PARENT, TERMINAL, WAIT_S, body, pool
 from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
 
-RETIRED = "europe-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
 # As CustomTrainingJob.run sends it.
 SCHEDULING = {
     "timeout": None,
@@ -174,17 +173,3 @@ def test_no_inputs_are_a_defect_of_the_emulator(value) -> None:
             {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": value}, "us-central1"
         )
     assert caught.value.code == 400
-
-
-def test_a_retired_image_runs_where_that_is_allowed_and_the_log_says_so(serve) -> None:
-    server = serve(allow_retired_images=True)
-    made = server.create(
-        {
-            "display_name": "x",
-            "job_spec": {"worker_pool_specs": [pool(container_spec={"image_uri": RETIRED, "command": ["true"]})]},
-        }
-    )
-    server.until(made, "JOB_STATE_RUNNING")
-    (line,) = [each for each in server.lines(made) if "no longer offers the image" in each["textPayload"]]
-    assert line["severity"] == "WARNING" and RETIRED in line["textPayload"]
-    assert "--allow-retired-images" in line["textPayload"]
