@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import ConflictError, CorruptObjectError, MissingError, StoreError
-from . import file_systems, posix
+from . import file_systems, posix, trees
 from .posix_store import PosixStore
 from .store import Buffer
 
@@ -96,16 +96,11 @@ class FolderFiles:
 
     def download(self, name: str, path: str) -> None:
         """Copy a file atomically to a path of this machine, or raise MissingError or OSError."""
-        part = f"{os.path.dirname(path)}/.podlift-{uuid.uuid4().hex}.part"
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            shutil.copyfile(self._path(name), part)
-            os.replace(part, path)
+            trees.put_atomically(path, lambda part: shutil.copyfile(self._path(name), part))
         except FileNotFoundError:
             raise self._missing(name) from None
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(part)
 
     def age_s(self, name: str) -> float:
         """Return the seconds since a file was last written, by this machine's clock; MissingError if it does not exist."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..clock import Clock
 from ..errors import InputError
 from .folder_files import FolderFiles, in_folder
+from .posix_store import PosixStore
 from .retry import RetryPolicy
 from .store import Store
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Files: TypeAlias = "BucketFiles | FolderFiles"
 
-# The class for each kind of URL.
-_KINDS: dict[str, str] = {"file": ".posix_store:PosixStore", "gs": ".gcs.store:GcsStore"}
 # Vertex AI mounts buckets here, without hard links or atomic rename; the bucket is used directly.
 _BUCKETS = "/gcs/"
 
@@ -31,17 +29,18 @@ def open_store(url: str, *, retry: RetryPolicy | None = None, clock: Clock | Non
     kind, path = (scheme, rest) if separator else ("file", url)
     if kind == "file" and path.startswith(_BUCKETS):
         kind, path = "gs", path.removeprefix(_BUCKETS)
-    if kind not in _KINDS:
-        known = ", ".join(["a path", *(f"{name}://" for name in sorted(_KINDS))])
-        # The URL may contain a password.
-        shown = f"{scheme}://..." if "@" in rest or "?" in rest else url
-        raise InputError(
-            f"Checkpoints cannot be stored there. Received: {shown!r}. Known: {known}. Inputs and outputs of a program may "
-            "have such a URL; checkpoints need a store that can create an object only if it does not exist."
-        )
-    module, _, name = _KINDS[kind].partition(":")
-    about = {"retry": retry, "clock": clock} if kind == "gs" else {}
-    return cast("Store", getattr(importlib.import_module(module, __package__), name)(path, **about))
+    if kind == "file":
+        return PosixStore(path)
+    if kind == "gs":
+        from .gcs.store import GcsStore
+
+        return GcsStore(path, retry=retry, clock=clock)
+    # The URL may contain a password.
+    shown = f"{scheme}://..." if "@" in rest or "?" in rest else url
+    raise InputError(
+        f"Checkpoints cannot be stored there. Received: {shown!r}. Known: a path, file://, gs://. Inputs and outputs of a "
+        "program may have such a URL; checkpoints need a store that can create an object only if it does not exist."
+    )
 
 
 def open_files(url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> Files:

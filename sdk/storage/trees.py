@@ -122,12 +122,12 @@ def make_parents(top: str, name: str) -> None:
 
 def put(source: str, target: str, *, link: bool = False) -> None:
     """Copy a file atomically, replacing the target; `link` makes a hard link instead if the file system allows it."""
-    _put_atomically(target, lambda part: _copy(source, part, link))
+    put_atomically(target, lambda part: _copy(source, part, link))
 
 
 def put_link(text: str, target: str) -> None:
     """Create a symbolic link atomically, replacing the target."""
-    _put_atomically(target, lambda part: os.symlink(text, part))
+    put_atomically(target, lambda part: os.symlink(text, part))
 
 
 def copy_outputs(source: str, dest: str) -> list[str]:
@@ -206,7 +206,8 @@ def _add(tree: FileTree, path: str, entry: os.DirEntry[str]) -> list[str]:
     return []
 
 
-def _put_atomically(target: str, make: Callable[[str], None]) -> None:
+def put_atomically(target: str, make: Callable[[str], object]) -> None:
+    """Let `make` write a file beside the target, and then replace the target by it."""
     part = join(os.path.dirname(target), _PART.format(uuid.uuid4().hex))
     try:
         make(part)

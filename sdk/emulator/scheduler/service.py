@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,12 +10,13 @@ from typing import Any
 from ..errors import words
 from ..vertex.environment import project_number
 from ..vertex.errors import VertexApiError, invalid
+from ..vertex.listing import page_size, page_token, read_page_token
 from ..vertex.timing import EmulatorClock, format_time
 from . import bodies
 from .dispatcher import ENABLED, PAUSED, UPDATE_FAILED, Dispatcher
 from .table import JobKey, ScheduledJob
 
-_MAX_PAGE = 500
+_MAX_PAGE, _LISTED = 500, "jobs"
 LOCATIONS = sorted(
     words(
         "africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2"
@@ -53,12 +51,13 @@ class ScheduledJobs:
         return _resource(self._row(project, region, job))
 
     def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        size, after = _page_size(query.get("pageSize", "")), _read_page_token(query.get("pageToken", ""))
+        size = page_size(query.get("pageSize"), _MAX_PAGE, _MAX_PAGE)
+        after, *_ = read_page_token(query.get("pageToken", ""), _LISTED, str) or [""]
         number = project_number(project)
         rows = [row for row in self._dispatcher.all_jobs() if row.key[:2] == (number, region) and row.key.id > after]
         rows.sort(key=lambda row: row.key.id)
         answer: dict[str, Any] = {"jobs": [_resource(row) for row in rows[:size]]} if rows else {}
-        return {**answer, "nextPageToken": _page_token(rows[size - 1].key.id)} if len(rows) > size else answer
+        return {**answer, "nextPageToken": page_token(_LISTED, [rows[size - 1].key.id])} if len(rows) > size else answer
 
     def patch(
         self, project: str, region: str, job: str, body: bytes, mask: str, *, fails: bool = False
@@ -132,24 +131,3 @@ def _resource(row: ScheduledJob) -> dict[str, Any]:
     if execution is None:
         return row.job
     return {**row.job, "scheduleTime": format_time(execution.at if execution.retries else execution.slot)}
-
-
-def _page_size(text: str) -> int:
-    if not re.fullmatch(r"\d{0,9}", text, re.ASCII):
-        raise invalid([("page_size", f"The page size is a number of 0 or more. Received: {text[:100]!r}.")])
-    return min(int(text or 0) or _MAX_PAGE, _MAX_PAGE)
-
-
-def _page_token(last: str) -> str:
-    return base64.urlsafe_b64encode(f"after {last}".encode()).decode()
-
-
-def _read_page_token(text: str) -> str:
-    """Return the id after which the page begins, "" for the first page."""
-    try:
-        word, _, last = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().partition(" ")
-    except (ValueError, binascii.Error):
-        word, last = "", ""
-    if text and (word, bool(last)) != ("after", True):
-        raise invalid([("page_token", "The page token is not one that was given by a list.")])
-    return last

@@ -35,9 +35,7 @@ from ..gcs.conditions import Conditions
 from ..gcs.errors import StorageApiError
 from ..gcs.state import StorageState
 
-_FICLONE = 0x40049409
 _MAX_PART_BYTES = 255
-_PIECE_BYTES = 1 << 20
 T = TypeVar("T")
 # Bucket and name of an object.
 Key = tuple[str, str]
@@ -130,15 +128,10 @@ def make_parents(top: Path, name: str) -> list[str]:
 def replace_file(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
     """Replace a file by a copy of another one, atomically; open readers keep the old one. Return its signature."""
     try:
-        with source.open("rb") as old, staged.open("wb") as new:
-            # Never a link: a program may write into the file.
-            try:
-                fcntl.ioctl(new, _FICLONE, old.fileno())
-            except OSError:
-                shutil.copyfileobj(old, new, _PIECE_BYTES)
-                new.flush()
-            os.fchmod(new.fileno(), 0o644)
-            about = os.fstat(new.fileno())
+        # Never a link: a program may write into the file.
+        shutil.copyfile(source, staged)
+        staged.chmod(0o644)
+        about = staged.stat()
         staged.rename(target)
     finally:
         staged.unlink(missing_ok=True)

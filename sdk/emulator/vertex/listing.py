@@ -235,12 +235,12 @@ def read_page(
     return [resource for _, resource in shown[:size]], token
 
 
-def page_size(text: str | None) -> int:
-    if text is None or not text:
-        return _PAGE
+def page_size(text: str | None, default: int = _PAGE, most: int = _MAX_PAGE) -> int:
+    if not text:
+        return default
     if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII) or int(text) < 0:
         raise invalid([("page_size", f"The page size is a number of 0 or more. Received: {text[:100]!r}.")])
-    return min(int(text) or _PAGE, _MAX_PAGE)
+    return min(int(text) or default, most)
 
 
 def page_token(query: str, last: list[Any]) -> str:
@@ -248,14 +248,14 @@ def page_token(query: str, last: list[Any]) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_page_token(text: str, query: str) -> list[Any] | None:
-    """Return the `last` of a page token of this query; None for the first page."""
+def read_page_token(text: str, query: str, kind: type = int) -> list[Any] | None:
+    """Return the `last` of a page token of this query, values of one type; None for the first page."""
     if not text:
         return None
     try:
         padded = text + "=" * (-len(text) % 4)
         digest, last = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
-        known = digest == _digest(query) and isinstance(last, list) and all(type(each) is int for each in last)
+        known = digest == _digest(query) and isinstance(last, list) and all(type(each) is kind for each in last)
     except (ValueError, TypeError, RecursionError, binascii.Error):
         known = False
     if not known:

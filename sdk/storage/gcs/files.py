@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import AccessError, ConflictError, InputError, MissingError, StoreError
+from .. import trees
 from ..checksums import crc32c
 from ..retry import RetryPolicy
 from ..store import Buffer, create
@@ -98,14 +98,8 @@ class BucketFiles:
     def download(self, name: str, path: str) -> None:
         """Download a file atomically, or raise MissingError or OSError."""
         data = self.read(name)
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".podlift-{uuid.uuid4().hex}.part")
-        try:
-            part.write_bytes(data)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        trees.put_atomically(path, lambda part: Path(part).write_bytes(data))
 
     def age_s(self, name: str) -> float:
         """Return the seconds since an object was last written, by the service's clock; MissingError if it does not exist."""
