@@ -33,17 +33,17 @@ _WEB = ("http", "https", "ftp")
 
 def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list[Finding]]:
     """Return absolute paths and URLs of the inputs, each verified, or one error with all that cannot be read."""
-    found: dict[str, str] = {}
+    locations: dict[str, str] = {}
     problems_of: dict[str, list[str]] = {}
     findings = []
     for name, given in inputs.items():
         problems = Problems()
         with problems.collect():
-            found[name] = _located(given, base)
-            if _is_empty_folder(found[name]):
-                findings.append(Finding("warning", f"inputs.{name}: {found[name]!r} is an empty folder."))
+            locations[name] = _located(given, base)
+            if _is_empty_folder(locations[name]):
+                findings.append(Finding("warning", f"inputs.{name}: {locations[name]!r} is an empty folder."))
         problems_of[name] = problems.found
-    remote = {name: location for name, location in found.items() if "://" in location}
+    remote = {name: location for name, location in locations.items() if "://" in location}
     cause = None
     for (name, location), answer in zip(remote.items(), probe_urls(list(remote.values())), strict=True):
         problems_of[name] += [f"{_shown(location)}: {answer.problem}"] if answer.problem else []
@@ -52,7 +52,7 @@ def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list
     mistakes = [f"inputs.{name}: {text}" for name in inputs for text in problems_of[name]]
     if mistakes:
         raise InputError(mistakes) from cause
-    return found, findings
+    return locations, findings
 
 
 def find_unreachable(

@@ -40,7 +40,7 @@ def address(environ: Mapping[str, str] | None = None) -> str:
 
 def asked(environ: Mapping[str, str] | None = None) -> str:
     """Return the host and port of the emulator that stands in for Google Cloud here, or ""; InputError if invalid."""
-    return next((urlsplit(found).netloc for _, found in _named(environ)), "")
+    return next((urlsplit(url).netloc for _, url in _named(environ)), "")
 
 
 def require(recorded: str, what: str, environ: Mapping[str, str] | None = None) -> str:
@@ -64,13 +64,13 @@ def require(recorded: str, what: str, environ: Mapping[str, str] | None = None) 
 
 def storage_address() -> str:
     """Return the URL of the Cloud Storage emulator, or ""; InputError if the variable is invalid or nothing responds."""
-    return next((_checked(name, found) for name, found in _named(None)), "")
+    return next((_checked(name, url) for name, url in _named(None)), "")
 
 
 def checked_address() -> str:
     """Return the URL of podlift's emulator, or ""; InputError if the variable is invalid or nothing responds."""
-    found = address()
-    return _checked(EMULATOR, found) if found else ""
+    url = address()
+    return _checked(EMULATOR, url) if url else ""
 
 
 def tokens(environ: Mapping[str, str]) -> list[str]:
@@ -88,8 +88,8 @@ def mask_token(text: str, environ: Mapping[str, str] | None = None) -> str:
 def _named(environ: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield each variable that names an emulator, and its URL; that of podlift's own counts first."""
     for name in (EMULATOR, STORAGE_EMULATOR):
-        if found := _read(name, os.environ if environ is None else environ):
-            yield name, found
+        if url := _read(name, os.environ if environ is None else environ):
+            yield name, url
 
 
 def _read(name: str, environ: Mapping[str, str]) -> str:
@@ -99,8 +99,8 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
     # Not at the top: its HTTP client takes a sixth of the start of a task, and most tasks have no emulator.
     from .gcs.download import with_scheme
 
-    found = with_scheme(given)
-    parts = _split(found)
+    url = with_scheme(given)
+    parts = _split(url)
     if parts is None:
         example = "http://127.0.0.1:9000/TOKEN" if name == EMULATOR else "http://127.0.0.1:9000"
         raise InputError(
@@ -112,7 +112,7 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
             f"{name} {what} the token of the emulator: http://127.0.0.1:PORT/TOKEN, with 32 hex digits, which are also in the "
             f"file DIR/token. Received: {_shown(given)}. {_START} {name}."
         )
-    return found
+    return url
 
 
 def _split(url: str) -> SplitResult | None:

@@ -54,8 +54,8 @@ def ahead_s(time: float) -> float:
 def _answer(session: requests.Session, address: str, query: dict[str, float]) -> tuple[float, bool, float]:
     """Return the time, whether it stands, and how far it is ahead."""
     try:
-        found = json.loads(session.get(f"{address}/_clock", params=query, timeout=_LIMIT_S).content)
-        return float(found["now"]), bool(found["frozen"]), float(found["ahead_s"])
+        reply = json.loads(session.get(f"{address}/_clock", params=query, timeout=_LIMIT_S).content)
+        return float(reply["now"]), bool(reply["frozen"]), float(reply["ahead_s"])
     except (requests.RequestException, ValueError, LookupError, TypeError) as error:
         where = emulator_at(emulator.asked())
         raise UnavailableError(f"The {where} does not tell its time: {type(error).__name__}.") from error

@@ -105,9 +105,9 @@ def mounts() -> list[Mount]:
 
 def holding(path: str, table: list[Mount]) -> Mount | None:
     """Return the mount that holds an absolute path without links."""
-    found = [mount for mount in table if PurePosixPath(path).is_relative_to(mount.point)]
+    mounted = [mount for mount in table if PurePosixPath(path).is_relative_to(mount.point)]
     # A later mount hides an earlier one at the same point.
-    return max(enumerate(found), key=lambda pair: (len(pair[1].point), pair[0]))[1] if found else None
+    return max(enumerate(mounted), key=lambda pair: (len(pair[1].point), pair[0]))[1] if mounted else None
 
 
 def inside(folder: str, table: list[Mount]) -> list[str]:
@@ -117,4 +117,4 @@ def inside(folder: str, table: list[Mount]) -> list[str]:
 
 def _plain(text: str) -> str:
     # The kernel escapes single bytes only.
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)
+    return _ESCAPED.sub(lambda escape: chr(int(escape[1], 8)), text)

@@ -85,20 +85,20 @@ def _unended(path: str, size: int) -> int:
 def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
     if location.startswith("gs://"):
         bucket, _, wanted = location.removeprefix("gs://").partition("/")
-        for each in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(_WILDCARD.split(wanted)[0]):
-            if _is_wanted(each.name, wanted):
-                yield each.name, 1, each.size, str(each.generation)
+        for file in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(_WILDCARD.split(wanted)[0]):
+            if _is_wanted(file.name, wanted):
+                yield file.name, 1, file.size, str(file.generation)
         return
     try:
         import fsspec
 
         system, path = fsspec.core.url_to_fs(location)
-        found: dict[str, dict[str, object]] = system.find(path, detail=True) or {path: system.info(path)}
+        files: dict[str, dict[str, object]] = system.find(path, detail=True) or {path: system.info(path)}
     except Exception as error:
         # Any error of a vendor's library, which a keeper's image may lack, concerns this input only.
         reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(". ")
         raise UnreadableInputError(f"{location!r} cannot be read: {reason}") from error
-    for name, about in sorted(found.items()):
+    for name, about in sorted(files.items()):
         version = next((str(about[key]) for key in _VERSIONS if key in about), "")
         yield name, 1, int(str(about.get("size") or 0)), version
 

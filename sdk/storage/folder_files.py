@@ -47,8 +47,8 @@ class FolderFiles:
         """Yield each file whose name starts with the prefix, and ends with the suffix."""
         folder = prefix.rpartition("/")[0]
         with file_systems.as_store_error("list", self._path(folder)):
-            found = sorted(name for name in self._walk(folder) if name.startswith(prefix) and name.endswith(suffix))
-        for name in found:
+            names = sorted(name for name in self._walk(folder) if name.startswith(prefix) and name.endswith(suffix))
+        for name in names:
             with suppress(MissingError):  # removed since the folder was read
                 yield self._stat(name)
 
@@ -113,11 +113,11 @@ class FolderFiles:
 
     def matching(self, pattern: str) -> dict[str, float]:
         """Return the unix time of the last write of each name that matches; `*` matches within a folder."""
-        found = {}
+        times = {}
         for name in glob.glob(pattern, root_dir=self._root):
             with suppress(MissingError):
-                found[name] = self._status(name).st_mtime
-        return found
+                times[name] = self._status(name).st_mtime
+        return times
 
     def exists(self, name: str) -> bool:
         return os.path.isfile(self._path(name))
@@ -129,9 +129,9 @@ class FolderFiles:
     def folder(self, name: str, *, at_most: int | None = None) -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders and of the files directly in a folder; with `at_most`, only the first ones."""
         path = self._path(name)
-        names = sorted(each for each in os.listdir(path) if not _is_own(each))[:at_most] if os.path.isdir(path) else []
-        folders = [each for each in names if os.path.isdir(f"{path}/{each}")]
-        return folders, [each for each in names if each not in folders]
+        names = sorted(file for file in os.listdir(path) if not _is_own(file))[:at_most] if os.path.isdir(path) else []
+        folders = [name for name in names if os.path.isdir(f"{path}/{name}")]
+        return folders, [name for name in names if name not in folders]
 
     def versions(self, prefix: str) -> tuple[Sequence[ObjectInfo], float]:
         """Return every file whose name starts with the prefix, and the unix time when the listing began."""
@@ -188,15 +188,15 @@ class FolderFiles:
     def _stat(self, name: str) -> ObjectInfo:
         from .gcs.requests import ObjectInfo
 
-        found = self._status(name)
+        status = self._status(name)
         return ObjectInfo(
             name=name,
-            size=found.st_size,
+            size=status.st_size,
             crc32c=None,
-            generation=f"{found.st_ino}-{found.st_mtime_ns}",
-            metageneration=str(found.st_ctime_ns),
-            created=found.st_mtime,
-            changed=found.st_mtime,
+            generation=f"{status.st_ino}-{status.st_mtime_ns}",
+            metageneration=str(status.st_ctime_ns),
+            created=status.st_mtime,
+            changed=status.st_mtime,
             nonce="",
         )
 
@@ -205,14 +205,14 @@ class FolderFiles:
         try:
             with os.scandir(self._path(folder)) as entries:
                 # The store's own files, and those that are being written.
-                found = [each for each in entries if not _is_own(each.name)]
+                foreign = [entry for entry in entries if not _is_own(entry.name)]
         except (FileNotFoundError, NotADirectoryError):
             return
-        for each in found:
-            if each.is_dir(follow_symlinks=False):
-                yield from self._walk(f"{start}{each.name}")
-            elif each.is_file(follow_symlinks=False):
-                yield f"{start}{each.name}"
+        for entry in foreign:
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(f"{start}{entry.name}")
+            elif entry.is_file(follow_symlinks=False):
+                yield f"{start}{entry.name}"
 
 
 def _is_own(name: str) -> bool:

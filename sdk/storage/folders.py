@@ -18,13 +18,13 @@ def entries(folder: Path) -> list[FolderEntry]:
     """Return the entries of a folder by name; empty if it does not exist. OSError: it is a link, or cannot be read."""
     if folder.is_symlink():
         raise OSError(f"{str(folder)!r} is a link, and links are not followed")
-    found = []
+    listed = []
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)):
             # It may have been removed meanwhile.
             with suppress(FileNotFoundError):
-                found.append((folder / name, (folder / name).lstat()))
-    return found
+                listed.append((folder / name, (folder / name).lstat()))
+    return listed
 
 
 def extent(path: Path) -> tuple[int, float]:

@@ -119,8 +119,8 @@ def discard_temporary(run: str, path: str, inside: str = "") -> str:
     """
     private, owner = not path.startswith(f"{run}/"), None
     try:
-        if not private and (found := os.lstat(path).st_uid) == os.stat(run).st_uid:
-            owner = found
+        if not private and (user := os.lstat(path).st_uid) == os.stat(run).st_uid:
+            owner = user
         remove(path, inside, private=private, owner=owner)
     except FileNotFoundError:
         pass

@@ -83,10 +83,10 @@ class PosixStore:
                     f"The object {key!r} of {self._root} has {trailer.size} bytes, not {len(into)}."
                 )
             target = memoryview(bytearray(trailer.size)) if into is None else into
-            found = _read(handle, target)
-        if found != trailer.crc32c:
+            read = _read(handle, target)
+        if read != trailer.crc32c:
             raise CorruptObjectError(
-                f"The object {key!r} of {self._root} is damaged: its crc32c is {found:08x}; {trailer.crc32c:08x} was written."
+                f"The object {key!r} of {self._root} is damaged: its crc32c is {read:08x}; {trailer.crc32c:08x} was written."
             )
         return target.toreadonly() if into is None else into
 
@@ -150,14 +150,14 @@ class PosixStore:
 
     def _expect(self, key: str, generation: str | None) -> None:
         try:
-            found: str | None = self.stat(key).generation
+            current: str | None = self.stat(key).generation
         except MissingError:
             if generation is not None:
                 raise
-            found = None
-        if found != generation:
+            current = None
+        if current != generation:
             raise ConflictError(
-                f"The object {key!r} of {self._root} was changed by another writer: its generation is {found}, not "
+                f"The object {key!r} of {self._root} was changed by another writer: its generation is {current}, not "
                 f"{generation}."
             )
 
@@ -176,9 +176,9 @@ class PosixStore:
 
     def _trailer(self, key: str, handle: int) -> _Trailer:
         size = os.fstat(handle).st_size - _TRAILER_BYTES
-        found = _TRAILER.fullmatch(os.pread(handle, _TRAILER_BYTES, size)) if size >= 0 else None
-        trailer = _Trailer(found[1].decode(), int(found[2], 16), int(found[3])) if found else None
-        if found is None or trailer is None or trailer.encode() != found[0] or trailer.size != size:
+        match = _TRAILER.fullmatch(os.pread(handle, _TRAILER_BYTES, size)) if size >= 0 else None
+        trailer = _Trailer(match[1].decode(), int(match[2], 16), int(match[3])) if match else None
+        if match is None or trailer is None or trailer.encode() != match[0] or trailer.size != size:
             raise CorruptObjectError(
                 f"The object {key!r} of {self._root} is damaged: its last line is not the one that was written."
             )
@@ -238,10 +238,10 @@ class PosixStore:
         start = f"{folder}/" if folder else ""
         try:
             with os.scandir(f"{self._root}/{folder}" if folder else self._root) as entries:
-                found = [entry for entry in entries if not entry.name.startswith(".")]
+                visible = [entry for entry in entries if not entry.name.startswith(".")]
         except FileNotFoundError:
             return
-        for entry in found:
+        for entry in visible:
             if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(f"{start}{entry.name}")
             else:

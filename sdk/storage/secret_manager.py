@@ -43,9 +43,9 @@ def value(version: str, *, clock: Clock | None = None) -> str:
 
 def newest(secret: str, *, clock: Clock | None = None) -> str:
     """Return the newest version: `newest("projects/p/secrets/s")`. It reads nothing of its value."""
-    found = _get(f"{secret}/versions/latest", "roles/secretmanager.viewer", clock)
+    answer = _get(f"{secret}/versions/latest", "roles/secretmanager.viewer", clock)
     # The answer has the project's number: what the user wrote is kept.
-    return f"{secret}/versions/{str(found['name']).rpartition('/')[2]}"
+    return f"{secret}/versions/{str(answer['name']).rpartition('/')[2]}"
 
 
 def _get(path: str, role: str, clock: Clock | None) -> Any:

@@ -45,13 +45,13 @@ def walk(top: str, *, at_most: int | None = None, complete: bool = False) -> Fil
         try:
             with os.scandir(join(top, folder)) as entries:
                 # Skip temporary files of a killed podlift process.
-                found = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
+                kept = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
         except OSError as error:
             if complete and error.errno in _PASSING:
                 raise
             tree.others[folder] = why(error)
             continue
-        for entry in found:
+        for entry in kept:
             path = folder + entry.name
             if len(tree.files) + len(tree.links) == at_most:
                 tree.others[path] = f"beyond the first {at_most} files, like all that follow"

@@ -119,11 +119,11 @@ def _probe_bucket(url: str) -> LookupResult:
         return _look_up(bucket, path, "read")
     except NoCredentialsError as error:
         with suppress(AccessError):
-            found = _look_up(bucket, path, "anonymous")
+            result = _look_up(bucket, path, "anonymous")
             return (
-                found
-                if found.problem
-                else replace(found, note="It was read without credentials: the bucket is public.")
+                result
+                if result.problem
+                else replace(result, note="It was read without credentials: the bucket is public.")
             )
         raise error
 
@@ -135,10 +135,10 @@ def _look_up(bucket: str, path: str, access: Access) -> LookupResult:
     if path and not path.endswith("/") and files.exists(path):
         return LookupResult()
     if has_magic(path):
-        found = files.any_object(pattern=path)
+        exists = files.any_object(pattern=path)
     else:
-        found = files.any_object(prefix=f"{path.rstrip('/')}/" if path.strip("/") else "")
-    return LookupResult() if found else LookupResult(problem=_missing(files, bucket, path))
+        exists = files.any_object(prefix=f"{path.rstrip('/')}/" if path.strip("/") else "")
+    return LookupResult() if exists else LookupResult(problem=_missing(files, bucket, path))
 
 
 def _missing(files: BucketFiles, bucket: str, path: str) -> str:
@@ -148,12 +148,12 @@ def _missing(files: BucketFiles, bucket: str, path: str) -> str:
     if has_magic(path):
         return f"No object of the bucket {bucket!r} matches {path!r}."
     parent, _, name = path.rstrip("/").rpartition("/")
-    found: list[str] = []
+    names: list[str] = []
     with suppress(StoreError):  # a hint is not worth a second error
         folders, others = files.folder(parent, at_most=_LISTED)
-        found = [*folders, *others]
+        names = [*folders, *others]
     where = f"gs://{bucket}/{parent}/" if parent else f"gs://{bucket}/"
-    return f"There is no object of this name or below it. In {where}: {suggest(name, found)}"
+    return f"There is no object of this name or below it. In {where}: {suggest(name, names)}"
 
 
 def _probe_http(url: str) -> LookupResult:

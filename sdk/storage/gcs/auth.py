@@ -127,8 +127,8 @@ class MachineToken(requests.auth.AuthBase):
 def _request_token(url: str) -> Mapping[str, object]:
     try:
         with open_url(url, {"Metadata-Flavor": "Google"}, _TIMEOUT_S) as response:
-            found: Mapping[str, object] = json.load(response)
-            return found
+            token: Mapping[str, object] = json.load(response)
+            return token
     except HTTPError as error:
         answer = error.read(200).decode("utf-8", "replace").strip()
         raise TokenError(f"{url} returned {error.code} {answer}", again=error.code >= 429) from error

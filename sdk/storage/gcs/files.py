@@ -119,7 +119,7 @@ class BucketFiles:
     def matching(self, pattern: str) -> dict[str, float]:
         """Return the unix time of creation of each name that matches; `*` matches within a folder."""
         pages = self._pages({"matchGlob": self._prefix + pattern})
-        return {found.name: found.created for page in pages for found in page.objects}
+        return {info.name: info.created for page in pages for info in page.objects}
 
     def exists(self, name: str) -> bool:
         return self._stat(name) is not None
@@ -144,12 +144,12 @@ class BucketFiles:
     def versions(self, prefix: str) -> tuple[Sequence[ObjectInfo], float]:
         """Return every object whose name starts with the prefix, and the service's unix time when the listing began."""
         pages = list(self._pages({"prefix": self._prefix + prefix}))
-        return [found for page in pages for found in page.objects], pages[0].time
+        return [info for page in pages for info in page.objects], pages[0].time
 
     def _pages(self, query: Mapping[str, str]) -> Iterator[ObjectPage]:
         """Yield the pages of a listing, with names below the prefix of these files."""
         for page in self._store.pages(self._url, query):
-            yield replace(page, objects=[replace(each, name=each.name[len(self._prefix) :]) for each in page.objects])
+            yield replace(page, objects=[replace(info, name=info.name[len(self._prefix) :]) for info in page.objects])
 
     def delete(self, version: ObjectInfo) -> bool:
         """Remove an object unless it has changed (ConflictError); False if it was already gone."""

@@ -101,10 +101,10 @@ class GcsStore:
 
     def list(self, prefix: str) -> Iterator[Stat]:
         for page in self.pages(f"{self.url}/{prefix}", {"prefix": self._prefix + prefix}):
-            for each in page.objects:
-                key = each.name[len(self._prefix) :]
+            for info in page.objects:
+                key = info.name[len(self._prefix) :]
                 if _is_key(key):
-                    yield _stat(key, each)
+                    yield _stat(key, info)
 
     def pages(self, what: str, query: Mapping[str, str]) -> Iterator[ObjectPage]:
         """Yield the pages of a listing of the bucket, with whole names."""
@@ -143,18 +143,18 @@ class GcsStore:
             raise InputError(f"An object of {self.url} has at most {OBJECT_BYTES} bytes. Received: {size} for {key!r}.")
         crc = crc32c(data) if crc is None else crc
         try:
-            found = self._insert(key, data, crc, expected)
+            info = self._insert(key, data, crc, expected)
         except MissingError:
             if expected != "0":
                 raise
             # Rejected although nothing exists: removed meanwhile, or a checksum error with the wrong status.
-            found = self._insert(key, data, crc, expected)
-        if (found.size, found.crc32c) != (size, crc):
+            info = self._insert(key, data, crc, expected)
+        if (info.size, info.crc32c) != (size, crc):
             raise CorruptObjectError(
-                f"{self.url} stored different bytes of {key!r} than it was given: {found.size} bytes, not {size}, or a crc32c "
+                f"{self.url} stored different bytes of {key!r} than it was given: {info.size} bytes, not {size}, or a crc32c "
                 f"other than {crc:08x}."
             )
-        return _stat(key, found)
+        return _stat(key, info)
 
     def _insert(self, key: str, data: Sequence[Buffer], crc: int, expected: str) -> ObjectInfo:
         name, nonce = self._name(key), secrets.token_hex(8)
@@ -165,10 +165,10 @@ class GcsStore:
                 lambda bucket: bucket.insert(name, data, crc=crc, nonce=nonce, expected=expected),
             )
         except ConflictError:
-            found = self._info(key)
-            if found.nonce != nonce:
+            info = self._info(key)
+            if info.nonce != nonce:
                 raise
-            return found
+            return info
 
     def _info(self, key: str) -> ObjectInfo:
         name = self._name(key)
@@ -251,9 +251,9 @@ def _page(query: Mapping[str, str], token: str | None, bucket: BucketRequests) -
     return bucket.page(query, token)
 
 
-def _stat(key: str, found: ObjectInfo) -> Stat:
-    known = found.crc32c is not None
-    return Stat(key=key, size=found.size, crc32c=found.crc32c or 0, generation=found.generation if known else DAMAGED)
+def _stat(key: str, info: ObjectInfo) -> Stat:
+    known = info.crc32c is not None
+    return Stat(key=key, size=info.size, crc32c=info.crc32c or 0, generation=info.generation if known else DAMAGED)
 
 
 def _is_key(name: str) -> bool:
