@@ -64,7 +64,7 @@ class FakeBackend:
         """Return the environment of each task; ports are chosen when the tasks start."""
         addresses = dict.fromkeys(plan.tasks, "localhost:<port>")
         folder = plan.paths.temporary
-        tasks = {each.name: task_environment.environment(plan, 1, each, addresses, folder) for each in plan.members}
+        tasks = {task.name: task_environment.environment(plan, 1, task, addresses, folder) for task in plan.members}
         return Request(plan=plan, body={"tasks": tasks})
 
     def check(self, request: Request) -> None:

@@ -100,14 +100,14 @@ class Cloud(GcsServer):
         if task is not None:
             text += f' AND resource.labels.task_name="{task}"'
         query = {"resourceNames": [f"projects/{self.project}"], "filter": text, "pageSize": _LINES}
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         token = ""
         while True:
             answer = self.ask("POST", "/v2/entries:list", {**query, "pageToken": token})
-            found += answer.get("entries", [])
+            entries += answer.get("entries", [])
             token = answer.get("nextPageToken", "")
             if not token:
-                return found
+                return entries
 
     def preempt(self, job: str, replica: str = "workerpool0-0") -> bool:
         """Preempt a replica: SIGTERM, 15 s, SIGKILL; False if the job is not running."""
