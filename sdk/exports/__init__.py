@@ -45,9 +45,9 @@ def check(name: str, others: Sequence[str] = ()) -> None:
     if name not in _TRACKERS:
         raise InputError(f"Runs cannot be exported there. Received: {name!r}. {nearest(name, (*others, *NAMES))}")
     title, needed, _ = _TRACKERS[name]
-    found = util.find_spec(needed)
+    spec = util.find_spec(needed)
     # Without an origin it is a folder of that name, such as the one that W&B writes.
-    if found is None or found.origin is None:
+    if spec is None or spec.origin is None:
         raise InputError(
             f"{title} needs a package that is not installed: {needed}. Next: pip install 'podlift[{name}]'."
         )

@@ -82,13 +82,13 @@ def read(run: Exportable) -> ExportedRun:
 
 
 def _points(records: Iterable[MetricRecord], created: float) -> list[MetricPoint]:
-    found: list[MetricPoint] = []
+    points: list[MetricPoint] = []
     for record in records:
-        metrics = {name: value for name, each in record["metrics"].items() if (value := _number(each)) is not None}
+        metrics = {name: value for name, raw in record["metrics"].items() if (value := _number(raw)) is not None}
         step, time = record.get("step"), record.get("time")
         if metrics:
-            number = len(found)
-            found.append(
+            number = len(points)
+            points.append(
                 MetricPoint(
                     number=number,
                     step=number if step is None else int(step),
@@ -96,7 +96,7 @@ def _points(records: Iterable[MetricRecord], created: float) -> list[MetricPoint
                     metrics=metrics,
                 )
             )
-    return found
+    return points
 
 
 def _number(value: object) -> float | None:
@@ -145,12 +145,12 @@ def _tags(run: Exportable, status: Status) -> dict[str, str]:
 def _checkpoints(run: Exportable) -> dict[str, str]:
     usable = [entry for entry in run.checkpoints() if entry.quarantined is None]
     store, best = RunPaths(run.url).store, run.plan.job.checkpoints.best
-    found = {"podlift.last_checkpoint": f"{store}/{usable[-1].key}"} if usable else {}
+    tags = {"podlift.last_checkpoint": f"{store}/{usable[-1].key}"} if usable else {}
     if usable and best is not None:
         try:
             first = catalog.best_first(usable, best)[0]
         except InputError:
             # None of them has the metric yet.
-            return found
-        found["podlift.best_checkpoint"] = f"{store}/{first.key}"
-    return found
+            return tags
+        tags["podlift.best_checkpoint"] = f"{store}/{first.key}"
+    return tags

@@ -87,20 +87,20 @@ class Names:
 
 
 def _experiment(client: Any, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         return str(client.create_experiment(name))
-    if found.lifecycle_stage != "active":
+    if experiment.lifecycle_stage != "active":
         raise InputError(f"The experiment {name!r} was deleted in MLflow. Next: restore it, or --into another one.")
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def _run(client: Any, experiment: str, run: ExportedRun) -> Any:
     """Return the run of an earlier export, or a new one."""
     quoted = run.url.replace("'", "\\'")
-    found = client.search_runs([experiment], f"tags.`podlift.url` = '{quoted}'", max_results=1)
-    if found:
-        return found[0]
+    runs = client.search_runs([experiment], f"tags.`podlift.url` = '{quoted}'", max_results=1)
+    if runs:
+        return runs[0]
     tags = {"podlift.url": run.url}
     return client.create_run(experiment, start_time=int(run.created * 1000), run_name=run.id, tags=tags)
 

@@ -49,9 +49,9 @@ def write(run: ExportedRun, into: str | None) -> str:
 
 def _replace(runs: Any, new: str, run: ExportedRun) -> None:
     """Delete the earlier exports of a run, once the new one is there."""
-    own = [each for each in runs if each.name == run.id and (each.config or {}).get("podlift.url") == run.url]
-    if new not in [each.id for each in own]:
+    own = [export for export in runs if export.name == run.id and (export.config or {}).get("podlift.url") == run.url]
+    if new not in [export.id for export in own]:
         raise PodliftError(f"Trackio has not stored {run.id}. Earlier exports of it are unchanged.")
-    for each in own:
-        if each.id != new:
-            each.delete()
+    for export in own:
+        if export.id != new:
+            export.delete()
