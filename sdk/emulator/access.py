@@ -95,4 +95,4 @@ def _error_response(status: int, why: str) -> Response:
 
 
 def _header(scope: Scope, name: bytes) -> str:
-    return next((text.decode("latin-1") for each, text in scope["headers"] if each == name), "")
+    return next((text.decode("latin-1") for key, text in scope["headers"] if key == name), "")

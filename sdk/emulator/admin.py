@@ -117,18 +117,18 @@ class Admin:
             if attempts is None:
                 raise invalid([("advance_s", "The clock moves ahead by a number of seconds, by 100 years in all.")])
         at = _instant(request.query_params.get("at"), clock.now())
-        found = {"now": clock.now(), "frozen": clock.frozen, "ahead_s": clock.ahead_at(at), "attempts": attempts or []}
-        return JSONResponse(found)
+        answer = {"now": clock.now(), "frozen": clock.frozen, "ahead_s": clock.ahead_at(at), "attempts": attempts or []}
+        return JSONResponse(answer)
 
 
 def _instant(text: str | None, now: float) -> float:
     try:
-        found = now if text is None else float(text)
+        time = now if text is None else float(text)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        time = math.nan
+    if not math.isfinite(time):
         raise invalid([("at", f"It is a Unix time in seconds. Received: {str(text)[:100]!r}.")])
-    return found
+    return time
 
 
 async def _read(request: Request) -> bytes:

@@ -76,8 +76,8 @@ class Journal:
             self._recent.append({**entry, "seconds": round(time.perf_counter() - began, 6)})
 
     def clear(self) -> None:
-        for each in (self._operations, self._statuses, self._recent):
-            each.clear()
+        for counts in (self._operations, self._statuses, self._recent):
+            counts.clear()
 
     def to_json(self) -> dict[str, Any]:
         return {

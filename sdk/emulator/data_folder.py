@@ -23,7 +23,7 @@ def make_data_folder(path: Path) -> None:
     about = path.stat()
     if about.st_uid != os.geteuid() or not about.st_mode & _OTHER_USERS or about.st_mode & stat.S_ISVTX:
         return
-    names = [each.name for each in path.iterdir()]
+    names = [entry.name for entry in path.iterdir()]
     if not names or _MARK in names:
         path.chmod(0o700)
 
@@ -48,12 +48,12 @@ def open_database(path: Path, schema: str, version: int, *, any_thread: bool) ->
         db.execute("PRAGMA journal_mode = WAL")
         # A killed process loses nothing; only a machine that loses power would, and this is an emulator.
         db.execute("PRAGMA synchronous = OFF")
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found == 0:
+        stored = db.execute("PRAGMA user_version").fetchone()[0]
+        if stored == 0:
             db.executescript(f"BEGIN; {schema} PRAGMA user_version = {version}; COMMIT;")
-        elif found != version:
+        elif stored != version:
             raise InputError(
-                f"The data folder {str(path.parent)!r} was written by another podlift. Received: version {found}. "
+                f"The data folder {str(path.parent)!r} was written by another podlift. Received: version {stored}. "
                 f"Known: {version}. Next: name another folder by --data."
             )
     except sqlite3.DatabaseError as error:

@@ -17,7 +17,7 @@ def words(text: str) -> frozenset[str]:
 
 def is_label(text: str, max_characters: int) -> bool:
     # Letters of all scripts are allowed, as long as they are not capital ones.
-    letters = all(each in "-_" or (each.isalnum() and each == each.lower()) for each in text)
+    letters = all(letter in "-_" or (letter.isalnum() and letter == letter.lower()) for letter in text)
     return letters and len(text) <= max_characters
 
 

@@ -293,7 +293,9 @@ class FaultRules:
         """Return whether a rule denies what needs this permission, without counting a match."""
         with self._lock:
             rules = [rule.fault for rule in self._rules if rule.fault.kind == "deny"]
-        return any(each.operation is not None and _permission(each.api, each.operation) == permission for each in rules)
+        return any(
+            fault.operation is not None and _permission(fault.api, fault.operation) == permission for fault in rules
+        )
 
     def contain(self, kind: VertexKind) -> bool:
         """Return whether there is such a rule, without counting a match."""

@@ -43,10 +43,10 @@ def read_json(body: bytes) -> Any:
 
 def read_object(body: bytes) -> dict[str, Any]:
     """Return the object of a body; an empty body is an empty object."""
-    found = read_json(body)
-    if not isinstance(found, dict):
+    value = read_json(body)
+    if not isinstance(value, dict):
         raise invalid([("", "Invalid JSON payload received. The body is not an object.")])
-    return found
+    return value
 
 
 def read_message(kind: str, value: Any, path: str) -> tuple[dict[str, Any], Problems]:
@@ -58,10 +58,10 @@ def read_message(kind: str, value: Any, path: str) -> tuple[dict[str, Any], Prob
 def to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
     """Return a value as an answer holds it; with `enum_numbers`, for `enum-encoding=int`, enums are numbers."""
     if kind.endswith("[]"):
-        return [to_response(kind[:-2], each, enum_numbers=enum_numbers) for each in value]
+        return [to_response(kind[:-2], item, enum_numbers=enum_numbers) for item in value]
     if kind in MESSAGES:
         fields = MESSAGES[kind]
-        return {name: to_response(fields[name], each, enum_numbers=enum_numbers) for name, each in value.items()}
+        return {name: to_response(fields[name], item, enum_numbers=enum_numbers) for name, item in value.items()}
     if kind in ENUMS:
         return ENUMS[kind][value] if enum_numbers else value
     return str(value) if kind == "int64" else value
@@ -88,7 +88,7 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
         problems.append((path, _wrong(path, kind, value)))
         return {}
     known, names = MESSAGES[kind], field_names(kind)
-    found: dict[str, Any] = {}
+    message: dict[str, Any] = {}
     seen: set[str] = set()
     for given, each in value.items():
         name = names.get(given)
@@ -101,12 +101,12 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
             seen.add(name)
             read = _value(known[name], each, f"{path}.{snake_case(name)}", problems)
             if read not in (None, "", 0, [], "UNSET") or (read == {} and not known[name].endswith("{}")):
-                found[name] = read
+                message[name] = read
     for oneof, members in ONEOFS.get(kind, {}).items():
         if len(seen & set(members)) > 1:
             text = f"Invalid value at '{path}' (oneof), oneof field '{oneof}' is already set. Cannot set a second one."
             problems.append((path, text))
-    return found
+    return message
 
 
 def _value(kind: str, value: Any, path: str, problems: Problems) -> Any:
@@ -114,7 +114,7 @@ def _value(kind: str, value: Any, path: str, problems: Problems) -> Any:
         if not isinstance(value, list):
             problems.append((path, _wrong(path, kind, value)))
             return None
-        return [_value(kind[:-2], each, f"{path}[{number}]", problems) for number, each in enumerate(value)]
+        return [_value(kind[:-2], item, f"{path}[{number}]", problems) for number, item in enumerate(value)]
     if kind in MESSAGES:
         return _message(kind, value, path, problems)
     try:
@@ -127,7 +127,7 @@ def _value(kind: str, value: Any, path: str, problems: Problems) -> Any:
 def _map(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError
-    return {_text(name): _text(each) for name, each in value.items()}
+    return {_text(name): _text(text) for name, text in value.items()}
 
 
 def _scalar(kind: str, value: Any) -> Any:
@@ -162,13 +162,13 @@ def _any(value: Any) -> Any:
     """Return a value of any type that an answer can hold."""
     level = [value]
     for _ in range(_MAX_DEPTH):
-        for each in level:
-            if isinstance(each, str):
-                each.encode("utf-8")
-            elif isinstance(each, float) and not math.isfinite(each):
+        for item in level:
+            if isinstance(item, str):
+                item.encode("utf-8")
+            elif isinstance(item, float) and not math.isfinite(item):
                 raise ValueError
-        inner = [[*each, *each.values()] if isinstance(each, dict) else each for each in level]
-        level = [each for values in inner if isinstance(values, list) for each in values]
+        inner = [[*item, *item.values()] if isinstance(item, dict) else item for item in level]
+        level = [item for values in inner if isinstance(values, list) for item in values]
         if not level:
             return value
     raise ValueError
@@ -183,7 +183,7 @@ def _text(value: Any) -> str:
 
 def _enum(known: dict[str, int], value: Any) -> str:
     number = known.get(value) if isinstance(value, str) else value
-    names = [name for name, each in known.items() if each == number and type(number) is int]
+    names = [name for name, other in known.items() if other == number and type(number) is int]
     if not names:
         raise ValueError
     return names[0] if number else "UNSET"

@@ -34,12 +34,12 @@ class SecretsApp:
 
     def _answer(self, match: re.Match[str]) -> Response:
         secret = f"projects/{match['project']}/secrets/{match['secret']}"
-        place = self._folder / match["project"] / match["secret"]
-        numbers = sorted(int(each.name) for each in place.iterdir() if each.name.isdecimal()) if place.is_dir() else [1]
+        path = self._folder / match["project"] / match["secret"]
+        numbers = sorted(int(file.name) for file in path.iterdir() if file.name.isdecimal()) if path.is_dir() else [1]
         number = numbers[-1] if match["version"] == "latest" and numbers else match["version"]
         number = 1 if number == "latest" else int(number)
         try:
-            data = (place / str(number) if place.is_dir() else place).read_bytes()
+            data = (path / str(number) if path.is_dir() else path).read_bytes()
         except OSError:
             return VertexApiError(404, f"Secret Version [{secret}/versions/{match['version']}] not found.").response()
         name = f"{secret}/versions/{number}"

@@ -213,7 +213,7 @@ def _unusable(port: int, error: Exception) -> InputError:
 
 def make_buckets(state: StorageState, buckets: Sequence[str]) -> None:
     """Make the buckets that do not exist yet: NAME in several regions, Google's default; NAME@REGION in one."""
-    wanted = {name: location.upper() for name, _, location in (each.partition("@") for each in buckets)}
+    wanted = {name: location.upper() for name, _, location in (bucket.partition("@") for bucket in buckets)}
     try:
         for name in wanted:
             check_bucket(name)

@@ -81,17 +81,17 @@ class BuildsApp(RestService):
         return await self.with_faults(request, entry, fired, perform)
 
     def _perform(self, operation: str, named: Mapping[str, str], query: Mapping[str, str], body: bytes) -> Body:
-        place = named["place"]
+        parent = named["place"]
         if operation == "builds.create":
-            return self._builds.create(place, read_object(body))
+            return self._builds.create(parent, read_object(body))
         if operation == "builds.list":
-            return self._builds.listed(place, query.get("filter", ""))
+            return self._builds.listed(parent, query.get("filter", ""))
         if operation in ("builds.get", "builds.cancel"):
-            name = f"{place}/builds/{named['id']}"
+            name = f"{parent}/builds/{named['id']}"
             return self._builds.get(name) if operation == "builds.get" else self._builds.cancel(name)
         if operation == "buildOperations.get":
-            return self._builds.operation(place, named["id"])
-        repository = f"{place}/repositories/{named['id']}"
+            return self._builds.operation(parent, named["id"])
+        repository = f"{parent}/repositories/{named['id']}"
         if not self._project.exists(f"//artifactregistry.googleapis.com/{repository}"):
             raise VertexApiError(404, f"{repository} was not found.")
         if operation == "dockerImages.list":
@@ -103,7 +103,7 @@ class BuildsApp(RestService):
         return self._get(repository + within[operation])
 
     def _get(self, name: str) -> Body:
-        found = self.stored.get(name)
-        if found is None:
+        resource = self.stored.get(name)
+        if resource is None:
             raise VertexApiError(404, "Requested entity was not found.")
-        return found
+        return resource

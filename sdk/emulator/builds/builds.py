@@ -69,17 +69,17 @@ class Builds:
 
     def get(self, name: str) -> Body:
         """Return a build. One that was created takes its next step, as if time had passed between two looks at it."""
-        found = self._stored.get(name)
-        if found is None:
+        build = self._stored.get(name)
+        if build is None:
             raise VertexApiError(404, "Requested entity was not found.")
-        if found["status"] == "QUEUED":
-            found |= {"status": "WORKING", "startTime": self.now()}
-        elif found["status"] == "WORKING" and not self._faults.for_job("hold", _about(found)):
-            found |= {**self._ended(name, found), "finishTime": self.now()}
+        if build["status"] == "QUEUED":
+            build |= {"status": "WORKING", "startTime": self.now()}
+        elif build["status"] == "WORKING" and not self._faults.for_job("hold", _about(build)):
+            build |= {**self._ended(name, build), "finishTime": self.now()}
         else:
-            return found
-        self._stored.put(name, found)
-        return found
+            return build
+        self._stored.put(name, build)
+        return build
 
     def _ended(self, name: str, build: Mapping[str, Any]) -> Body:
         fault = self._faults.for_job("fail_build", _about(build))
@@ -97,8 +97,8 @@ class Builds:
         pushed = []
         for image in build.get("images", ()):
             match = IMAGE.fullmatch(image)
-            place = f"projects/{match['project']}/locations/{match['region']}" if match else ""
-            repository = f"{place}/repositories/{match['id']}" if match else ""
+            parent = f"projects/{match['project']}/locations/{match['region']}" if match else ""
+            repository = f"{parent}/repositories/{match['id']}" if match else ""
             if (
                 match is None
                 or not match["tag"]
@@ -122,32 +122,32 @@ class Builds:
         if not all(wanted):
             text = 'podlift\'s emulator knows filters of the form: tags="TAG" AND status="STATUS".'
             raise invalid([("filter", f"{text} Received: {filter[:100]}")])
-        found = [
+        builds = [
             build
             for build in self._stored.below(f"{place}/builds")
             if all(term["value"] in _values(build, term["field"]) for term in wanted if term)
         ]
-        return {"builds": found} if found else {}
+        return {"builds": builds} if builds else {}
 
     def cancel(self, name: str) -> Body:
-        found = self._stored.get(name)
-        if found is None:
+        build = self._stored.get(name)
+        if build is None:
             raise VertexApiError(404, "Requested entity was not found.")
-        if found["status"] in _ENDED:
+        if build["status"] in _ENDED:
             raise VertexApiError(400, "Cannot cancel a build that has already finished.", status="FAILED_PRECONDITION")
-        found |= {"status": "CANCELLED", "finishTime": self.now()}
-        self._stored.put(name, found)
-        return found
+        build |= {"status": "CANCELLED", "finishTime": self.now()}
+        self._stored.put(name, build)
+        return build
 
     def operation(self, place: str, id: str) -> Body:
         return self._operation(place, self.get(f"{place}/builds/{id[2:]}"))
 
     def _operation(self, place: str, build: Mapping[str, Any]) -> Body:
         about = {"metadata": {"@type": f"{_TYPE}.BuildOperationMetadata", "build": build}}
-        found: Body = {"name": f"{place}/operations/b-{build['id']}", **about}
+        operation: Body = {"name": f"{place}/operations/b-{build['id']}", **about}
         if build["status"] in _ENDED:
-            found |= {"done": True, "response": {"@type": f"{_TYPE}.Build", **build}}
-        return found
+            operation |= {"done": True, "response": {"@type": f"{_TYPE}.Build", **build}}
+        return operation
 
 
 def _about(build: Mapping[str, Any]) -> About:
@@ -155,27 +155,27 @@ def _about(build: Mapping[str, Any]) -> About:
 
 
 def _values(build: Mapping[str, Any], field: str) -> list[str]:
-    found = build.get(field, [])
-    return found if isinstance(found, list) else [found]
+    value = build.get(field, [])
+    return value if isinstance(value, list) else [value]
 
 
 def _problems(given: Body) -> list[tuple[str, str]]:
-    found = [(name, _UNKNOWN) for name in sorted(given.keys() - _KNOWN)]
+    problems = [(name, _UNKNOWN) for name in sorted(given.keys() - _KNOWN)]
     steps = given.get("steps")
-    if not isinstance(steps, list) or not steps or not all(isinstance(each, dict) for each in steps):
-        return [*found, ("build.steps", "invalid build: no steps specified")]
+    if not isinstance(steps, list) or not steps or not all(isinstance(entry, dict) for entry in steps):
+        return [*problems, ("build.steps", "invalid build: no steps specified")]
     for number, step in enumerate(steps):
         where = f"build.steps[{number}]"
-        found += [(f"{where}.{name}", _UNKNOWN) for name in sorted(step.keys() - _OF_STEP)]
-        found += [] if step.get("name") else [(f"{where}.name", "a build step has no name")]
+        problems += [(f"{where}.{name}", _UNKNOWN) for name in sorted(step.keys() - _OF_STEP)]
+        problems += [] if step.get("name") else [(f"{where}.name", "a build step has no name")]
         for text in step.get("args", ()):
             if len(text) > _MAX_ARG:
-                found.append((f"{where}.args", f"build step {number} arg is too long (max: {_MAX_ARG})"))
+                problems.append((f"{where}.args", f"build step {number} arg is too long (max: {_MAX_ARG})"))
             if loose := re.search(r"(?<!\$)(?:\$\$)*\$(\w+|\{\w+\})", text):
-                found.append((f"{where}.args", f'"{loose[1]}" is not a valid built-in substitution'))
+                problems.append((f"{where}.args", f'"{loose[1]}" is not a valid built-in substitution'))
     if given.get("serviceAccount"):
         if _ACCOUNT.fullmatch(given["serviceAccount"]) is None:
-            found.append(("build.service_account", "Not the name of a service account."))
+            problems.append(("build.service_account", "Not the name of a service account."))
         options = given.get("options") or {}
         owned = options.get("defaultLogsBucketBehavior") == "REGIONAL_USER_OWNED_BUCKET"
         if options.get("logging") not in _WITHOUT_BUCKET and not given.get("logsBucket") and not owned:
@@ -184,5 +184,5 @@ def _problems(given: Body) -> list[tuple[str, str]]:
                 "REGIONAL_USER_OWNED_BUCKET build.options.default_logs_bucket_behavior option, or (c) use either "
                 "CLOUD_LOGGING_ONLY / NONE logging options"
             )
-            found.append(("build.options.logging", text))
-    return found
+            problems.append(("build.options.logging", text))
+    return problems

@@ -190,7 +190,7 @@ def _request(part: MailMessage) -> tuple[str, bytes, dict[str, str], bytes]:
     words = line.split(b" ")
     if len(words) != 3:
         raise invalid(f"A part of the batch does not begin with a request: {line[:100]!r}.")
-    pairs = (each.partition(":") for each in rest.decode("latin-1").split("\n") if each)
+    pairs = (header.partition(":") for header in rest.decode("latin-1").split("\n") if header)
     headers = _joined((name.strip().lower(), value.strip()) for name, _, value in pairs)
     target = words[1]
     if target.startswith((b"http://", b"https://")):

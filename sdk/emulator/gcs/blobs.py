@@ -126,7 +126,7 @@ class Blobs:
         """Change one byte, as a failing disk would."""
         with self.path(blob).open("r+b") as file:
             old = os.pread(file.fileno(), 1, at)
-            os.pwrite(file.fileno(), bytes(each ^ 1 for each in old), at)
+            os.pwrite(file.fileno(), bytes(byte ^ 1 for byte in old), at)
 
     def remove(self, blob: str) -> None:
         """Remove a blob to which nothing refers any more; open readers can continue."""

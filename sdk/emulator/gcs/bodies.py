@@ -81,7 +81,7 @@ def object_fields(given: object) -> dict[str, Any]:
 
 
 def metadata_problems(custom: Mapping[str, str | None]) -> list[str]:
-    size = sum(len(each.encode("utf-8", "surrogatepass")) for pair in custom.items() for each in pair if each)
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for pair in custom.items() for text in pair if text)
     if size <= _MAX_METADATA_BYTES:
         return []
     return [
@@ -147,15 +147,15 @@ def _soft_delete_problems(given: Mapping[str, Any]) -> list[str]:
 def _access_problems(given: Mapping[str, Any]) -> list[str]:
     access = given.get("iamConfiguration")
     access = access if isinstance(access, dict) else {}
-    found = []
+    problems = []
     if access.get("publicAccessPrevention") not in (None, *_PREVENTIONS):
         known = nearest(str(access["publicAccessPrevention"]), _PREVENTIONS)
-        found.append(f"publicAccessPrevention of a bucket: {known} Received: {access['publicAccessPrevention']!r}.")
+        problems.append(f"publicAccessPrevention of a bucket: {known} Received: {access['publicAccessPrevention']!r}.")
     uniform = access.get("uniformBucketLevelAccess")
     enabled = uniform.get("enabled") if isinstance(uniform, dict) else uniform
     if enabled not in (None, True, False):
-        found.append(f"uniformBucketLevelAccess.enabled of a bucket is true or false. Received: {enabled!r}.")
-    return found
+        problems.append(f"uniformBucketLevelAccess.enabled of a bucket is true or false. Received: {enabled!r}.")
+    return problems
 
 
 def _location_problems(given: Mapping[str, Any]) -> list[str]:
@@ -163,15 +163,15 @@ def _location_problems(given: Mapping[str, Any]) -> list[str]:
     locations = inner.get("dataLocations") if isinstance(inner, dict) else None
     if locations is not None and not (isinstance(locations, list) and 1 <= len(locations) <= 2):
         return [f"dataLocations of a bucket are two regions, or a zone. Received: {locations!r}."]
-    found = []
+    problems = []
     for location in [given.get("location"), *(locations or [])]:
         name = str(location).upper()
         is_zone = name[-2:-1] == "-" and name[:-2] in _REGIONS and location != given.get("location")
         if location is not None and name not in _LOCATIONS and not is_zone:
-            found.append(
+            problems.append(
                 f"The specified location constraint is not valid: {location!r}. {nearest(name, sorted(_LOCATIONS))}"
             )
-    return found
+    return problems
 
 
 def _lifecycle_problems(lifecycle: object) -> list[str]:
@@ -203,15 +203,15 @@ def _label_problems(labels: object) -> list[str]:
         return []
     if not isinstance(labels, dict) or len(labels) > _MAX_LABELS:
         return [f"The labels of a bucket map at most {_MAX_LABELS} names to strings. Received: {labels!r}."]
-    found = []
+    problems = []
     for name, text in labels.items():
         is_text = text is None or (isinstance(text, str) and is_label(text, _MAX_LABEL_CHARACTERS))
         if not (name[:1].isalpha() and is_label(name, _MAX_LABEL_CHARACTERS) and is_text):
-            found.append(
+            problems.append(
                 f"Invalid label: {name!r}: {text!r}. Both have at most {_MAX_LABEL_CHARACTERS} lowercase letters, digits, "
                 "dashes and underscores, and the name begins with a letter."
             )
-    return found
+    return problems
 
 
 def check_bucket(name: object) -> str:

@@ -18,11 +18,14 @@ from .records import BUCKET_OUTPUT_FIELDS, Bucket, bucket_resource, location_typ
 async def list_buckets(call: Call) -> Response:
     await call.apply_faults("")
     prefix, after = call.query.get("prefix", ""), call.query.get("pageToken", "")
-    found = [each for each in call.state.buckets() if each.name.startswith(prefix) and each.name > after]
+    buckets = [bucket for bucket in call.state.buckets() if bucket.name.startswith(prefix) and bucket.name > after]
     limit = max_results(call)
-    answer: dict[str, Any] = {"kind": "storage#buckets", "items": [_resource(call, each) for each in found[:limit]]}
-    if len(found) > limit:
-        answer["nextPageToken"] = found[limit - 1].name
+    answer: dict[str, Any] = {
+        "kind": "storage#buckets",
+        "items": [_resource(call, bucket) for bucket in buckets[:limit]],
+    }
+    if len(buckets) > limit:
+        answer["nextPageToken"] = buckets[limit - 1].name
     return JSONResponse(answer)
 
 
@@ -79,14 +82,14 @@ async def folders(call: Call) -> Response:
 
 async def permissions(call: Call) -> Response:
     resource = _of_policy(await _bucket(call))
-    asked = [each for each in call.query_lists.get("permissions", []) if not call.faults.denies(each)]
-    granted = [each for each in asked if call.project.grants(CALLER, resource, each)]
+    asked = [permission for permission in call.query_lists.get("permissions", []) if not call.faults.denies(permission)]
+    granted = [permission for permission in asked if call.project.grants(CALLER, resource, permission)]
     return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": granted})
 
 
 async def policy(call: Call) -> Response:
-    found = call.project.policy(_of_policy(await _bucket(call)))
-    return JSONResponse({"kind": "storage#policy", **found})
+    stored = call.project.policy(_of_policy(await _bucket(call)))
+    return JSONResponse({"kind": "storage#policy", **stored})
 
 
 async def set_policy(call: Call) -> Response:

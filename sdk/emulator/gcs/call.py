@@ -139,10 +139,10 @@ def json_object(text: bytes) -> dict[str, Any] | None:
 def _without_nulls(value: Any, *, listed: bool = False) -> Any:
     """Return JSON without the nulls in objects of lists, which say nothing there; elsewhere a null removes a field."""
     if isinstance(value, list):
-        return [_without_nulls(each, listed=True) for each in value]
+        return [_without_nulls(item, listed=True) for item in value]
     if isinstance(value, dict):
-        kept = {name: each for name, each in value.items() if not (listed and each is None)}
-        return {name: _without_nulls(each, listed=listed) for name, each in kept.items()}
+        kept = {name: item for name, item in value.items() if not (listed and item is None)}
+        return {name: _without_nulls(item, listed=listed) for name, item in kept.items()}
     return value
 
 

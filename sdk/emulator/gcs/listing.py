@@ -111,21 +111,21 @@ def glob_pattern(text: str) -> re.Pattern[str]:
         (r"\*\*/", "(?:.*/)?"), (r"\*\*", ".*"), (r"\*", "[^/]*"), (r"\?", "[^/]"), (r"\{", "(?:"), (r"\}", ")"),
         (r",", "|"), (r"\[[!^][^\]]+\]", None), (r"\[[^\]]+\]", None), (r"(?s:.)", None),
     )  # fmt: skip
-    found, position, depth = [], 0, 0
+    parts, position, depth = [], 0, 0
     while position < len(text):
         for pattern, meaning in rules:
             match = re.compile(pattern).match(text, position)
             if match is None or (depth == 0 and match[0] in (",", "}")):
                 continue
             depth += {"{": 1, "}": -1}.get(match[0], 0)
-            found.append(meaning if meaning is not None else _literal(match[0]))
+            parts.append(meaning if meaning is not None else _literal(match[0]))
             position = match.end()
             break
         else:
-            found.append(_literal(text[position]))
+            parts.append(_literal(text[position]))
             position += 1
     try:
-        return re.compile("".join(found), re.DOTALL)
+        return re.compile("".join(parts), re.DOTALL)
     except re.error:
         raise invalid(f"Invalid matchGlob. Received: {text!r}.") from None
 

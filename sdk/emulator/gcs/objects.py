@@ -79,12 +79,14 @@ async def compose(call: Call) -> Response:
     # The result has the metadata that the request names, and nothing of its sources: by default it has no type.
     fields = object_fields(given.get("destination") or {})
     records = [_source(call, source) for source in sources]
-    classes = {each.storage_class for each in records} | {fields.setdefault("storageClass", records[0].storage_class)}
+    classes = {record.storage_class for record in records} | {
+        fields.setdefault("storageClass", records[0].storage_class)
+    }
     if len(classes) > 1:
         known = ", ".join(sorted(classes))
         raise invalid(f"All objects of a compose, and its result, have one storage class. Received: {known}.")
-    blob = await call.state.blobs.concatenate([each.blob for each in records])
-    components = sum(each.components or 1 for each in records)
+    blob = await call.state.blobs.concatenate([record.blob for record in records])
+    components = sum(record.components or 1 for record in records)
     with call.state.blobs.removed_on_error(blob):
         preconditions = conditions.parse(call.query)
         made = call.state.commit(call.route.bucket, name, blob, fields, preconditions, components)

@@ -36,7 +36,7 @@ class _Record:
 
     @classmethod
     def from_json(cls: type[T], text: str) -> T:
-        known = {each.name for each in fields(cls)}
+        known = {column.name for column in fields(cls)}
         return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
 

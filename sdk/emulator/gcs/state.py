@@ -157,11 +157,11 @@ class StorageState:
         reading: bool = True,
     ) -> Object:
         self.bucket(bucket)
-        found = self.find(bucket, name, generation)
-        if found is None:
+        record = self.find(bucket, name, generation)
+        if record is None:
             raise StorageApiError(404, f"No such object: {bucket}/{name}")
-        conditions.check(found, reading=reading)
-        return found
+        conditions.check(record, reading=reading)
+        return record
 
     def scan(self, bucket: str, name: str, generation: int, limit: int, *, versions: bool) -> list[ListedObject]:
         live = "" if versions else "AND live"
@@ -190,12 +190,12 @@ class StorageState:
     ) -> Object:
         """Make a finished blob the live generation of an object."""
         with self.transaction():
-            place = self.bucket(bucket)
+            owner = self.bucket(bucket)
             current = self.find(bucket, name)
             conditions.check(current)
             now = self.now()
             if current is not None:
-                self._retire(current, now, keep=place.versioned)
+                self._retire(current, now, keep=owner.versioned)
             made = Object(
                 bucket=bucket,
                 name=name,
@@ -207,7 +207,7 @@ class StorageState:
                 created=now,
                 updated=now,
                 # Of a bucket whose class is changed, the objects keep theirs.
-                fields={"storageClass": place.storage_class, **fields},
+                fields={"storageClass": owner.storage_class, **fields},
                 components=components,
             )
             return self._write(made)

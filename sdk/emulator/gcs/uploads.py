@@ -24,10 +24,10 @@ _DEFAULT_TYPE = "application/octet-stream"
 
 def boundary_of(content_type: str) -> bytes:
     match = _BOUNDARY.search(content_type)
-    found = next((group for group in match.groups() if group), "") if match else ""
-    if not found or len(found) > 200 or not found.isascii():
+    boundary = next((group for group in match.groups() if group), "") if match else ""
+    if not boundary or len(boundary) > 200 or not boundary.isascii():
         raise _malformed(f"its Content-Type names no boundary: {content_type!r}")
-    return found.encode()
+    return boundary.encode()
 
 
 class MultipartParser:
@@ -86,9 +86,9 @@ class MultipartParser:
 
 
 def _json_object(text: bytes) -> dict[str, Any]:
-    if (found := json_object(text)) is None:
+    if (value := json_object(text)) is None:
         raise _malformed("its metadata is not a JSON object")
-    return found
+    return value
 
 
 def _malformed(why: str) -> StorageApiError:

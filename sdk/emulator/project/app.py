@@ -138,16 +138,16 @@ class ProjectApp(RestService):
             raise VertexApiError(404, f"{call.resource.partition('.com/')[2]} was not found.")
 
     def _services(self, call: _ProjectCall) -> dict[str, Any]:
-        names = [each.rpartition("/")[2] for each in call.query.get("names", ())]
+        names = [service.rpartition("/")[2] for service in call.query.get("names", ())]
         number = project_number(call.project)
         services = [
             {
-                "name": f"projects/{number}/services/{each}",
-                "config": {"name": each},
-                "state": "ENABLED" if self._state.enabled(each) else "DISABLED",
+                "name": f"projects/{number}/services/{service}",
+                "config": {"name": service},
+                "state": "ENABLED" if self._state.enabled(service) else "DISABLED",
                 "parent": f"projects/{number}",
             }
-            for each in names
+            for service in names
         ]
         return {"services": services}
 
@@ -158,9 +158,9 @@ class ProjectApp(RestService):
 
     def _accounts(self, call: _ProjectCall) -> dict[str, Any]:
         emails = [f"trainer@{call.project}.iam.gserviceaccount.com"]
-        emails += [each.rpartition("/")[2] for each in self._state.created(account_name(""))]
-        there = [each for each in dict.fromkeys(emails) if self._state.exists(account_name(each))]
-        return {"accounts": [_account(each) for each in there]}
+        emails += [email.rpartition("/")[2] for email in self._state.created(account_name(""))]
+        there = [email for email in dict.fromkeys(emails) if self._state.exists(account_name(email))]
+        return {"accounts": [_account(email) for email in there]}
 
     def _create_account(self, call: _ProjectCall) -> dict[str, Any]:
         email = f"{call.body.get('accountId', '')}@{call.project}.iam.gserviceaccount.com"
@@ -174,8 +174,8 @@ class ProjectApp(RestService):
                 405, f"podlift's emulator has no agents of {call.named['id']}.", status="UNIMPLEMENTED"
             )
         emails = agents(project_number(call.project))
-        for each in emails:
-            self._state.create(account_name(each))
+        for email in emails:
+            self._state.create(account_name(email))
         return _done(
             "operations/identity", "google.api.serviceusage.v1beta1.ServiceIdentity", email=emails[-1], uniqueId="1"
         )
@@ -188,9 +188,9 @@ class ProjectApp(RestService):
 
     def _builder(self, call: _ProjectCall) -> dict[str, Any]:
         number = project_number(call.project)
-        place = f"projects/{call.project}/locations/{call.named['place']}"
+        parent = f"projects/{call.project}/locations/{call.named['place']}"
         email = f"projects/{call.project}/serviceAccounts/{number}-compute@developer.gserviceaccount.com"
-        return {"name": f"{place}/defaultServiceAccount", "serviceAccountEmail": email}
+        return {"name": f"{parent}/defaultServiceAccount", "serviceAccountEmail": email}
 
     def _set_policy(self, call: _ProjectCall) -> dict[str, Any]:
         policy = call.body.get("policy", {})
@@ -203,8 +203,8 @@ class ProjectApp(RestService):
         return changed
 
     def _test(self, call: _ProjectCall) -> dict[str, Any]:
-        asked = [str(each) for each in _given(call, "permissions", list)]
-        return {"permissions": [each for each in asked if self._granted(CALLER, call.resource, each)]}
+        asked = [str(permission) for permission in _given(call, "permissions", list)]
+        return {"permissions": [permission for permission in asked if self._granted(CALLER, call.resource, permission)]}
 
     def _troubleshoot(self, call: _ProjectCall) -> dict[str, Any]:
         asked = _given(call, "accessTuple", dict)

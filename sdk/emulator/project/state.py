@@ -28,7 +28,7 @@ def account_name(email: str) -> str:
 def agents(number: str) -> list[str]:
     """Return the agents of Vertex AI in a project: they pull images, and do not exist before they are needed."""
     return [
-        f"service-{number}@{each}.iam.gserviceaccount.com" for each in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
+        f"service-{number}@{agent}.iam.gserviceaccount.com" for agent in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
     ]
 
 
@@ -48,16 +48,18 @@ class ProjectState:
 
     def _stored(self) -> dict[str, Any]:
         try:
-            found = json.loads(small_files.read(self._file))
+            stored = json.loads(small_files.read(self._file))
             kinds = {name: type(value) for name, value in self._known.items()}
-            if not isinstance(found, dict) or any(type(value) is not kinds.get(name) for name, value in found.items()):
+            if not isinstance(stored, dict) or any(
+                type(value) is not kinds.get(name) for name, value in stored.items()
+            ):
                 raise ValueError("it does not describe a project")
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(
                 f"What the emulated project has cannot be read: {str(error) or 'it is nested too deeply'}. Received: "
                 f"{str(self._file)!r}. Next: remove it, and everything is enabled and granted again."
             ) from None
-        return found
+        return stored
 
     def clear(self) -> None:
         with self._lock:
@@ -87,7 +89,7 @@ class ProjectState:
     def enable(self, services: Iterable[str]) -> None:
         with self._lock:
             named = set(services)
-            self._known["disabled"] = [each for each in self._known["disabled"] if each not in named]
+            self._known["disabled"] = [name for name in self._known["disabled"] if name not in named]
             self._save()
 
     def exists(self, resource: str) -> bool:
@@ -97,17 +99,17 @@ class ProjectState:
         """Create a resource; False if it exists already."""
         with self._lock:
             new = resource in self._known["absent"] or resource not in self._known["created"]
-            self._known["absent"] = [each for each in self._known["absent"] if each != resource]
+            self._known["absent"] = [name for name in self._known["absent"] if name != resource]
             self._known["created"] = [*self._known["created"], *([resource] if new else [])]
             self._save()
         return new
 
     def created(self, prefix: str) -> list[str]:
-        return [each for each in self._known["created"] if each.startswith(prefix)]
+        return [name for name in self._known["created"] if name.startswith(prefix)]
 
     def policy(self, resource: str) -> Policy:
-        found: Policy = self._known["policies"].get(resource, {"bindings": [], "etag": _etag(0)})
-        return {"version": 1, **found}
+        stored: Policy = self._known["policies"].get(resource, {"bindings": [], "etag": _etag(0)})
+        return {"version": 1, **stored}
 
     def set_policy(self, resource: str, policy: Mapping[str, Any]) -> Policy | None:
         """Replace a policy; None if another client has changed it since it was read."""
@@ -136,17 +138,18 @@ class ProjectState:
     def grants(self, member: str, resource: str, permission: str) -> bool:
         """Return whether a member, given by its email address, has a permission."""
         return self.exists(account_name(member)) and not any(
-            permission in each["permissions"]
-            and each["resource"] == resource
-            and each["member"].partition(":")[2] == member
-            and not self._bound(each)
-            for each in self._known["withheld"]
+            permission in entry["permissions"]
+            and entry["resource"] == resource
+            and entry["member"].partition(":")[2] == member
+            and not self._bound(entry)
+            for entry in self._known["withheld"]
         )
 
     def _bound(self, withheld: Mapping[str, Any]) -> bool:
         bindings = self.policy(withheld["resource"])["bindings"]
         return any(
-            each.get("role") == withheld["role"] and withheld["member"] in each.get("members", ()) for each in bindings
+            binding.get("role") == withheld["role"] and withheld["member"] in binding.get("members", ())
+            for binding in bindings
         )
 
     def _save(self) -> None:
@@ -161,9 +164,9 @@ def _mistakes(given: object) -> Iterable[str]:
         kind = _FIELDS.get(name)
         if kind is None:
             yield f"Unknown field {name[:100]!r}. {nearest(name, list(_FIELDS))}"
-        elif not isinstance(entries, list) or not all(isinstance(each, kind) for each in entries):
+        elif not isinstance(entries, list) or not all(isinstance(entry, kind) for entry in entries):
             yield f"{name} is a list of {'texts' if kind is str else 'objects'}. Received: {str(entries)[:100]!r}."
-        elif kind is dict and any(set(each) != _WITHHELD for each in entries):
+        elif kind is dict and any(set(entry) != _WITHHELD for entry in entries):
             yield f"Each of {name} has the fields {', '.join(sorted(_WITHHELD))}."
 
 

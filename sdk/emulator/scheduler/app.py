@@ -101,31 +101,31 @@ class SchedulerApp(RestService):
         return await self.with_faults(request, entry, fired, perform)
 
     def _perform(self, route: SchedulerRoute, query: dict[str, str], body: bytes, fired: list[Fault]) -> dict[str, Any]:
-        place, jobs = (route.project, route.region), self._jobs
+        where, jobs = (route.project, route.region), self._jobs
         enum_numbers = "enum-encoding=int" in query.get("$alt", "")
         if route.operation == "locations.list":
             return jobs.locations(route.project)
         if route.operation == "locations.get":
-            return location(*place)
+            return location(*where)
         if route.operation == "jobs.list":
-            answer = jobs.list(*place, query)
+            answer = jobs.list(*where, query)
             shown = messages.to_response("Job[]", answer.pop("jobs", []), enum_numbers=enum_numbers)
             return {"jobs": shown, **answer} if shown else answer
         if route.operation == "jobs.delete":
-            return jobs.delete(*place, route.id)
+            return jobs.delete(*where, route.id)
         if route.operation == "jobs.create":
-            job = jobs.create(*place, body)
+            job = jobs.create(*where, body)
         elif route.operation == "jobs.patch":
             fails = any(fault.kind == "status_after" for fault in fired)
-            job = jobs.patch(*place, route.id, body, query.get("updateMask", ""), fails=fails)
+            job = jobs.patch(*where, route.id, body, query.get("updateMask", ""), fails=fails)
         elif route.operation == "jobs.get":
-            job = jobs.get(*place, route.id)
+            job = jobs.get(*where, route.id)
         else:
             for name in messages.read_object(body):
                 if name not in ("name", "legacyAppEngineCron"):
                     raise unknown_name(name)
             act = {"jobs.pause": jobs.pause, "jobs.resume": jobs.resume, "jobs.run": jobs.run}[route.operation]
-            job = act(*place, route.id)
+            job = act(*where, route.id)
         return dict(messages.to_response("Job", job, enum_numbers=enum_numbers))
 
 

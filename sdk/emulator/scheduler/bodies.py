@@ -46,10 +46,10 @@ def parse(body: bytes) -> dict[str, Any]:
 
 def job_id(name: str, place: str) -> str:
     """Return the id in the name of a new job of this place."""
-    prefix, _, found = name.rpartition("/jobs/")
-    if prefix != place or not _ID.fullmatch(found):
+    prefix, _, id = name.rpartition("/jobs/")
+    if prefix != place or not _ID.fullmatch(id):
         raise invalid([("job.name", f"Job name must be formatted: {_NAME}.")])
-    return found
+    return id
 
 
 def cron(job: Mapping[str, Any]) -> Cron:
@@ -69,17 +69,17 @@ def _zone_name(job: Mapping[str, Any]) -> str:
 
 def problems(job: Mapping[str, Any], project: str) -> Problems:
     """Return the field and the sentence of every mistake; nothing for a valid job."""
-    found: Problems = []
+    mistakes: Problems = []
     if len(job.get("description", "")) > _MAX_DESCRIPTION:
         text = f"The description has {len(job['description'])} characters; {_MAX_DESCRIPTION} are allowed."
-        found.append(("job.description", text))
-    found += [*_schedule(job), *_target(job, project), *_retries(job.get("retryConfig", {}))]
+        mistakes.append(("job.description", text))
+    mistakes += [*_schedule(job), *_target(job, project), *_retries(job.get("retryConfig", {}))]
     if "attemptDeadline" in job and not _DEADLINE_S[0] <= duration_s(job["attemptDeadline"]) <= _DEADLINE_S[1]:
         text = f"The attempt deadline has to be in the interval [15s, 1800s]. Received: {job['attemptDeadline']}."
-        found.append(("job.attempt_deadline", text))
+        mistakes.append(("job.attempt_deadline", text))
     if size_bytes(job) > _MAX_JOB_BYTES:
-        found.append(("job", f"The job has {size_bytes(job)} bytes; {_MAX_JOB_BYTES} (1 MB) are allowed."))
-    return found
+        mistakes.append(("job", f"The job has {size_bytes(job)} bytes; {_MAX_JOB_BYTES} (1 MB) are allowed."))
+    return mistakes
 
 
 def size_bytes(job: Mapping[str, Any]) -> int:
@@ -108,30 +108,32 @@ def _target(job: Mapping[str, Any], project: str) -> Problems:
     target, where = job.get("httpTarget"), "job.http_target"
     if target is None:
         return [(where, "Required field is not set: job.target. Exactly one target has to be set.")]
-    found: Problems = []
+    mistakes: Problems = []
     uri, method, headers = target.get("uri", ""), target.get("httpMethod", "POST"), target.get("headers", {})
     if not uri.startswith(("http://", "https://")):
-        found.append((f"{where}.uri", f'The URI has to begin with "http://" or "https://". Received: {uri[:100]!r}.'))
+        mistakes.append(
+            (f"{where}.uri", f'The URI has to begin with "http://" or "https://". Received: {uri[:100]!r}.')
+        )
     elif len(uri) > _MAX_URI:
-        found.append((f"{where}.uri", f"The URI has {len(uri)} characters; {_MAX_URI} are allowed."))
+        mistakes.append((f"{where}.uri", f"The URI has {len(uri)} characters; {_MAX_URI} are allowed."))
     elif why := refusal(uri):
-        found.append((f"{where}.uri", why))
+        mistakes.append((f"{where}.uri", why))
     if "body" in target and method not in _WITH_BODY:
         text = f"A body is allowed only if the HTTP method is POST, PUT or PATCH. Received: {method}."
-        found.append((f"{where}.body", text))
+        mistakes.append((f"{where}.body", text))
     size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
     if size >= _MAX_HEADER_BYTES:
         text = f"The headers have {size} bytes; they must be smaller than {_MAX_HEADER_BYTES}."
-        found.append((f"{where}.headers", text))
+        mistakes.append((f"{where}.headers", text))
     for name, value in headers.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(
             r"[\t\x20-\x7e\x80-\xff]*", value
         ):
-            found.append((f"{where}.headers", f"Not a header of HTTP: {json.dumps({name: value})[:200]}."))
+            mistakes.append((f"{where}.headers", f"Not a header of HTTP: {json.dumps({name: value})[:200]}."))
     for token in ("oauthToken", "oidcToken"):
         if token in target:
-            found += _account(target[token].get("serviceAccountEmail", ""), project, f"{where}.{token}")
-    return found
+            mistakes += _account(target[token].get("serviceAccountEmail", ""), project, f"{where}.{token}")
+    return mistakes
 
 
 def _account(email: str, project: str, where: str) -> Problems:
@@ -150,22 +152,22 @@ def _account(email: str, project: str, where: str) -> Problems:
 
 def _retries(config: Mapping[str, Any]) -> Problems:
     where = "job.retry_config"
-    found: Problems = []
+    mistakes: Problems = []
     count = config.get("retryCount", 0)
     if not 0 <= count <= _MAX_RETRIES:
-        found.append(
+        mistakes.append(
             (f"{where}.retry_count", f"The retry count has to be from 0 to {_MAX_RETRIES}. Received: {count}.")
         )
     if config.get("maxDoublings", 0) < 0:
-        found.append((f"{where}.max_doublings", f"It has to be 0 or more. Received: {config['maxDoublings']}."))
+        mistakes.append((f"{where}.max_doublings", f"It has to be 0 or more. Received: {config['maxDoublings']}."))
     for name, field in (
         ("maxRetryDuration", "max_retry_duration"),
         ("minBackoffDuration", "min_backoff_duration"),
         ("maxBackoffDuration", "max_backoff_duration"),
     ):
         if name in config and duration_s(config[name]) < 0:
-            found.append((f"{where}.{field}", f"The duration must not be negative. Received: {config[name]}."))
-    return found
+            mistakes.append((f"{where}.{field}", f"The duration must not be negative. Received: {config[name]}."))
+    return mistakes
 
 
 def with_defaults(job: Mapping[str, Any]) -> dict[str, Any]:

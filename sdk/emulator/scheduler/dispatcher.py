@@ -123,7 +123,7 @@ class Dispatcher:
 
     def attempts(self) -> list[dict[str, Any]]:
         with self.lock:
-            return [asdict(each) for each in self._attempts]
+            return [asdict(attempt) for attempt in self._attempts]
 
     def advance(self, seconds: float, *, jobs: bool) -> list[dict[str, Any]] | None:
         """Move the clock ahead, with a stop at each attempt that is due on the way until it has ended.
@@ -144,7 +144,7 @@ class Dispatcher:
                 self._changed.wait(_SLEEP_S)
             if self._failure is not None:
                 raise self._failure
-            return [asdict(each) for each in self._attempts if each.number > made]
+            return [asdict(attempt) for attempt in self._attempts if attempt.number > made]
 
     def _run(self) -> None:
         with self.lock:

@@ -62,9 +62,9 @@ def send(target: Mapping[str, Any], headers: Mapping[str, str], own_url: str, de
     uri, own = urlsplit(target["uri"]), urlsplit(own_url)
     match = _GOOGLE.fullmatch(uri.hostname or "")
     if match is not None:
-        place = _LOCATION.match(uri.path)
-        if match["region"] and place and place[1] != match["region"]:
-            return Outcome.of(400, f"{uri.hostname} does not serve the location {place[1]}.")
+        location = _LOCATION.match(uri.path)
+        if match["region"] and location and location[1] != match["region"]:
+            return Outcome.of(400, f"{uri.hostname} does not serve the location {location[1]}.")
     host, port = (own.hostname, own.port) if match else (uri.hostname, uri.port or 80)
     path = f"{uri.path or '/'}{'?' if uri.query else ''}{uri.query}"
     given = {**target.get("headers", {}), **headers}

@@ -37,9 +37,9 @@ class ScheduledJobs:
 
     def create(self, project: str, region: str, body: bytes) -> dict[str, Any]:
         job = bodies.parse(body)
-        place = f"projects/{project}/locations/{region}"
-        name = job.get("name") or f"{place}/jobs/{secrets.token_hex(10)}"
-        key = JobKey(project_number(project), region, bodies.job_id(name, place))
+        parent = f"projects/{project}/locations/{region}"
+        name = job.get("name") or f"{parent}/jobs/{secrets.token_hex(10)}"
+        key = JobKey(project_number(project), region, bodies.job_id(name, parent))
         _check(job, project)
         with self._dispatcher.lock:
             if self._dispatcher.get(key) is not None:

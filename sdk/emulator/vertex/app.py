@@ -78,19 +78,19 @@ def _metadata_response(
         return PlainTextResponse(text, 403, _FLAVOR)
     if path in ("/", "/computeMetadata", "/computeMetadata/", _METADATA.rstrip("/"), _METADATA):
         return PlainTextResponse("computeMetadata/\n", 200, _FLAVOR)
-    found: Any = tree
+    node: Any = tree
     for part in path.removeprefix(_METADATA).strip("/").split("/"):
-        found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+        node = node.get(part) if isinstance(node, dict) else None
+    if node is None:
         raise VertexApiError(404, f"The metadata server has no {path!r}.", headers=_FLAVOR)
-    if isinstance(found, _Json):
-        return Response(json.dumps(found), 200, _FLAVOR, "application/json")
-    if not isinstance(found, dict):
-        return PlainTextResponse(str(found), 200, _FLAVOR)
+    if isinstance(node, _Json):
+        return Response(json.dumps(node), 200, _FLAVOR, "application/json")
+    if not isinstance(node, dict):
+        return PlainTextResponse(str(node), 200, _FLAVOR)
     if query.get("recursive", "").lower() == "true":
-        shown = {name: value for name, value in found.items() if not isinstance(value, _Json)}
+        shown = {name: value for name, value in node.items() if not isinstance(value, _Json)}
         return Response(json.dumps(shown), 200, _FLAVOR, "application/json")
-    lines = "".join(f"{name}/\n" if isinstance(value, dict) else f"{name}\n" for name, value in found.items())
+    lines = "".join(f"{name}/\n" if isinstance(value, dict) else f"{name}\n" for name, value in node.items())
     return PlainTextResponse(lines, 200, _FLAVOR)
 
 

@@ -41,7 +41,7 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     pools, where = spec.get("workerPoolSpecs", []), f"{_SPEC}.worker_pool_specs"
     too_long = f"The display name has {len(name)} characters; {MAX_NAME} are allowed."
     too_many = f"There are {len(pools)} worker pools; {_MAX_POOLS} are allowed."
-    found = [
+    mistakes = [
         *_unless(name, f"{_JOB}.display_name", "Required field is not set: custom_job.display_name."),
         *_unless(len(name) <= MAX_NAME, f"{_JOB}.display_name", too_long),
         *_label_problems(job.get("labels", {}), f"{_JOB}.labels"),
@@ -51,8 +51,8 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     for number, pool in enumerate(pools):
         if pool or number == 0:
             own_machine = not spec.get("persistentResourceId")
-            found += _pool(pool, f"{where}[{number}]", first=number == 0, own_machine=own_machine)
-    return [*found, *vertex_body.problems(job, region), *_tpu(spec), *_scheduling(spec), *_places(spec)]
+            mistakes += _pool(pool, f"{where}[{number}]", first=number == 0, own_machine=own_machine)
+    return [*mistakes, *vertex_body.problems(job, region), *_tpu(spec), *_scheduling(spec), *_places(spec)]
 
 
 def bucket_of(uri: str) -> str:
@@ -63,9 +63,9 @@ def bucket_of(uri: str) -> str:
 
 def account_of(created: Mapping[str, Any]) -> str:
     """Return the service account of a new job or training pipeline, "" for none."""
-    given = [each for each in (created, created.get("jobSpec"), created.get("trainingTaskInputs")) if each]
-    named = [each.get(name) for each in given if isinstance(each, Mapping) for name in _ACCOUNTS]
-    return next((each for each in named if isinstance(each, str)), "")
+    given = [part for part in (created, created.get("jobSpec"), created.get("trainingTaskInputs")) if part]
+    named = [part.get(name) for part in given if isinstance(part, Mapping) for name in _ACCOUNTS]
+    return next((part for part in named if isinstance(part, str)), "")
 
 
 def with_defaults(job: dict[str, Any]) -> dict[str, Any]:
@@ -82,53 +82,53 @@ def _unless(holds: object, field: str, text: str) -> Problems:
 
 def _label_problems(labels: Mapping[str, str], where: str) -> Problems:
     allowed = "up to 64 lowercase letters, digits, _ and -."
-    found = [
+    mistakes = [
         (where, f"The {what} {json.dumps(text)} of a label is not allowed: {allowed}")
         for name, value in labels.items()
         for what, text in (("key", name), ("value", value))
         if not is_label(text, 64) or (what == "key" and not text)
     ]
     too_many = f"There are {len(labels)} labels; {_MAX_LABELS} are allowed."
-    return [*found, *_unless(len(labels) <= _MAX_LABELS, where, too_many)]
+    return [*mistakes, *_unless(len(labels) <= _MAX_LABELS, where, too_many)]
 
 
 def _pool(pool: Mapping[str, Any], where: str, *, first: bool, own_machine: bool) -> Problems:
     count = pool.get("replicaCount", 0)
     of_first, rule = ("of the first worker pool ", "1") if first else ("", "1 or more")
     text = f"The replica count {of_first}has to be {rule}. Received: {count}."
-    found = _unless(count == 1 if first else count >= 1, f"{where}.replica_count", text)
+    mistakes = _unless(count == 1 if first else count >= 1, f"{where}.replica_count", text)
     if own_machine and not pool.get("machineSpec", {}).get("machineType"):
-        found.append((f"{where}.machine_spec.machine_type", "Required field is not set: machine_type."))
-    return [*found, *_task(pool, where), *_disk(pool.get("diskSpec", {}), f"{where}.disk_spec")]
+        mistakes.append((f"{where}.machine_spec.machine_type", "Required field is not set: machine_type."))
+    return [*mistakes, *_task(pool, where), *_disk(pool.get("diskSpec", {}), f"{where}.disk_spec")]
 
 
 def _task(pool: Mapping[str, Any], where: str) -> Problems:
     container, package = pool.get("containerSpec"), pool.get("pythonPackageSpec")
     if container is None and package is None:
         return [(where, "One of container_spec and python_package_spec has to be set.")]
-    found: Problems = []
+    mistakes: Problems = []
     task = container or package or {}
-    place = f"{where}.container_spec" if package is None else f"{where}.python_package_spec"
+    inner = f"{where}.container_spec" if package is None else f"{where}.python_package_spec"
     required = {"imageUri": "image_uri"} if package is None else {"executorImageUri": "executor_image_uri"}
     if package is not None:
         required.update(packageUris="package_uris", pythonModule="python_module")
         if len(package.get("packageUris", [])) > _MAX_PACKAGES:
-            found.append((f"{place}.package_uris", f"At most {_MAX_PACKAGES} package URIs are allowed."))
+            mistakes.append((f"{inner}.package_uris", f"At most {_MAX_PACKAGES} package URIs are allowed."))
         for number, uri in enumerate(package.get("packageUris", [])):
             text = (
                 f"A package is a Cloud Storage URI such as gs://bucket/trainer-0.1.tar.gz. Received: {json.dumps(uri)}."
             )
-            found += _unless(_PACKAGE.fullmatch(uri or ""), f"{place}.package_uris[{number}]", text)
+            mistakes += _unless(_PACKAGE.fullmatch(uri or ""), f"{inner}.package_uris[{number}]", text)
     for name, field in required.items():
         if not task.get(name):
-            found.append((f"{place}.{field}", f"Required field is not set: {field}."))
+            mistakes.append((f"{inner}.{field}", f"Required field is not set: {field}."))
     variables = task.get("env", [])
     if len(variables) > _MAX_ENV:
-        found.append((f"{place}.env", f"There are {len(variables)} environment variables; {_MAX_ENV} are allowed."))
-    for number, name in enumerate(each.get("name", "") for each in variables):
+        mistakes.append((f"{inner}.env", f"There are {len(variables)} environment variables; {_MAX_ENV} are allowed."))
+    for number, name in enumerate(variable.get("name", "") for variable in variables):
         text = f"An environment variable's name is a C identifier. Received: {json.dumps(name)}."
-        found += _unless(_ENV.fullmatch(name), f"{place}.env[{number}].name", text)
-    return found
+        mistakes += _unless(_ENV.fullmatch(name), f"{inner}.env[{number}].name", text)
+    return mistakes
 
 
 def _disk(disk: Mapping[str, Any], where: str) -> Problems:
@@ -143,38 +143,40 @@ def _tpu(spec: Mapping[str, Any]) -> Problems:
     tpus = [pool for pool in pools if machines.is_tpu(pool.get("machineSpec", {}))]
     if not tpus:
         return []
-    found: Problems = []
+    mistakes: Problems = []
     if len(pools) > 1 or any(pool.get("replicaCount", 0) > 1 for pool in tpus):
-        found.append((f"{_SPEC}.worker_pool_specs", "A TPU job has exactly one worker pool with a replica count of 1."))
+        mistakes.append(
+            (f"{_SPEC}.worker_pool_specs", "A TPU job has exactly one worker pool with a replica count of 1.")
+        )
     strategy = spec.get("scheduling", {}).get("strategy")
     if strategy == "FLEX_START" or (
         strategy == "SPOT" and any(machines.hosts(pool["machineSpec"]) > 1 for pool in tpus)
     ):
         what = "TPUs" if strategy == "FLEX_START" else "TPU Pods"
-        found.append((f"{_SPEC}.scheduling.strategy", f"Strategy {strategy} is not supported with {what}."))
-    return found
+        mistakes.append((f"{_SPEC}.scheduling.strategy", f"Strategy {strategy} is not supported with {what}."))
+    return mistakes
 
 
 def _scheduling(spec: Mapping[str, Any]) -> Problems:
     given, where = spec.get("scheduling", {}), f"{_SPEC}.scheduling"
-    found: Problems = [
+    mistakes: Problems = [
         (f"{where}.{field}", f"The {field} has to be a positive duration. Received: {given[name]}.")
         for name, field, least in (("timeout", "timeout", 1e-9), ("maxWaitDuration", "max_wait_duration", 0))
         if name in given and duration_s(given[name]) < least
     ]
     if given.get("strategy") != "FLEX_START":
-        return found
+        return mistakes
     pools = [pool.get("machineSpec", {}) for pool in spec.get("workerPoolSpecs", []) if pool]
     if "timeout" in given and duration_s(given["timeout"]) > _WEEK_S:
-        found.append((f"{where}.timeout", "With strategy FLEX_START the timeout is 7 days at most."))
+        mistakes.append((f"{where}.timeout", "With strategy FLEX_START the timeout is 7 days at most."))
     if any(pool != pools[0] for pool in pools):
-        found.append((f"{where}.strategy", "Strategy FLEX_START requires the same machine in all worker pools."))
+        mistakes.append((f"{where}.strategy", "Strategy FLEX_START requires the same machine in all worker pools."))
     for pool in pools:
         kind = pool.get("acceleratorType", "")
         if kind not in machines.FLEX_START and not machines.is_tpu(pool):
             text = f"Strategy FLEX_START is not supported with accelerator {kind or 'none'}."
-            return [*found, (f"{where}.strategy", text)]
-    return found
+            return [*mistakes, (f"{where}.strategy", text)]
+    return mistakes
 
 
 def _places(spec: Mapping[str, Any]) -> Problems:

@@ -112,16 +112,16 @@ def _is_written(handle: int) -> bool | None:
 
 
 def make_parents(top: Path, name: str) -> list[str]:
-    made, place = [], ""
+    made, folder = [], ""
     for part in name.removesuffix("/").split("/")[:-1]:
-        place += f"{part}/"
+        folder += f"{part}/"
         try:
-            (top / place).mkdir()
-            made.append(place)
+            (top / folder).mkdir()
+            made.append(folder)
         except FileExistsError:
             # Through a link a job could write anywhere on the machine.
-            if not stat.S_ISDIR(os.lstat(top / place.removesuffix("/")).st_mode):
-                raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(top / place)) from None
+            if not stat.S_ISDIR(os.lstat(top / folder.removesuffix("/")).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(top / folder)) from None
     return made
 
 
@@ -235,9 +235,11 @@ class BucketFs:
                 redirect = Redirect(url, self._home / "redirect", os.environ)
                 redirect.start()
                 self._redirect = redirect
-            found = self._redirect.environment
+            variables = self._redirect.environment
         # Without NO_GCE_CHECK: jobs have a metadata server.
-        return {name: found[name] for name in found if os.environ.get(name) != found[name] and name != "NO_GCE_CHECK"}
+        return {
+            name: text for name, text in variables.items() if os.environ.get(name) != text and name != "NO_GCE_CHECK"
+        }
 
     @property
     def buckets(self) -> list[str]:
@@ -341,17 +343,17 @@ class BucketFs:
 
     # From files to objects
 
-    def _import_file(self, key: Key, found: FileStat) -> None:
+    def _import_file(self, key: Key, about: FileStat) -> None:
         try:
-            blob = self._state.blobs.writer().finish() if key[1].endswith("/") else self._read(key, found)
+            blob = self._state.blobs.writer().finish() if key[1].endswith("/") else self._read(key, about)
             if blob is not None:
                 made = self._commit(key, blob)
-                self._synced[key] = _SyncedPath(made, found.signature)
+                self._synced[key] = _SyncedPath(made, about.signature)
         except OSError:
             return  # removed or replaced: the next sync sees the new state
         except StorageApiError as error:
             sys.stderr.write(f"podlift emulator: {'/gcs/' + '/'.join(key)!r} cannot be an object: {error.message}\n")
-            self._synced[key] = _SyncedPath(0, found.signature)
+            self._synced[key] = _SyncedPath(0, about.signature)
 
     def _read(self, key: Key, found: FileStat) -> Blob | None:
         with open_with_lease(self._path(key)) as (handle, writing):
@@ -391,8 +393,8 @@ class BucketFs:
 
     def _delete(self, key: Key, generation: int) -> None:
         with suppress(StorageApiError):  # it was deleted or replaced meanwhile
-            found = self._state.get(*key, conditions=Conditions(generation=generation), reading=False)
-            self._state.delete(found, permanently=False)
+            record = self._state.get(*key, conditions=Conditions(generation=generation), reading=False)
+            self._state.delete(record, permanently=False)
 
     # From objects to files
 

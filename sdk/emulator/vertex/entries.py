@@ -111,12 +111,12 @@ class LogEntries:
     def listed(self, request: Mapping[str, Any]) -> dict[str, Any]:
         projects, order, size = _check_request(request)
         text = request.get("filter", "")
-        found = parse(text)
+        wanted = parse(text)
         query_key = json.dumps([sorted(projects), text, order])
         last = read_page_token(request.get("pageToken", ""), query_key)
         if last is not None and len(last) != 2:
             raise invalid([("page_token", "The page token is not one of entries:list.")])
-        rows = list(islice(self._scan(projects, found, order, last), size + 1))
+        rows = list(islice(self._scan(projects, wanted, order, last), size + 1))
         answer: dict[str, Any] = {"entries": [entry for entry, _ in rows[:size]]} if rows else {}
         if len(rows) > size:
             answer["nextPageToken"] = page_token(query_key, rows[size - 1][1])
@@ -153,10 +153,10 @@ def _structured(line: str) -> dict[str, Any] | None:
     if not line.lstrip().startswith("{") or len(line) > _MAX_CHARACTERS:
         return None
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and ("severity" in found or "message" in found) else None
+    return entry if isinstance(entry, dict) and ("severity" in entry or "message" in entry) else None
 
 
 def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
@@ -167,7 +167,11 @@ def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
         if not isinstance(request.get(name, ""), str):
             raise invalid([(name, f"Invalid value at '{name}' (TYPE_STRING)")])
     names = request.get("resourceNames") or []
-    projects = [re.fullmatch(r"projects/([^/]+)(/.*)?", str(each)) for each in names] if isinstance(names, list) else []
+    projects = (
+        [re.fullmatch(r"projects/([^/]+)(/.*)?", str(resource)) for resource in names]
+        if isinstance(names, list)
+        else []
+    )
     if not projects or not all(projects):
         text = f"Name one or more resources such as projects/PROJECT. Received: {names!r}."
         raise invalid([("resource_names", text)])
@@ -177,7 +181,7 @@ def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
     size = request.get("pageSize") or _PAGE
     if type(size) is not int or size < 0:
         raise invalid([("page_size", f"Invalid value at 'page_size' (TYPE_INT32), {json.dumps(size)[:100]}")])
-    return {project_number(each[1]) for each in projects if each}, order, min(size, _MAX_PAGE)
+    return {project_number(resource[1]) for resource in projects if resource}, order, min(size, _MAX_PAGE)
 
 
 def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
@@ -224,16 +228,16 @@ def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
         if value.upper() not in _SEVERITIES:
             raise invalid_filter(f"unknown severity {value!r}")
         return compare(op, _SEVERITIES.index(entry["severity"]), _SEVERITIES.index(value.upper()))
-    found: Any = entry
+    actual: Any = entry
     for part in path:
-        found = found.get(part) if isinstance(found, Mapping) else None
-    if found is None:
+        actual = actual.get(part) if isinstance(actual, Mapping) else None
+    if actual is None:
         return False
     if op == ":":
-        return value == "*" or value.lower() in str(found).lower()
+        return value == "*" or value.lower() in str(actual).lower()
     if op not in ("=~", "!~"):
-        return compare(op, str(found), value)
+        return compare(op, str(actual), value)
     try:
-        return (re.search(value, str(found)) is not None) == (op == "=~")
+        return (re.search(value, str(actual)) is not None) == (op == "=~")
     except (re.error, RecursionError, OverflowError) as error:
         raise invalid_filter(f"not a regular expression: {error}") from None

@@ -62,8 +62,8 @@ class Replica:
 
 def worker_pools(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the worker pools of a CustomJob; one that is skipped is {}."""
-    found: list[Mapping[str, Any]] = job["jobSpec"]["workerPoolSpecs"]
-    return found
+    pools: list[Mapping[str, Any]] = job["jobSpec"]["workerPoolSpecs"]
+    return pools
 
 
 def replicas(job: Mapping[str, Any]) -> list[Replica]:
@@ -90,24 +90,24 @@ def cluster_env(replica: Replica, addresses: Mapping[Replica, str], spec: Mappin
         if member.role != "evaluator":
             by_role.setdefault(member.role, []).append(address)
     common = {"environment": "cloud", "job": spec}
-    place = {"type": f"workerpool{replica.pool}", "index": replica.index}
-    found = {"CLUSTER_SPEC": json.dumps({"cluster": by_pool, "task": place, **common})}
+    task_id = {"type": f"workerpool{replica.pool}", "index": replica.index}
+    variables = {"CLUSTER_SPEC": json.dumps({"cluster": by_pool, "task": task_id, **common})}
     if len(addresses) > 1:
         cloud = hashlib.sha256(addresses[replica].encode()).hexdigest()[:16]
         task = {"type": replica.role, "index": replica.index, "cloud": cloud}
-        found["TF_CONFIG"] = json.dumps({"cluster": by_role, "task": task, **common})
-    return found
+        variables["TF_CONFIG"] = json.dumps({"cluster": by_role, "task": task, **common})
+    return variables
 
 
 def service_env(job: Mapping[str, Any], *, job_id: str, project: str, region: str) -> dict[str, str]:
     """Return the variables that Vertex AI sets in every replica of a job."""
-    found = {"CLOUD_ML_JOB_ID": job_id, "CLOUD_ML_PROJECT_ID": project_number(project), "CLOUD_ML_REGION": region}
+    variables = {"CLOUD_ML_JOB_ID": job_id, "CLOUD_ML_PROJECT_ID": project_number(project), "CLOUD_ML_REGION": region}
     base = (job["jobSpec"].get("baseOutputDirectory") or {}).get("outputUriPrefix")
     if base:
         base = base.rstrip("/")
         folders = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
-        found.update({f"AIP_{name}": f"{base}/{folder}/" for name, folder in folders.items()})
-    return found
+        variables.update({f"AIP_{name}": f"{base}/{folder}/" for name, folder in folders.items()})
+    return variables
 
 
 def stand_in_env(pool: Mapping[str, Any]) -> dict[str, str]:
@@ -119,14 +119,14 @@ def stand_in_env(pool: Mapping[str, Any]) -> dict[str, str]:
 def emulator_env(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
     """Return the variables by which a replica finds the emulator; in the cloud it would need none."""
     # Clients prepend http:// and append a path, so the value may contain the first part of a path.
-    place = f"{urlsplit(url).netloc}/{secret}"
+    address = f"{urlsplit(url).netloc}/{secret}"
     spared = ",".join(["localhost", "127.0.0.1", *hosts])
     return {
         "PODLIFT_EMULATOR": url,
         "STORAGE_EMULATOR_HOST": url,
         # Both: a client detects the server by its address, and requests tokens by its name.
-        "GCE_METADATA_HOST": place,
-        "GCE_METADATA_IP": place,
+        "GCE_METADATA_HOST": address,
+        "GCE_METADATA_IP": address,
         # The emulator holds every port until the replicas bind theirs, so that no other process can take one.
         "TF_GRPC_REUSE_PORT": "true",
         "no_grpc_proxy": spared,
@@ -140,15 +140,15 @@ def expand_env(given: Iterable[Mapping[str, str]], known: Mapping[str, str]) -> 
 
     An unknown one stays as it is, and `$$(NAME)` stands for `$(NAME)`, as in Kubernetes. `known` holds the service's variables.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for variable in given:
-        values = {**known, **found}
+        values = {**known, **variables}
 
         def replaced(match: re.Match[str], values: Mapping[str, str] = values) -> str:
             return "$" if match[1] == "$" else values.get(match[2], match[0])
 
-        found[variable["name"]] = _REFERENCE.sub(replaced, variable.get("value", ""))
-    return found
+        variables[variable["name"]] = _REFERENCE.sub(replaced, variable.get("value", ""))
+    return variables
 
 
 def container_command(pool: Mapping[str, Any]) -> list[str]:
@@ -157,22 +157,22 @@ def container_command(pool: Mapping[str, Any]) -> list[str]:
 
 
 def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
-    found = []
-    for place, pool in enumerate(worker_pools(job)):
+    problems = []
+    for number, pool in enumerate(worker_pools(job)):
         if pool and "pythonPackageSpec" not in pool and not container_command(pool):
             image = (pool.get("containerSpec") or {}).get("imageUri")
-            found.append(
-                f"jobSpec.workerPoolSpecs[{place}].containerSpec has neither command nor args: only the image says what it "
+            problems.append(
+                f"jobSpec.workerPoolSpecs[{number}].containerSpec has neither command nor args: only the image says what it "
                 f"runs, and this emulator runs processes, not images. Received: imageUri {image!r}. Next: write the image's "
                 "ENTRYPOINT and CMD into command and args."
             )
-    return found
+    return problems
 
 
 def pool_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
     task = pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}
-    found: Sequence[Mapping[str, str]] = task.get("env", ())
-    return found
+    variables: Sequence[Mapping[str, str]] = task.get("env", ())
+    return variables
 
 
 def make_environment(folder: Path) -> dict[str, str]:
@@ -186,32 +186,32 @@ def make_environment(folder: Path) -> dict[str, str]:
     cfg.write_text(cfg.read_text().replace(f"{_CFG}false", f"{_CFG}False"))
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     # By addsitedir: a line with only a path would skip the .pth files in that folder.
-    lines = [_USER_PACKAGES, *(f"import site; site.addsitedir({place!r})" for place in site_folders())]
+    lines = [_USER_PACKAGES, *(f"import site; site.addsitedir({script!r})" for script in site_folders())]
     (packages / "podlift-emulator.pth").write_text("\n".join([*lines, *_pip_of_python(), ""]))
     python = shlex.quote(str(folder / "bin" / "python"))
     pips = dict.fromkeys(("pip", "pip3", f"pip3.{sys.version_info[1]}"), "-m pip")
     for name, words in {**_scripts(), **pips}.items():
-        place = folder / "bin" / name
-        if not place.exists():
-            place.write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
-            place.chmod(0o755)
+        script = folder / "bin" / name
+        if not script.exists():
+            script.write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
+            script.chmod(0o755)
     return {"PYTHONUSERBASE": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}"}
 
 
 @functools.cache
 def site_folders() -> tuple[str, ...]:
     users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-    found = [*users, *site.getsitepackages()]
-    return tuple(place for place in dict.fromkeys(found) if place in sys.path and Path(place).is_dir())
+    folders = [*users, *site.getsitepackages()]
+    return tuple(folder for folder in dict.fromkeys(folders) if folder in sys.path and Path(folder).is_dir())
 
 
 @functools.cache
 def read_only_folders() -> tuple[str, ...]:
-    found = {*site_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    found |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
+    names = {*site_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    names |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
     for folder in ("/usr/lib", "/usr/local/lib"):
-        found |= {str(each) for each in Path(folder).glob("python3*")}
-    places = sorted({Path(each).resolve() for each in found})
+        names |= {str(each) for each in Path(folder).glob("python3*")}
+    places = sorted({Path(each).resolve() for each in names})
     whole = [place for place in places if place.is_dir() and not any(other in place.parents for other in places)]
     return tuple(str(place) for place in whole)
 
@@ -233,15 +233,15 @@ def _pip_of_python() -> tuple[str, ...]:
 @functools.cache
 def _scripts() -> dict[str, str]:
     """Return the Python programs beside the emulator's interpreter: they find a job's own packages too."""
-    folder, found = Path(sys.executable).parent, {}
+    folder, scripts = Path(sys.executable).parent, {}
     if os.path.realpath(folder) in ("/bin", "/usr/bin"):
         return {}
-    for place in sorted(folder.iterdir()):
+    for script in sorted(folder.iterdir()):
         try:
-            with place.open("rb") as file:
+            with script.open("rb") as file:
                 head = file.read(2) + file.readline() + file.readline()
         except OSError:
             continue
-        if head.startswith(b"#!") and os.fsencode(folder / "python") in head and place.stat().st_size < _SCRIPT_BYTES:
-            found[place.name] = shlex.quote(str(place))
-    return found
+        if head.startswith(b"#!") and os.fsencode(folder / "python") in head and script.stat().st_size < _SCRIPT_BYTES:
+            scripts[script.name] = shlex.quote(str(script))
+    return scripts

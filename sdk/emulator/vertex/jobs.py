@@ -119,7 +119,7 @@ class CustomJobs:
         row = self.find(job)
         if row is None:
             raise not_found(f"CustomJob {job[:100]!r}")
-        known = [each.name for each in replicas(row.job)]
+        known = [member.name for member in replicas(row.job)]
         if what in ("preempt", "kill", "oom") and replica not in known:
             raise invalid([("replica", f"Unknown: {replica[:100]!r}. Known: {', '.join(known)}.")])
         return self._scheduler.inject(int(job), what, replica)

@@ -63,10 +63,10 @@ def parse(text: str) -> Filter:
     if len(text) > _MAX_LENGTH:
         raise invalid_filter(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
     parser = _FilterParser(text)
-    found = parser.sequence(0) if parser.next else Group(word="AND", parts=())
+    parsed = parser.sequence(0) if parser.next else Group(word="AND", parts=())
     if parser.next:
         raise invalid_filter(f"unexpected {parser.next[0].strip()!r}")
-    return found
+    return parsed
 
 
 def matches_filter(found: Filter, test: Callable[[Comparison], bool]) -> bool:
@@ -139,12 +139,12 @@ class _FilterParser:
         while self._take("word", "NOT") or self._take("minus", "-"):
             negated = not negated
         if self._take("open", "("):
-            found = self.sequence(depth + 1)
+            term = self.sequence(depth + 1)
             if not self._take("close", ")"):
                 raise self._expected("')'")
         else:
-            found = self._comparison()
-        return Group(word="NOT", parts=(found,)) if negated else found
+            term = self._comparison()
+        return Group(word="NOT", parts=(term,)) if negated else term
 
     def _comparison(self) -> Filter:
         match = self.next
@@ -159,10 +159,10 @@ class _FilterParser:
         return Comparison(path=tuple(path), op=match["op"], value=_unquoted(match["value"]))
 
     def _take(self, kind: str, text: str) -> bool:
-        found = self.next is not None and self.next[kind] == text
-        if found:
+        taken = self.next is not None and self.next[kind] == text
+        if taken:
             self._advance()
-        return found
+        return taken
 
     def _expected(self, what: str) -> VertexApiError:
         return invalid_filter(f"expected {what} instead of {self.next[0].strip() if self.next else 'the end'!r}")
@@ -180,32 +180,32 @@ _PAGE, _MAX_PAGE = 100, 1000
 
 def read_filter(text: str, kind: str) -> Filter:
     """Return the parsed filter of a list call; every field and operator is one that the service compares."""
-    found = parse(text)
-    for each in comparisons(found):
-        field = snake_case(each.path[0])
+    parsed = parse(text)
+    for comparison in comparisons(parsed):
+        field = snake_case(comparison.path[0])
         known = [name for name in _OPERATORS if name in field_names(kind)]
-        if field not in known or (len(each.path) > 1) != (field == "labels"):
-            name = ".".join(each.path)
+        if field not in known or (len(comparison.path) > 1) != (field == "labels"):
+            name = ".".join(comparison.path)
             raise invalid_filter(f"unknown field {name!r}. {nearest(name, known)}")
-        if each.op not in _OPERATORS[field]:
-            raise invalid_filter(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {each.op!r}")
-        if field == "state" and _state(each.value, kind) is None:
-            raise invalid_filter(f"unknown state {each.value!r}")
+        if comparison.op not in _OPERATORS[field]:
+            raise invalid_filter(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {comparison.op!r}")
+        if field == "state" and _state(comparison.value, kind) is None:
+            raise invalid_filter(f"unknown state {comparison.value!r}")
         if field == "create_time":
             try:
-                parse_time_ns(each.value)
+                parse_time_ns(comparison.value)
             except ValueError as error:
                 raise invalid_filter(str(error)) from None
-    return found
+    return parsed
 
 
 def matches(comparison: Comparison, job: Mapping[str, Any], kind: str) -> bool:
     field, op, value = snake_case(comparison.path[0]), comparison.op, comparison.value
     if field == "labels":
-        found = job.get("labels", {}).get(".".join(comparison.path[1:]))
+        label = job.get("labels", {}).get(".".join(comparison.path[1:]))
         if op == ":" and value == "*":
-            return found is not None
-        return bool(found == value) == (op != "!=")
+            return label is not None
+        return bool(label == value) == (op != "!=")
     if field == "create_time":
         return compare(op, parse_time_ns(job["createTime"]), parse_time_ns(value))
     if field == "state":
@@ -224,10 +224,10 @@ def read_page(
     `newest` yields ids and resources with ids below the given one, the newest first. `kind` is the message of a resource.
     """
     text, size = query.get("filter", ""), page_size(query.get("pageSize"))
-    found, last = read_filter(text, kind), read_page_token(query.get("pageToken", ""), text)
+    wanted, last = read_filter(text, kind), read_page_token(query.get("pageToken", ""), text)
     shown: list[tuple[int, dict[str, Any]]] = []
     for number, resource in newest(last[0] if last else None):
-        if matches_filter(found, lambda each, resource=resource: matches(each, resource, kind)):  # type: ignore[misc]
+        if matches_filter(wanted, lambda each, resource=resource: matches(each, resource, kind)):  # type: ignore[misc]
             shown.append((number, apply_read_mask(resource, query.get("readMask", ""), kind)))
         if len(shown) > size:
             break
@@ -255,7 +255,7 @@ def read_page_token(text: str, query: str, kind: type = int) -> list[Any] | None
     try:
         padded = text + "=" * (-len(text) % 4)
         digest, last = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
-        known = digest == _digest(query) and isinstance(last, list) and all(type(each) is kind for each in last)
+        known = digest == _digest(query) and isinstance(last, list) and all(type(value) is kind for value in last)
     except (ValueError, TypeError, RecursionError, binascii.Error):
         known = False
     if not known:

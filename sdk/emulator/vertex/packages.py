@@ -38,9 +38,9 @@ _lock = threading.Lock()
 def package_command(spec: Mapping[str, Any], home: Path, buckets: BucketFs) -> list[str]:
     """Fetch the packages of a `pythonPackageSpec` into `home`, and return the command that installs and runs them."""
     fetched = []
-    for place, uri in enumerate(spec.get("packageUris", ())):
+    for number, uri in enumerate(spec.get("packageUris", ())):
         bucket, _, name = uri.removeprefix("gs://").partition("/")
-        file = home / str(place) / name.rpartition("/")[2]
+        file = home / str(number) / name.rpartition("/")[2]
         file.parent.mkdir(exist_ok=True)
         try:
             buckets.download(bucket, name, file)
@@ -65,20 +65,20 @@ def configure_pip(environment: Path, wheels: Path) -> None:
     except (configparser.Error, UnicodeError):
         known = []
     # A list of pip's configuration hides the list of a wider one.
-    lines = "\n".join(f"    {place}" for place in [*known, wheels.as_uri()])
+    lines = "\n".join(f"    {url}" for url in [*known, wheels.as_uri()])
     (environment / "pip.conf").write_text(f"[global]\nfind-links =\n{lines}\n")
 
 
 def _setuptools_wheel(folder: Path) -> Path | None:
     """Return the wheel of the emulator's setuptools, made if it is not there yet; None if there is no setuptools."""
     try:
-        found = metadata.distribution("setuptools")
+        package = metadata.distribution("setuptools")
     except metadata.PackageNotFoundError:
         return None
-    wheel = folder / f"setuptools-{found.version}-py3-none-any.whl"
+    wheel = folder / f"setuptools-{package.version}-py3-none-any.whl"
     if wheel.exists():
         return wheel
-    files = [path for path in found.files or () if path.suffix != ".pyc" and ".." not in path.parts]
+    files = [path for path in package.files or () if path.suffix != ".pyc" and ".." not in path.parts]
     # A system's package manager may install it without what a wheel needs.
     if not {"WHEEL", "RECORD"} <= {path.name for path in files}:
         return None
@@ -86,7 +86,7 @@ def _setuptools_wheel(folder: Path) -> Path | None:
     part = wheel.with_suffix(".part")
     with zipfile.ZipFile(part, "w") as made:
         for path in files:
-            if (place := Path(str(path.locate()))).is_file():
-                made.write(place, path.as_posix())
+            if (file := Path(str(path.locate()))).is_file():
+                made.write(file, path.as_posix())
     os.replace(part, wheel)
     return wheel

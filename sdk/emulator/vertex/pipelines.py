@@ -138,7 +138,7 @@ class TrainingPipelines:
     def _rows(self, where: str, *values: Any) -> Sequence[_PipelineRow]:
         query = f"SELECT id, project, region, job, pipeline, deleted FROM pipelines WHERE {where}"  # noqa: S608
         with self._lock:
-            found = self._db.execute(query, values).fetchall()
+            rows = self._db.execute(query, values).fetchall()
         return [
             _PipelineRow(
                 id=number,
@@ -148,7 +148,7 @@ class TrainingPipelines:
                 pipeline=json.loads(pipeline),
                 deleted=None if deleted is None else json.loads(deleted),
             )
-            for number, project, region, job, pipeline, deleted in found
+            for number, project, region, job, pipeline, deleted in rows
         ]
 
     def _named(self, pipeline: str) -> _PipelineRow | None:
@@ -173,10 +173,10 @@ def _state(state: str) -> str:
 
 def custom_job(pipeline: Mapping[str, Any], region: str) -> dict[str, Any]:
     """Return the custom job that a pipeline runs, or raise the error that names all mistakes of the pipeline."""
-    found: Problems = []
+    mistakes: Problems = []
     definition = pipeline.get("trainingTaskDefinition", "")
     if not definition:
-        found.append(
+        mistakes.append(
             (f"{_FIELD}.training_task_definition", f"Required field is not set: {_FIELD}.training_task_definition.")
         )
     elif definition != CUSTOM_TASK:
@@ -184,21 +184,21 @@ def custom_job(pipeline: Mapping[str, Any], region: str) -> dict[str, Any]:
             f"Unsupported training task definition: {definition[:300]!r}. podlift's emulator runs custom training only: "
             f"{CUSTOM_TASK}"
         )
-        found.append((f"{_FIELD}.training_task_definition", text))
+        mistakes.append((f"{_FIELD}.training_task_definition", text))
     if "inputDataConfig" in pipeline:
         text = "podlift's emulator has no managed datasets: input_data_config cannot be set."
-        found.append((f"{_FIELD}.input_data_config", text))
+        mistakes.append((f"{_FIELD}.input_data_config", text))
     if "modelToUpload" in pipeline:
         # Vertex AI would fail a pipeline that has no model at its end.
         text = (
             "podlift's emulator uploads no model when a training pipeline ends: model_to_upload cannot be set. Next: leave "
             "out model_display_name and model_serving_container_image_uri, and upload the model in a step of its own."
         )
-        found.append((f"{_FIELD}.model_to_upload", text))
+        mistakes.append((f"{_FIELD}.model_to_upload", text))
     if "trainingTaskInputs" not in pipeline:
-        found.append((_INPUTS, f"Required field is not set: {_INPUTS}."))
-    if found:
-        raise invalid([*_named(pipeline), *found])
+        mistakes.append((_INPUTS, f"Required field is not set: {_INPUTS}."))
+    if mistakes:
+        raise invalid([*_named(pipeline), *mistakes])
     spec = _task_inputs(pipeline["trainingTaskInputs"])
     job = {"displayName": pipeline.get("displayName", ""), "jobSpec": spec}
     job |= {name: pipeline[name] for name in ("labels", "encryptionSpec") if name in pipeline}
@@ -225,9 +225,9 @@ def _task_inputs(inputs: Any) -> dict[str, Any]:
 def _with_integers(value: Any) -> Any:
     """Return a value of a Struct, whose numbers are all floating-point, with whole numbers as integers."""
     if isinstance(value, dict):
-        return {name: _with_integers(each) for name, each in value.items()}
+        return {name: _with_integers(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_with_integers(each) for each in value]
+        return [_with_integers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -41,8 +41,8 @@ class References:
         if (bucket := bodies.bucket_of(uri)) and not self.storage.has_bucket(bucket):
             text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
             raise invalid([(f"{spec}.base_output_directory.output_uri_prefix", text)])
-        for each in (uri, *_packages(job)):
-            self.check_location(each, region)
+        for path in (uri, *_packages(job)):
+            self.check_location(path, region)
         for agent in agents(project_number(project)):
             if not self.project.exists(account_name(agent)):
                 # The first training makes them.
@@ -94,7 +94,7 @@ class References:
     def _is_missing(self, repository: str, image: str, named: re.Match[str]) -> bool:
         """Return whether the registry has an image of this name, but not this one. Of other names nothing is known."""
         package = named["package"]
-        uris = [str(each["uri"]) for each in self.registry.below(f"{repository}/dockerImages")]
+        uris = [str(stored["uri"]) for stored in self.registry.below(f"{repository}/dockerImages")]
         known = any(uri.partition("@")[0].rpartition("/")[2] == package for uri in uris)
         if not known and EMULATED not in image:
             return False
@@ -111,6 +111,6 @@ def _packages(job: Mapping[str, Any]) -> Iterator[str]:
 def images_of(job: Mapping[str, Any]) -> list[str]:
     """Return the images of a job, each once."""
     pools = job.get("jobSpec", {}).get("workerPoolSpecs", [])
-    found = [pool.get("containerSpec", {}).get("imageUri", "") for pool in pools]
-    found += [pool.get("pythonPackageSpec", {}).get("executorImageUri", "") for pool in pools]
-    return list(dict.fromkeys(filter(None, found)))
+    images = [pool.get("containerSpec", {}).get("imageUri", "") for pool in pools]
+    images += [pool.get("pythonPackageSpec", {}).get("executorImageUri", "") for pool in pools]
+    return list(dict.fromkeys(filter(None, images)))

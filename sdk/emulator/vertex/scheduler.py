@@ -62,8 +62,8 @@ class JobTable:
         self._db.execute("UPDATE jobs SET status = ? WHERE id = ?", (json.dumps(status.to_dict()), job))
 
     def get(self, job: int) -> JobRow | None:
-        found = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
-        return None if found is None else _row(found)
+        row = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if row is None else _row(row)
 
     def last(self) -> int:
         return int(self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()[0])
@@ -71,11 +71,11 @@ class JobTable:
     def newest(self, project: str, region: str, before: int | None) -> Iterator[JobRow]:
         """Yield the jobs of a location with ids below `before`, the newest first."""
         query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? ORDER BY id DESC"
-        for found in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
-            yield _row(found)
+        for row in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
+            yield _row(row)
 
     def all_jobs(self) -> list[JobRow]:
-        return [_row(found) for found in self._db.execute("SELECT * FROM jobs ORDER BY id")]
+        return [_row(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY id")]
 
     def delete(self, job: int, operation: int, place: str) -> None:
         """Delete a job, and record the operation that did it."""
@@ -319,8 +319,8 @@ class JobScheduler:
 
     def _due(self) -> dict[int, float]:
         """Return when time alone changes a job, for each with such a time."""
-        found = ((job, active.life.status) for job, active in self._active.items())
-        return {job: status.due + status.behind for job, status in found if status.due is not None}
+        statuses = ((job, active.life.status) for job, active in self._active.items())
+        return {job: status.due + status.behind for job, status in statuses if status.due is not None}
 
     def _now(self, active: _ActiveJob) -> float:
         """Return the time of a job's own clock."""
@@ -335,7 +335,7 @@ class JobScheduler:
         if active.life.status.stage == "queued":
             if active.held_until > self._clock.now():
                 return Availability(kind="held", until=active.held_until - active.life.status.behind)
-            busy = sum(each.busy for each in self._active.values())
+            busy = sum(other.busy for other in self._active.values())
             if busy and busy + len(active.terms.replicas) > self._capacity:
                 return Availability(kind="held")
         elif active.life.status.stage == "provisioning" and self._faults.for_job("stockout", active.about):

@@ -211,13 +211,13 @@ def _start_runtime() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def _split_line(line: bytes) -> list[bytes]:
     """Return a line in pieces that are not too long, none of which ends inside a character; [b""] for an empty one."""
-    found, start = [], 0
+    pieces, start = [], 0
     while len(line) - start > MAX_LINE_BYTES:
         stop = start + MAX_LINE_BYTES
         back = next((n for n in range(4) if line[stop - n] & 0xC0 != 0x80), 0)
-        found.append(line[start : stop - back])
+        pieces.append(line[start : stop - back])
         start = stop - back
-    return [*found, line[start:]]
+    return [*pieces, line[start:]]
 
 
 def _decode(data: bytes) -> str:

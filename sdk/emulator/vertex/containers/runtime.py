@@ -259,17 +259,17 @@ def end_children(spared: Mapping[int, object] | None = None) -> None:
 
 
 def _children() -> list[int]:
-    me, found = str(os.getpid()).encode(), []
+    me, pids = str(os.getpid()).encode(), []
     for name in os.listdir("/proc") if _LINUX else ():
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     # The second field, the command, may contain anything: count the fields after it.
                     if file.read().rpartition(b")")[2].split()[1] == me:
-                        found.append(int(name))
+                        pids.append(int(name))
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    return found
+    return pids
 
 
 def receive(connection: socket.socket) -> tuple[Any, list[int]]:
