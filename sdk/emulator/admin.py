@@ -136,4 +136,7 @@ async def _read(request: Request) -> bytes:
         # The rest of the body is not read.
         return StorageApiError(code, message, {"Connection": "close"})
 
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > MAX_BYTES:
+        raise error(413, f"A request to the emulator itself may have a body of {MAX_BYTES} bytes at most.")
     return await errors.read_body(request.stream(), MAX_BYTES, error)
