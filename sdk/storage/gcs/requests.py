@@ -178,7 +178,7 @@ class BucketRequests:
             yield response
 
     def _pieces(self, response: Any, *, decode: bool) -> Iterator[bytes]:
-        """Yield what has arrived: a server that drips would hold whoever waits for a whole piece beyond the deadline."""
+        """Yield what has arrived: a reader of whole pieces would wait beyond the deadline for a server that drips."""
         # urllib3 has `read1` since 2.1.
         read, moved = getattr(response.raw, "read1", response.raw.read), 0
         while piece := read(_READ_BYTES, decode_content=decode):
