@@ -162,7 +162,9 @@ def keeper_wait(value: object) -> object:
     except ValueError:
         seconds = 0.0
     if not 60 <= seconds < float("inf"):
-        raise ValueError("must be true, false or the longest wait, of a minute at least, such as 7d")
+        raise ValueError(
+            "must be true, false or the longest wait, of a minute at least, such as 7d (--vertex-keeper true, then the entry)"
+        )
     return compact_duration(seconds)
 
 

@@ -140,14 +140,22 @@ def facade(folder: Path) -> str:
 
 def unused(cache: Path, *, unused_for_s: float, now: float) -> list[Path]:
     """Return the folders of environments that are not in use, and were not for that time."""
-    found = []
-    for home in (environments(cache) / name for name in posix.list_names(str(environments(cache)))):
-        with suppress(FileNotFoundError, NotADirectoryError), (home / _LOCK).open("r+b") as lock:
-            # A run that was killed in its first moment has left a lock alone.
-            last = home / (_USED if (home / _USED).exists() else _LOCK)
-            if _try_lock(lock, fcntl.LOCK_EX) and now - last.stat().st_mtime > unused_for_s:
-                found.append(home)
-    return found
+    folder, idle = environments(cache), []
+    for home in (folder / name for name in posix.list_names(str(folder))):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            # A run that was killed in its first moment has left a lock alone, or not even that.
+            last = next((home / name for name in (_USED, _LOCK) if (home / name).exists()), home)
+            if home.is_dir() and now - last.stat().st_mtime > unused_for_s and not _is_locked(home):
+                idle.append(home)
+    return idle
+
+
+def _is_locked(home: Path) -> bool:
+    try:
+        with (home / _LOCK).open("r+b") as lock:
+            return not _try_lock(lock, fcntl.LOCK_EX)
+    except FileNotFoundError:
+        return False
 
 
 def remove(home: Path) -> bool:

@@ -312,6 +312,18 @@ def test_one_image_for_all_hardware_stays_that_of_the_other_hardware(
     assert where.path.read_text().replace(line, f"image = {value}") == text
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_only_the_comment_about_an_image_is_removed_and_no_line_of_a_text(tmp_path: Path, below: bool) -> None:
+    comment = "# not found: image (podlift image)\n"
+    text = f'entry = """train.py\n{comment}"""\n{FILE}' if below else f"{FILE}{comment}"
+    (tmp_path / "podlift.toml").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    where = record.place(tmp_path)
+    record.write(where, "vertex.image", "cpu", "r/c:1")
+    assert record.current(where, "vertex.image") == {"cpu": "r/c:1"}
+    assert (comment in where.path.read_text()) == below
+
+
 def test_one_image_for_all_hardware_becomes_no_table_without_need(
     cloud: Cloud, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

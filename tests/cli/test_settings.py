@@ -87,6 +87,10 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),
         ("[limits]\nhang = 3", "Unknown setting limits. Did you mean 'limit'?"),
         (
+            "[ray.runtime-env]\npip = ['six']",
+            "Unknown setting ray.runtime_env. Next: raw = { job = { runtime_env = { ... } } } below [tool.podlift.ray].",
+        ),
+        (
             "[tool.podlift]\nworkers = 3",
             "Unknown setting tool. In a podlift.toml the settings stand at the top, without [tool.podlift].",
         ),

@@ -287,3 +287,42 @@ def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -
     script.unlink()
     with pytest.raises(sdk.InputError, match=r"cannot be read: .*train\.py"):
         program.checked_tree("train.py")
+
+
+def test_a_name_that_podlift_does_not_have_is_an_error_when_it_is_imported_at_the_start(write) -> None:
+    write("train.py", "from sdk import contxt\nimport sdk.runtme\nfrom sdk import context, errors, __version__\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py")
+    assert list(caught.value.problems) == [
+        "train.py:1 imports 'sdk.contxt', which podlift does not have. Did you mean 'sdk.context'?",
+        "train.py:2 imports 'sdk.runtme', which podlift does not have. Did you mean 'sdk.runtime'?",
+    ]
+
+
+def test_a_name_that_podlift_does_not_have_is_a_warning_when_only_a_function_reads_it(write) -> None:
+    write(
+        "train.py",
+        "import sdk\nimport sdk as podlift\nfrom other import late\n\ndef main():\n    from sdk import contxt\n"
+        "    podlift.contxt()\n    podlift.context()\n    late()\n",
+    )
+    write("other.py", "def late():\n    import sdk\n    return sdk.Checkpoint(every=3)\n")
+    assert findings("train:main") == [
+        "train.py:6 imports 'sdk.contxt', which podlift does not have. Did you mean 'sdk.context'?",
+        "train.py:7 uses 'sdk.contxt', which podlift does not have. Did you mean 'sdk.context'?",
+        "other.py:3 uses 'sdk.Checkpoint', which podlift does not have. Did you mean 'sdk.Checkpoints'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sdk\nsdk.own = 1\ndef main(): return sdk.own\n",
+        "import sdk\ndef main(sdk=None): return sdk.own\n",
+        "import sdk\ndef main():\n    if hasattr(sdk, 'own'): return sdk.own\n",
+        "def main():\n    try:\n        from sdk import own\n    except ImportError:\n        own = None\n",
+        "from sdk import *\nimport sdk\ndef main(): return sdk.runtime, sdk.Job, sdk.__version__, sdk.job.plan\n",
+    ],
+)
+def test_a_name_of_podlift_that_may_exist_when_it_is_read_says_nothing(write, text: str) -> None:
+    write("train.py", text)
+    assert findings("train:main") == []

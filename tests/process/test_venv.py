@@ -636,10 +636,13 @@ def test_only_environments_that_nobody_has_asked_for_or_uses_are_named_as_unused
     assert place.ensure().exists(), "it can be made again"
 
 
-def test_a_folder_of_a_run_that_was_killed_between_its_lock_and_its_first_use_is_unused_too(place: Place) -> None:
+@pytest.mark.parametrize("left", [[], ["lock"], ["ready.json", "half/bin"]], ids=["nothing", "a lock", "no lock"])
+def test_a_folder_of_a_run_that_was_killed_before_its_first_use_is_unused_too(place: Place, left: list[str]) -> None:
     home = environments_folder(place.cache) / "abc"
     home.mkdir(parents=True)
-    (home / "lock").touch()
+    for name in left:
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).touch()
     assert envs.unused(place.cache, unused_for_s=60, now=time.time()) == []
     assert envs.unused(place.cache, unused_for_s=60, now=time.time() + 3600) == [home]
     assert envs.remove(home)

@@ -89,11 +89,13 @@ class LocalBackend:
             return
         # This package comes first on the path, so that the supervisor has the version that made the plan.
         home = str(Path(__file__).absolute().parents[3])
-        # Relative entries refer to this process's folder. Tasks start in another one.
+        # Relative paths refer to this process's folder. The supervisor and tasks start in other ones.
         callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
         if callers:
             env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
+        if os.environ.get("UV_CACHE_DIR"):
+            env["UV_CACHE_DIR"] = os.path.abspath(os.environ["UV_CACHE_DIR"])
         command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.paths.url]
         # Reaped here at the latest.
         _supervisors[:] = [process for process in _supervisors if process.poll() is None]

@@ -94,6 +94,7 @@ def check(
     findings += removed
     findings += missing_packages(program, reachable, sources)
     findings += shadowed.hidden_by_standard_library(program)
+    findings += shadowed.unknown_attributes(program, reachable)
     if chief:
         findings += environment.assumptions_without_chief(program, trees)
     findings += environment.set_by_program(program, trees)
@@ -148,6 +149,7 @@ class _ProgramReader:
         self.later: dict[str, ast.Module] = {}  # modules that run if one of their functions is called
         self._found: list[tuple[str, Import, ImportProblem]] = []
         self._found_later: list[tuple[str, Import, ImportProblem]] = []
+        self._unknown_later: list[str] = []
         self._read_certain(start)
         self._read_later()
 
@@ -166,6 +168,7 @@ class _ProgramReader:
             for wanted in program.imports(tree, file):
                 if shadowed.is_podlifts(wanted.name):
                     self._problems.found += shadowed.hidden_modules(program, file, wanted)
+                    self._problems.found += shadowed.unknown_imports(program, file, wanted)
                     continue
                 found = program.find_sources(wanted)
                 self._found += [(file, wanted, problem) for problem in self._sources.problems(wanted)]
@@ -182,6 +185,7 @@ class _ProgramReader:
             file, imports = waiting.pop()
             for wanted in imports:
                 if shadowed.is_podlifts(wanted.name):
+                    self._unknown_later += shadowed.unknown_imports(program, file, wanted)
                     continue
                 self._found_later += [(file, wanted, problem) for problem in self._sources.problems(wanted)]
                 for path in program.find_sources(wanted):
@@ -215,7 +219,7 @@ class _ProgramReader:
                 level: Level = "note" if problem.level == "note" else "warning"
                 where = f"{self._program.location(file, wanted.line)} imports {problem.name!r} when it is called"
                 found.setdefault((subject, level, problem.message), []).append(where)
-        findings = []
+        findings = [Finding("warning", message) for message in self._unknown_later]
         for (_, level, message), lines in found.items():
             more = len(set(lines)) - 1
             like_it = f" (and {text.counted(more, 'more line')} like it)" if more else ""

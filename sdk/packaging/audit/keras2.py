@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ... import text
@@ -403,8 +403,8 @@ def guarded(tree: ast.Module) -> set[int]:
     return found
 
 
-def imported(tree: ast.Module) -> dict[str, str]:
-    """Return what the names of TensorFlow and Keras stand for; a name that is anything else somewhere is left out."""
+def imported(tree: ast.Module, tops: Collection[str] = ("tensorflow", "keras")) -> dict[str, str]:
+    """Return the full names, below these packages, that names stand for; one that is anything else somewhere is left out."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -422,7 +422,7 @@ def imported(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, (ast.ClassDef, *_SCOPES[:2])):
             found.setdefault(node.name, set()).add(_UNKNOWN)
     single = {name: _plain(min(fulls)) for name, fulls in found.items() if len(fulls) == 1}
-    return {name: full for name, full in single.items() if full.partition(".")[0] in ("tensorflow", "keras")}
+    return {name: full for name, full in single.items() if full.partition(".")[0] in tops}
 
 
 def _plain(name: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from ...errors import nearest
 from ...job.findings import Finding
+from .keras2 import guarded, imported
 from .program import Import, Program
 
 NAME = "sdk"
@@ -56,6 +60,46 @@ def hidden_modules(program: Program, file: str, wanted: Import) -> list[str]:
         for name in names
         if program.has(name) and not _is_podlifts_module(name.partition(".")[2])
     ]
+
+
+def unknown_imports(program: Program, file: str, wanted: Import) -> list[str]:
+    """Return a sentence for each name that an import wants from podlift, and that podlift does not have."""
+    if program.is_regular(NAME):
+        return []
+    names = [f"{NAME}.{name}" for name in wanted.wanted if name != "*"] if wanted.name == NAME else [wanted.name]
+    unknown = [name for name in names if not _is_podlifts_name(name) and not program.has(name)]
+    return [f"{program.location(file, wanted.line)} imports {_unknown(name)}" for name in unknown]
+
+
+def unknown_attributes(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
+    """Return a warning for each `sdk.name` that podlift does not have: it fails only once it is read."""
+    if program.is_regular(NAME):
+        return []
+    findings = []
+    for file, tree in trees.items():
+        names, skipped = imported(tree, (NAME,)), guarded(tree)
+        attributes = [
+            node
+            for node in (ast.walk(tree) if NAME in names.values() else ())
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and names.get(node.value.id) == NAME
+        ]
+        assigned = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+        read = [node for node in attributes if node.attr not in assigned and id(node) not in skipped]
+        unknown = [(node, name) for node in read if not _is_podlifts_name(name := f"{NAME}.{node.attr}")]
+        findings += [
+            Finding("warning", f"{program.location(file, node)} uses {_unknown(name)}") for node, name in unknown
+        ]
+    return findings
+
+
+def _is_podlifts_name(name: str) -> bool:
+    below = name.partition(".")[2]
+    return not below or below in dir(sys.modules[NAME]) or _is_podlifts_module(below)
+
+
+def _unknown(name: str) -> str:
+    public = [f"{NAME}.{known}" for known in dir(sys.modules[NAME]) if not known.startswith("_")]
+    return f"{name!r}, which podlift does not have. {nearest(name, public)}"
 
 
 def _is_podlift(file: Path) -> bool:

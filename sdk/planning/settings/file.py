@@ -126,6 +126,8 @@ def _unknown(table: str, key: str, value: Any) -> str:
         return f"Unknown setting tool. In a {_FILE} the settings stand at the top, without {_TABLE}."
     if not table and key in TABLES:
         return f"{key} is a table of settings. Received: {value!r}."
+    if written == "ray.runtime_env":  # Ray's own name
+        return f"Unknown setting {written}. Next: raw = {{ job = {{ runtime_env = {{ ... }} }} }} below [tool.podlift.ray]."
     names = [_key(name) for name in (*config.SETTINGS, *config.TARGET)]
     if isinstance(value, dict):
         names = list(TABLES)

@@ -85,7 +85,10 @@ def changed(where: SettingsFile, setting: str, family: str, image: str) -> str:
     if before == image:
         return text
     table, key = setting.split(".")
-    text = re.sub(rf"^{NOT_FOUND}{key} \(.*\n?", "", text, flags=re.MULTILINE)
+    baseline = project.parse_toml(text.encode(), str(where.path))
+    without_comment = re.sub(rf"^{NOT_FOUND}{key} \(.*\n?", "", text, flags=re.MULTILINE)
+    if _parsed(without_comment) == baseline:  # else such a line is part of a text
+        text = without_comment
     others = before if isinstance(before, dict) else dict.fromkeys(FAMILIES, before) if before else {}
     after = {**others, family: image}
     header = where.header(setting)
@@ -95,7 +98,7 @@ def changed(where: SettingsFile, setting: str, family: str, image: str) -> str:
         or _added(text, header, f"{family} = {json.dumps(image)}")
     )
     names = [*filter(None, where.table.split(".")), table, key]
-    if _parsed(made) != _with(project.parse_toml(text.encode(), str(where.path)), names, after):
+    if _parsed(made) != _with(baseline, names, after):
         raise _refusal(where, setting, family, image, f"{header} is written there in another way")
     return made
 

@@ -231,6 +231,14 @@ def test_relative_entries_of_pythonpath_mean_the_callers_folder(write, monkeypat
     assert said(run) == ["found"]
 
 
+def test_a_relative_cache_of_uv_means_the_callers_folder(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write("program.py", "import os; print(os.environ['UV_CACHE_DIR'])").parent
+    monkeypatch.setenv("UV_CACHE_DIR", "../wheels")
+    run = sdk.submit(sdk.Job("program.py", env={"UV_CACHE_DIR": sdk.FromCaller()}))
+    run.result(LIMIT_S)
+    assert said(run) == [str(folder.parent / "wheels")]
+
+
 def test_a_second_wish_to_cancel_may_be_more_impatient(write) -> None:
     write("program.py", "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)")
     run = sdk.submit("program.py")

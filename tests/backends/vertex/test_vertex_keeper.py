@@ -151,6 +151,10 @@ def test_a_keeper_is_true_false_or_its_longest_wait() -> None:
             sdk.InputError, match="keeper: must be true, false or the longest wait, of a minute at least"
         ):
             sdk.Vertex(keeper=wrong)  # type: ignore[arg-type]
+    with pytest.raises(
+        sdk.InputError, match=r"such as 7d \(--vertex-keeper true, then the entry\)\. Received: 'train\.py'"
+    ):
+        sdk.Vertex(keeper="train.py")
 
 
 @pytest.mark.parametrize(
