@@ -25,29 +25,24 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_ID = Path("/etc/machine-id")
 # How long Python's resource trackers may take to clean up.
 _TRACKERS_S, _POLL_S = 1.0, 0.005
-_USER_TICKS, _SYSTEM_TICKS = 11, 12  # in /proc/PID/stat, counted after the command
+_TICKS = slice(11, 13)  # user and system time in /proc/PID/stat, counted after the command
 # Children that `end_orphans` must not kill: they watch over this process.
 SPARED: set[int] = set()
 
 
 def identity(pid: int) -> str | None:
     """Return a globally unique name (machine, boot, pid, start time), or None if the process is gone or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+    fields = _stat(pid)
+    if not fields:
         return None if _BOOT_ID.exists() else _identity_by_psutil(pid)
-    # The command in the second field may contain spaces and parentheses: count the fields after it.
-    after = stat.rpartition(")")[2].split()
-    if after[0] in "ZX":
-        return None
-    return f"{_boot()}:{pid}:{after[19]}"
+    return None if fields[0] in "ZX" else f"{_boot()}:{pid}:{fields[19]}"
 
 
 def alive(name: str) -> bool:
     """True while the process of that identity runs on this machine."""
-    found = identity(int(name.split(":")[1]))
+    now = identity(int(name.split(":")[1]))
     # Without the machine, whose host name may change meanwhile.
-    return found is not None and found.partition(".")[2] == name.partition(".")[2]
+    return now is not None and now.partition(".")[2] == name.partition(".")[2]
 
 
 def same_machine(name: str) -> bool:
@@ -142,10 +137,7 @@ def is_exiting(process: Process) -> bool:
 
 def is_stopped(pid: int) -> bool:
     """Return whether a process is suspended, by SIGSTOP or a debugger (Linux only)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return False
+    return _stat(pid)[:1] in (["T"], ["t"])
 
 
 def adopt_orphans() -> None:
@@ -161,7 +153,7 @@ def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
-        left = [pid for pid in _pids() if _parent(pid) == me and pid not in stay | SPARED and among(pid)]
+        left = [pid for pid in _pids() if _stat(pid)[1:2] == [me] and pid not in stay | SPARED and among(pid)]
         if not left:
             break
         for pid in left:
@@ -202,11 +194,12 @@ def described(pid: int) -> str:
         return f"{pid} ({name}, of user {owner})"
 
 
-def _parent(pid: int) -> str | None:
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the command, which may contain spaces and parentheses; [] if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
 
 
 def signal_group(process: Process, number: signal.Signals) -> None:
@@ -279,10 +272,7 @@ def _identity_by_psutil(pid: int) -> str | None:
 def cpu_s(pid: int) -> float:
     """Return the CPU time of a process in seconds, 0 if it is gone."""
     if _BOOT_ID.exists():
-        with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
-        return 0.0
+        return sum(map(int, _stat(pid)[_TICKS])) / os.sysconf("SC_CLK_TCK")
     import psutil
 
     try:

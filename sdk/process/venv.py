@@ -81,19 +81,11 @@ def key(spec: EnvironmentSpec) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def ensure(
-    spec: EnvironmentSpec, *, cache: Path, log: Path, environ: Mapping[str, str], clock: Clock, stop: Callable[[], bool]
-) -> Path:
-    """Build an environment unless it exists, and return its interpreter. Use `using` to protect it from removal."""
-    with using(spec, cache=cache, log=log, environ=environ, clock=clock, stop=stop) as python:
-        return python
-
-
 @contextmanager
 def using(
     spec: EnvironmentSpec, *, cache: Path, log: Path, environ: Mapping[str, str], clock: Clock, stop: Callable[[], bool]
 ) -> Iterator[Path]:
-    """Like `ensure`, and protect the environment from removal within the block.
+    """Build an environment unless it exists, yield its interpreter, and protect it from removal within the block.
 
     `stop` is polled several times a second while waiting and building. True ends both.
     """
@@ -102,15 +94,15 @@ def using(
     while True:
         with _acquire(home, fcntl.LOCK_SH, runner.wait_for_others):
             _touch(home / _USED, clock.now())
-            found = _read_marker(home)
-            if found is not None and not _damage(home, found, clock.now()):
-                yield found.python
+            marker = _read_marker(home)
+            if marker is not None and not _damage(home, marker, clock.now()):
+                yield marker.python
                 return
         with _acquire(home, fcntl.LOCK_EX, runner.wait_for_others):
             # Another run may have built it in the meantime.
-            found = _read_marker(home)
-            damage = "" if found is None else _damage(home, found, clock.now())
-            if found is None or damage:
+            marker = _read_marker(home)
+            damage = "" if marker is None else _damage(home, marker, clock.now())
+            if marker is None or damage:
                 if damage:
                     runner.log_line(f"the cached environment is damaged and is built again: {damage}")
                 _build(home, spec, runner, clock.now())
@@ -118,8 +110,8 @@ def using(
 
 def installed(python: Path) -> dict[str, str]:
     """Return the versions of the distributions of a complete environment by normalized name, such as "tf-keras"."""
-    found = _read_marker(python.parent.parent.parent)
-    return {} if found is None else found.installed
+    marker = _read_marker(python.parent.parent.parent)
+    return {} if marker is None else marker.installed
 
 
 def facade(folder: Path) -> str:
@@ -196,10 +188,10 @@ def _damage(home: Path, marker: _Marker, now: float) -> str:
         return f"{_FILES} has different bytes"
     checked = home / _CHECKED
     read = not checked.exists() or not 0 <= now - checked.stat().st_mtime < _READ_EVERY_S
-    found = _compare(str(marker.python.parent.parent), inventoried, read=read)
-    if read and not found:
+    damage = _compare(str(marker.python.parent.parent), inventoried, read=read)
+    if read and not damage:
         _touch(checked, now)
-    return found
+    return damage
 
 
 def _build(home: Path, spec: EnvironmentSpec, runner: uv.UvRunner, now: float) -> None:
@@ -258,10 +250,10 @@ def _read_marker(home: Path) -> _Marker | None:
     try:
         data = json.loads(small_files.read(home / _MARKER))
         python = home / data["build"] / "bin" / "python"
-        found = _Marker(python=python, installed=dict(data["installed"]), files=str(data["files"]))
+        marker = _Marker(python=python, installed=dict(data["installed"]), files=str(data["files"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if found.python.exists() else None
+    return marker if marker.python.exists() else None
 
 
 def _acquire(home: Path, kind: int, wait: Callable[[], None]) -> BinaryIO:
@@ -315,8 +307,8 @@ def _name_of(requirement: str) -> str:
 def _ask_installed(folder: Path) -> dict[str, str]:
     from packaging.utils import canonicalize_name
 
-    found = importlib.metadata.distributions(path=[str(path) for path in folder.glob("lib/python*/site-packages")])
-    return {canonicalize_name(each.metadata["Name"]): each.version for each in found}
+    packages = importlib.metadata.distributions(path=[str(path) for path in folder.glob("lib/python*/site-packages")])
+    return {canonicalize_name(package.metadata["Name"]): package.version for package in packages}
 
 
 def _ask(python: str, code: str) -> Any:
@@ -333,14 +325,14 @@ def _ask(python: str, code: str) -> Any:
 
 
 def _inventory(top: str) -> bytes:
-    found = {}
+    files = {}
     for folder, folders, names in os.walk(top):
         # Without compiled modules: Python replaces them whenever they do not match their source.
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for file in (f"{folder}/{name}" for name in sorted(names)):
             if os.path.isfile(file) and not os.path.islink(file):
-                found[os.path.relpath(file, top)] = [os.path.getsize(file), sha256(file)]
-    return json.dumps(found).encode()
+                files[os.path.relpath(file, top)] = [os.path.getsize(file), sha256(file)]
+    return json.dumps(files).encode()
 
 
 def _compare(top: str, inventory: bytes, *, read: bool) -> str:

@@ -69,8 +69,9 @@ from sdk.clock import SystemClock
 cache, log, requirements, options = sys.argv[1:]
 wanted = environments.EnvironmentSpec(
     python=sys.executable, requirements=tuple(json.loads(requirements)), options=tuple(json.loads(options)))
-print(environments.ensure(
-    wanted, cache=Path(cache), log=Path(log), environ=os.environ, clock=SystemClock(), stop=lambda: False))
+with environments.using(
+    wanted, cache=Path(cache), log=Path(log), environ=os.environ, clock=SystemClock(), stop=lambda: False) as python:
+    print(python)
 """
 
 
@@ -133,9 +134,11 @@ class Place:
             return python
 
     def ensure_spec(self, spec: envs.EnvironmentSpec, environ: dict[str, str]) -> Path:
-        return envs.ensure(
-            spec, cache=self.cache, log=self.log, environ=environ, clock=SystemClock(), stop=lambda: False
-        )
+        clock = SystemClock()
+        with envs.using(
+            spec, cache=self.cache, log=self.log, environ=environ, clock=clock, stop=lambda: False
+        ) as python:
+            return python
 
     def in_another_process(self, log: str, *requirements: str) -> subprocess.Popen[str]:
         env = clean_environ(self.folder, SLOW_FOLDER=str(self.folder), PYTHONPATH=str(REPO))
