@@ -12,6 +12,7 @@ from support import FakeClock
 
 from sdk.model_registry.lineage import Candidate
 from sdk.model_registry.models import Model, ModelVersion
+from sdk.model_registry.records import Lineage
 
 # For tests of models in a folder and in a bucket: what races or may be killed runs in both by default.
 in_both = pytest.mark.parametrize("root", ["folder", "bucket"], indirect=True)
@@ -29,7 +30,7 @@ def candidate(folder: str | Path, run: str, **fields: Any) -> Candidate:
         "args": (),
         "source": "model",
     }
-    return Candidate(folder=str(folder), run=run, **{**usual, "metrics": {}, "data": {}, **fields})
+    return Candidate(folder=str(folder), lineage=Lineage(run=run, **{**usual, **fields}))
 
 
 def register(root: str | Path, name: str, files: Mapping[str, bytes], *, promote: bool = True) -> ModelVersion:

@@ -18,7 +18,7 @@ from ..ids import digest_of
 from ..job.gates import Gate
 from ..storage.store import Store, create
 from .decision import Decision, Evaluation, GuardResult, Outcome
-from .records import FORMAT, VersionData, account, decoded
+from .records import FORMAT, VersionData, VersionRecord, account, decoded
 
 _KEY = re.compile(r"records/[^/]+/evidence/\d{6,}/[^/]+\.json")
 _ID_LENGTH = 16
@@ -59,22 +59,19 @@ def evidence_id(number: int, champion: int, gate: Gate, data: VersionData) -> st
 
 def made(
     decision: Decision,
-    *,
-    model: str,
-    number: int,
-    run: str,
+    version: VersionRecord,
     champion: int,
     gate: Gate,
-    challenger: Evaluation,
-    champions: Evaluation | None,
     data: VersionData,
     time: float,
+    challenger: Evaluation,
+    champions: Evaluation | None,
 ) -> Evidence:
     return Evidence(
-        id=evidence_id(number, champion, gate, data),
-        model=model,
-        number=number,
-        run=run,
+        id=evidence_id(version.number, champion, gate, data),
+        model=version.model,
+        number=version.number,
+        run=version.run,
         champion=champion,
         gate=gate,
         outcome=decision.outcome,

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
-from ..job.payload import InitialWeights
 from ..job.plan import Plan
 from ..storage import fingerprints, trees
 from ..text import and_more
-from .files import ModelFiles
-from .records import VersionData, VersionRecord, account
+from .records import Lineage, VersionData
 
 _NAMED = 10
 
@@ -24,41 +22,7 @@ class Candidate:
     """The model of a run: its files in a folder of this machine, and its lineage."""
 
     folder: str  # or a file
-    run: str
-    run_url: str
-    state: str
-    bundle: str
-    program: str
-    args: tuple[str, ...]
-    source: str
-    metrics: dict[str, float | None]
-    data: dict[str, VersionData]
-    warm_start: InitialWeights | None = None
-
-    def record(
-        self, *, model: str, number: int, stored: ModelFiles, parent: int, ask: str, created: float
-    ) -> VersionRecord:
-        return VersionRecord(
-            model=model,
-            number=number,
-            run=self.run,
-            run_url=self.run_url,
-            state=self.state,
-            bundle=self.bundle,
-            program=self.program,
-            args=self.args,
-            source=self.source,
-            manifest=stored.digest,
-            files=len(stored.files),
-            size_bytes=stored.size_bytes,
-            metrics=self.metrics,
-            data=self.data,
-            parent=parent,
-            warm_start=self.warm_start,
-            ask=ask,
-            created=created,
-            by=account(),
-        )
+    lineage: Lineage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +55,7 @@ def candidate(
     """Return what a run offers as a model; InputError unless its outputs contain all of it. `findings` are its notes."""
     _check(plan.run_id, outputs, source)
     code, initial = plan.code, plan.initial
-    return Candidate(
-        folder=f"{outputs.folder}/{source}",
+    about = Lineage(
         run=plan.run_id,
         run_url=run_url,
         state=state,
@@ -104,6 +67,7 @@ def candidate(
         data={name: data_of(location) for name, location in plan.inputs.items()},
         warm_start=None if initial is None or initial.unused in findings else initial,
     )
+    return Candidate(folder=f"{outputs.folder}/{source}", lineage=about)
 
 
 def _check(run_id: str, outputs: Outputs, source: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,22 +82,13 @@ class ModelVersion:
         """Read all its files, and return a sentence for each one that is missing or damaged."""
         return files.damage(self.model.store, self.record.manifest)
 
-    def _readable(self) -> _Readable:
-        return _Readable(self.record)
-
-
-class _Readable:
-    """Adds the next step to errors about damaged files."""
-
-    def __init__(self, record: VersionRecord) -> None:
-        self._record = record
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, CorruptObjectError):
-            raise damaged(self._record, [str(error)]) from error
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Add the next step to errors about damaged files."""
+        try:
+            yield
+        except CorruptObjectError as error:
+            raise damaged(self.record, [str(error)]) from error
 
 
 def damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
@@ -281,15 +272,19 @@ class Model:
         while True:
             numbers, champion = self.numbers(), self.record()[0]  # in this order: a removal records the number first
             for each in self._versions([at for at in numbers if at not in champion.removed]):
-                if (each.record.run, each.record.manifest) == (made.run, stored.digest):
+                if (each.record.run, each.record.manifest) == (made.lineage.run, stored.digest):
                     return each
-            record = made.record(
+            record = VersionRecord(
+                **vars(made.lineage),
                 model=self.name,
                 number=max([*numbers, *champion.removed], default=0) + 1,
-                stored=stored,
+                manifest=stored.digest,
+                files=len(stored.files),
+                size_bytes=stored.size_bytes,
                 parent=champion.champion,
                 ask=ask,
                 created=self._clock.now(),
+                by=account(),
             )
             # Another version may have taken the number, or the reply may have been lost: both are found by the next look.
             if create(self.store, version_key(self.name, record.number), encoded(record)):

@@ -17,7 +17,6 @@ from . import evidence, lineage
 from .decision import Decision, Evaluation, decide
 from .evidence import Evidence
 from .models import ModelVersion
-from .records import VersionData
 
 # How often a version is compared with a new champion before a person is asked.
 MOST_COMPARISONS = 3
@@ -55,9 +54,9 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
                 raise
     reason = f"The champion was replaced {MOST_COMPARISONS} times while this version was compared with it"
     asked = Decision(outcome="ask", reason=reason)
-    evidence.write(
-        model.store, _made(version, model.record()[0].champion, trial, asked, None, None, lineage.data_of(trial.data))
-    )
+    champion, data = model.record()[0].champion, lineage.data_of(trial.data)
+    found = evidence.made(asked, version.record, champion, trial.gate, data, trial.now(), Evaluation(), None)
+    evidence.write(model.store, found)
     return _registered(version, "asks", reason)
 
 
@@ -78,30 +77,8 @@ def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
     if problem:
         challenger = Evaluation(problem=problem)
     decision = decide(trial.gate, challenger, champions)
-    return evidence.write(store, _made(version, champion, trial, decision, challenger, champions, data))
-
-
-def _made(
-    version: ModelVersion,
-    champion: int,
-    trial: Trial,
-    decision: Decision,
-    challenger: Evaluation | None,
-    champions: Evaluation | None,
-    data: VersionData,
-) -> Evidence:
-    return evidence.made(
-        decision,
-        model=version.model.name,
-        number=version.number,
-        run=version.record.run,
-        champion=champion,
-        gate=trial.gate,
-        challenger=challenger or Evaluation(),
-        champions=champions,
-        data=data,
-        time=trial.now(),
-    )
+    made = evidence.made(decision, version.record, champion, trial.gate, data, trial.now(), challenger, champions)
+    return evidence.write(store, made)
 
 
 def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:

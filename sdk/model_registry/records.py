@@ -38,11 +38,9 @@ class VersionData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VersionRecord:
-    """One version of a model, and where it comes from."""
+class Lineage:
+    """Where the model of a run comes from."""
 
-    model: str
-    number: int
     run: str  # id
     run_url: str
     state: str  # of the run
@@ -50,13 +48,21 @@ class VersionRecord:
     program: str
     args: tuple[str, ...] = ()
     source: str  # where the files were in the run's outputs
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    data: Mapping[str, VersionData] = field(default_factory=dict)
+    warm_start: InitialWeights | None = None  # the weights that its training began with; None if it asked for none
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionRecord(Lineage):
+    """One version of a model, and where it comes from."""
+
+    model: str
+    number: int
     manifest: str  # digest of the list of its files
     files: int
     size_bytes: int
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    data: Mapping[str, VersionData] = field(default_factory=dict)
     parent: int = 0  # the champion when it was registered, 0 for none
-    warm_start: InitialWeights | None = None  # the weights that its training began with; None if it asked for none
     ask: str = ""  # why it needs an approval, "" if it needs none
     created: float
     by: str

@@ -63,18 +63,8 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
             for each in (mine, theirs)
         ]
         challenger, other = parts[0], None if theirs is None else parts[1]
-        made = evidence.made(
-            decide(GATE, challenger, other),
-            model=model.name,
-            number=number,
-            run=model.version(number).record.run,
-            champion=champion,
-            gate=GATE,
-            challenger=challenger,
-            champions=other,
-            data=DATA,
-            time=time,
-        )
+        about = model.version(number).record
+        made = evidence.made(decide(GATE, challenger, other), about, champion, GATE, DATA, time, challenger, other)
         return evidence.write(model.store, made)
 
     return write
