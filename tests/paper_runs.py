@@ -52,8 +52,8 @@ class PaperRuns:
             self.started[plan.run_id] = self.clock.now()
             self.ends[plan.run_id] = self.clock.now() + self.takes_s, self.outcome(plan)
 
-    def state_of(self, url: str) -> Status:
-        return self.status(url)
+    def state_of(self, url: str) -> tuple[Status, Plan]:
+        return self.status(url), self.plans[url.rpartition("/")[2]]
 
     def status(self, url: str) -> Status:
         run = url.rpartition("/")[2]

@@ -34,7 +34,6 @@ _VERTEX = (
     vertex_target.regions,
     vertex_target.names,
     vertex_target.secrets,
-    vertex_target.keeper_image,
     vertex_target.labels,
     vertex_limits.numbers,
     vertex_limits.times,

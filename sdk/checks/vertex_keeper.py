@@ -14,16 +14,10 @@ _SHOWN = 12
 
 def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
     """`known` is what was asked about the rights of its account, None if nothing was."""
-    unused = {
-        "vertex_keeper_service_account": target.keeper_service_account,
-        "vertex_keeper_image": target.keeper_image,
-    }
-    named = [name for name, value in unused.items() if value is not None]
     if not target.keeper:
-        if named:
-            yield warning(
-                f"{', '.join(named)}: no effect without a keeper. Next: vertex_keeper=True (--vertex-keeper true)"
-            )
+        if target.keeper_service_account is not None:
+            unused = "vertex_keeper_service_account: no effect without a keeper"
+            yield warning(f"{unused}. Next: vertex_keeper=True (--vertex-keeper true)")
         return
     if target.keeper_service_account is None and target.service_account is None:
         yield error(

@@ -68,7 +68,7 @@ def run(
     if len(root) > _LONGEST_ROOT:
         yield error(f"The root of a schedule has at most {_LONGEST_ROOT} characters. Received: {len(root)}")
     for field, named in target.named_images.items():
-        yield from _image(field, "The keeper's image" if field == "keeper_image" else "The image", named, facts)
+        yield from _image(field, "The keeper's image" if field == "image.keeper" else "The image", named, facts)
 
 
 def _account(target: Vertex) -> Iterator[Finding]:

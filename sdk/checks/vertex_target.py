@@ -11,7 +11,7 @@ from ..hardware import Accelerator
 from ..hardware import regions as known_regions
 from ..hardware.accelerators import ROWS
 from ..job.findings import Finding, error, warning
-from ..job.images import EMULATED
+from ..job.images import EMULATED, KEEPER
 from ..job.job import Job
 from ..job.policies import Vertex
 from . import buckets
@@ -116,9 +116,13 @@ def _impossible(bucket: str) -> str:
 
 def image(job: Job, target: Vertex) -> Iterator[Finding]:
     """An image that is no longer available, or a malformed name."""
-    for family, requested in target.image_by_family.items():
-        if _is_malformed(requested):
-            yield _malformed(requested, {"vertex.image": _with_image(target, family, _mended(requested))})
+    for family, requested in target.images.items():
+        # It stands in commands that are printed, too.
+        if requested and ("://" in requested or not _IMAGE.fullmatch(requested)):
+            mended = re.sub(r"[^A-Za-z0-9._/:@-]", "", requested.partition("://")[2] or requested).lstrip("-./:@")
+            change = _with_image(target, family, mended if _IMAGE.fullmatch(mended) else None)
+            expected = "letters, digits and ._-/:@, and no scheme"
+            yield error(f"An image's name has {expected}. Received: {requested!r}", {"vertex.image": change})
         elif retired := RETIRED_IMAGE.match(requested):
             kind, version = retired[1], retired[2].partition(".")[0]
             when = _GONE.get((kind, version))
@@ -127,51 +131,31 @@ def image(job: Job, target: Vertex) -> Iterator[Finding]:
             gone = f"has not been available since {when}" if when else "is no longer maintained"
             message = (
                 f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python "
-                f"and TensorFlow works; podlift image {family or hardware(job).family} --submit builds one of your own"
+                f"and TensorFlow works; podlift image {_built(family, job)} --submit builds one of your own"
             )
             yield error(message, {"vertex.image": _with_image(target, family, mine)})
 
 
+def _built(family: str, job: Job) -> str:
+    """Return the family of hardware of the image that can stand for a setting's."""
+    return {"": hardware(job).family, KEEPER: "cpu"}.get(family, family)
+
+
 def _with_image(target: Vertex, family: str, image: str | None) -> object:
     """Return the images of a target with another one for a family, "" for all hardware."""
-    others = {name: each for name, each in target.image_by_family.items() if name != family}
+    others = {name: each for name, each in target.images.items() if name != family}
     return ({**others, **({family: image} if image else {})} or None) if family else image
 
 
 def emulated_images(target: Vertex, emulator: str) -> Iterator[Finding]:
     """Images that an emulator has named: Vertex AI cannot pull them."""
-    for family, name in target.image_by_family.items():
+    for family, name in target.images.items():
         if EMULATED in name and not emulator:
             built = family or name.partition(EMULATED)[0].rpartition("/")[2]
             yield error(
                 f"This image was built by an emulator, and no registry has it. Received: {name!r}. Next: podlift image {built} "
                 "--submit, without PODLIFT_EMULATOR"
             )
-
-
-def keeper_image(job: Job, target: Vertex) -> Iterator[Finding]:
-    """The same of the image of keepers."""
-    requested = target.keeper_image or ""
-    if _is_malformed(requested):
-        yield _malformed(requested, {"vertex.keeper_image": _mended(requested)})
-    elif RETIRED_IMAGE.match(requested):
-        message = f"Google's image {requested!r} is retired. A keeper runs in any image with Python"
-        yield error(message, {"vertex.keeper_image": None})
-
-
-def _is_malformed(image: str) -> bool:
-    # It stands in commands that are printed, too.
-    return bool(image) and ("://" in image or not _IMAGE.fullmatch(image))
-
-
-def _mended(image: str) -> str | None:
-    mended = re.sub(r"[^A-Za-z0-9._/:@-]", "", image.partition("://")[2] or image).lstrip("-./:@")
-    return mended if _IMAGE.fullmatch(mended) else None
-
-
-def _malformed(image: str, changes: dict[str, object]) -> Finding:
-    expected = "letters, digits and ._-/:@, and no scheme"
-    return error(f"An image's name has {expected}. Received: {image!r}", changes)
 
 
 def _release(version: str, row: Accelerator) -> str:

@@ -29,6 +29,8 @@ _OF_SCHEDULES = {f"schedule {verb}" for verb in ("create", "status", "pause", "u
 _OF_MODELS = {f"models {verb}" for verb in ("status", "promote", "remove")}
 # Those whose every argument is one, and those that take a version as MODEL:VERSION too.
 _OF_ALL_SCHEDULES, _OF_VERSIONS = "schedule list", ("get", "diff")
+# Options that stand for an argument, and how many arguments are beside them.
+_STANDS_FOR = {"models promote": ("--previous", 1), "schedule create": ("--file", 0)}
 _MOST_RUNS = 200
 _PLAIN = re.compile(r"[\w./:@=+,%-]+")
 # Between these, bash completes each part of a word alone.
@@ -123,6 +125,9 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     if current.startswith("-"):
         return _fitting(sorted(named, key=lambda one: not one.startswith("--")), current)
     arguments = _arguments(rest, named)
+    option, most = _STANDS_FOR.get(verb, ("", 0))
+    if option in [word.partition("=")[0] for word in rest] and len(arguments) >= most:
+        return []
     named_things = _named(verb, arguments, current, _value_of("--root", rest), environ)
     if named_things is not None:
         return named_things

@@ -15,7 +15,7 @@ import typer
 from .. import backends
 from ..checks.check import Check, Row, bad, unknown
 from ..clock import Clock, SystemClock
-from ..errors import InputError, Problems
+from ..errors import InputError, Problems, UnavailableError
 from ..planning.roots import cloud_root, resolve_root
 from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination, gather
@@ -126,6 +126,7 @@ def _of_account(backend: str, root: str | None, given: dict[str, object]) -> Seq
     # It asks who the caller is.
     rows = _apart(lambda: service.rows(job, target, where))
     if not wait([rows], _LIMIT_S).done:
-        late = unknown("credentials", f"there was no answer within {_LIMIT_S:g} s", "check the network")
-        return [Row("credentials", lambda: [late])]
+        raise UnavailableError(
+            f"There was no answer within {_LIMIT_S:g} s. Next: check the network, then podlift doctor again."
+        )
     return rows.result()

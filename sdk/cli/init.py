@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -78,16 +77,16 @@ def _value(value: object) -> SettingValue:
 
 def _text(path: Path, backend: str, found: Sequence[Proposed]) -> tuple[str, list[str]]:
     """Return the text of the file with what was found, and which keys are new in it."""
-    old = path.read_text(encoding="utf-8") if path.exists() else ""
-    there = parse_toml(old.encode(), str(path))
+    text = record.read(path)
+    there = parse_toml(text.encode(), str(path))
     group = there.get(backend, {})
     if not isinstance(group, dict):
         raise InputError(f"{path}: {backend} is not a table. Nothing was written. Received: {group!r}.")
     new = [each for each in found if each.name not in group]
     added = [each.name for each in new if each.value is not None]
-    kept = [line for line in old.splitlines() if not line.startswith(record.NOT_FOUND)]
+    text, end = record.without_notes(text), record.line_end(text)
     if "backend" not in there:
-        kept = [f"backend = {_toml(backend)}", *(["", *kept] if kept else [])]
+        text = f"backend = {_toml(backend)}{end}{end}{text}"
         added = ["backend", *added]
     entries = [
         f"{each.name} = {_toml(each.value)}"
@@ -95,13 +94,7 @@ def _text(path: Path, backend: str, found: Sequence[Proposed]) -> tuple[str, lis
         else f"{record.NOT_FOUND}{each.name} ({clipped(each.said, _SHOWN)})"
         for each in new
     ]
-    header = next(
-        (at for at, line in enumerate(kept) if re.fullmatch(rf"\[ *{backend} *\] *(#.*)?", line.strip())), None
-    )
-    if header is None:
-        kept = [*kept, "", f"[{backend}]"]
-        header = len(kept) - 1
-    text = "\n".join([*kept[: header + 1], *entries, *kept[header + 1 :]]) + "\n"
+    text = record.added(text, f"[{backend}]", entries) if entries or backend not in there else text
     # An inline table cannot be continued below a header, and a header may be a line of a string.
     values = {each.name: list(each.value) if isinstance(each.value, tuple) else each.value for each in new}
     wanted = {
@@ -109,17 +102,17 @@ def _text(path: Path, backend: str, found: Sequence[Proposed]) -> tuple[str, lis
         **there,
         backend: {**group, **{name: values[name] for name in added if name in values}},
     }
-    if parse_toml(text.encode(), str(path)) != wanted:
+    if record.parsed(text) != wanted:
         raise InputError(
-            f"{path}: the table [{backend}] cannot be extended, as its header also stands in a string. Nothing was written. "
-            f"Next: add below it: {'; '.join(entries)}."
+            f"{path}: the table {backend} cannot be extended: it is written in another way than below a header of its own, or "
+            f"its header also stands in a string. Nothing was written. Next: add to it: {'; '.join(entries)}."
         )
     return text, added
 
 
 def _same(path: Path, text: str) -> bool:
     """Return whether a file has these lines already: what is not found may stand at another place."""
-    return path.exists() and sorted(path.read_text(encoding="utf-8").splitlines()) == sorted(text.splitlines())
+    return path.exists() and sorted(record.read(path).split("\n")) == sorted(text.split("\n"))
 
 
 def _toml(value: SettingValue | None) -> str:

@@ -36,7 +36,7 @@ _METAVARS = {
     "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
     "ray_address": "URL", "ray_headers": "JSON", "ray_raw": "JSON",
     "vertex_network": "NETWORK", "vertex_kms_key": "KEY", "vertex_tensorboard": "NAME", "vertex_persistent_resource": "ID",
-    "vertex_keeper": "true|false|DURATION", "vertex_keeper_service_account": "EMAIL", "vertex_keeper_image": "URI",
+    "vertex_keeper": "true|false|DURATION", "vertex_keeper_service_account": "EMAIL",
 }  # fmt: skip
 
 

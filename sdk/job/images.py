@@ -1,4 +1,4 @@
-"""Container images: one for all hardware, or one for each family of it: for CPUs, for GPUs, for TPUs."""
+"""Container images: one for all hardware, or one for each family of it, for CPUs, for GPUs, for TPUs, and one for keepers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from ..errors import nearest
 from ..hardware import accelerators
 
 FAMILIES = ("cpu", "gpu", "tpu")
+# Names the image of keepers in the table.
+KEEPER = "keeper"
 # The tag of an image that an emulator has named: no registry has it.
 EMULATED = ":emulated@"
 
@@ -17,8 +19,9 @@ def one_or_by_family(value: object) -> object:
         return value
     if not isinstance(value, Mapping):
         raise ValueError("must be the name of an image, or a table with the names by family of hardware")
+    known = (*FAMILIES, KEEPER)
     problems = [
-        f"{name!r} is no family of hardware. {nearest(str(name), FAMILIES)}" for name in value if name not in FAMILIES
+        f"{name!r} is no family of hardware. {nearest(str(name), known)}" for name in value if name not in known
     ]
     problems += [f"{name} has no image" for name, image in value.items() if not (isinstance(image, str) and image)]
     if problems:

@@ -12,7 +12,7 @@ from ..hardware import Provisioning, accelerators, pricing, regions
 from ..hardware.catalog import PriceTable
 from ..text import joined, parse_duration
 from .findings import Facts, Finding, error
-from .images import family_of, one_or_by_family
+from .images import KEEPER, family_of, one_or_by_family
 from .locations import Location, accelerator_name, location_texts, some_locations
 from .values import (
     Accepts,
@@ -325,7 +325,8 @@ class Vertex(Target):
         bucket: Bucket for runs: BUCKET or BUCKET/PREFIX. `root` overrides it; the prefix is "podlift" by default.
         service_account: Service account of the program. By default Vertex AI's own agent.
         image: Container image, or one for each family of hardware: "cpu", "gpu" or "tpu". Any image with Python and TensorFlow.
-            `podlift image` builds them and records them by the family.
+            `podlift image` builds them and records them by the family. "keeper": another one for keepers, those of schedules
+            too, which need no TensorFlow.
         machine: Machine type. By default the one of the accelerator. A location with an accelerator of its own has its default.
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
@@ -334,8 +335,6 @@ class Vertex(Target):
             processes. false, true, or the longest wait, from "1m" to "7d". By default that is the timeout of the run for each
             attempt that its retry budgets allow. It needs a service account.
         keeper_service_account: Service account of the keeper. By default that of the program.
-        keeper_image: Container image of keepers, those of schedules too, such as a small one for CPUs: they need no TensorFlow.
-            By default that of the program.
         own_tensorflow: The image has a TensorFlow of your own, which trains on accelerators that no released one does: B200,
             GB200 and RTX PRO 6000.
         network: Network of the machines, by its full name: one that is peered with Vertex AI, or a network attachment for a
@@ -367,7 +366,6 @@ class Vertex(Target):
     provisioning: Provisioning = "standard"
     keeper: Accepts[Annotated[bool | str, Validator(keeper_wait, before=True)], bool | str | float] = default(False)
     keeper_service_account: Name | None = None
-    keeper_image: Name | None = None
     own_tensorflow: bool = False
     network: Name | None = None
     kms_key: Name | None = None
@@ -433,9 +431,19 @@ class Vertex(Target):
         return self.image if isinstance(self.image, str) else self.image_by_family.get(family_of(accelerator))
 
     @property
-    def image_by_family(self) -> dict[str, str]:
-        """The image of each family of hardware; one for all of them is that of ""."""
+    def images(self) -> dict[str, str]:
+        """The image of each family of hardware, and of keepers; one for all hardware is that of ""."""
         return {"": self.image} if isinstance(self.image, str) else self.image or {}
+
+    @property
+    def image_by_family(self) -> dict[str, str]:
+        """The images without that of keepers."""
+        return {family: image for family, image in self.images.items() if family != KEEPER}
+
+    @property
+    def keeper_image(self) -> str | None:
+        """The image of keepers; None for that of the program."""
+        return self.images.get(KEEPER)
 
     @property
     def passed_on(self) -> dict[str, str]:
@@ -446,8 +454,7 @@ class Vertex(Target):
     @property
     def named_images(self) -> dict[str, str]:
         """The images that a plan names, by the setting or its part."""
-        named = {f"image.{family}".rstrip("."): image for family, image in self.image_by_family.items()}
-        return {**named, **({"keeper_image": self.keeper_image} if self.keeper_image else {})}
+        return {f"image.{family}".rstrip("."): image for family, image in self.images.items()}
 
     def pools(self, resources: Resources, location: Location | None = None) -> tuple[accelerators.Pool, ...]:
         """Return the machines of a job in a location, by default in its first one."""
@@ -497,7 +504,7 @@ class Vertex(Target):
             program_account=self.service_account,
             rental=pricing.Rental(pools=accelerators.pools("cpu"), regions=self.region_names[:1], table=table),
             life_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
-            image=self.keeper_image if self.keeper_image != self.image else None,
+            image=None if self.keeper_image in self.image_by_family.values() else self.keeper_image,
         )
 
     def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
@@ -525,8 +532,9 @@ class Vertex(Target):
     def with_images(self, resources: Resources) -> Vertex:
         """Return the target with the images that a job needs; if it is one, it is like one that was given for all hardware."""
         wanted = self.images_for(resources)
-        if len(wanted) == 1:
+        if len(wanted) == 1 and self.keeper_image is None:
             return changed(self, image=next(iter(wanted.values())))
+        wanted |= {KEEPER: self.keeper_image}
         return changed(self, image={family: image for family, image in wanted.items() if image} or None)
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:

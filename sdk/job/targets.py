@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from .credentials import formats_in
@@ -20,18 +20,16 @@ class Ray(Target):
     Args:
         address: URL of the cluster's dashboard, which serves Ray's Jobs API: "http://head:8265". By default
             RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265.
-        strategy: How tasks are placed on nodes. "SPREAD": on different ones if possible; "STRICT_SPREAD": on different ones;
-            "PACK": on few; "STRICT_PACK": on one.
         pending_timeout_s: The longest time to wait for the resources of all tasks. Ray itself would wait for ever.
         headers: HTTP headers of requests to the cluster, such as `{"Authorization": "Bearer $RAY_TOKEN"}`. Each client
             replaces $NAME by its variable of that name: a plan holds no token.
-        raw: JSON to merge into the request last, such as `{"placement": {"tasks": {"chief-0": {"CPU": 4}}}}` or
+        raw: JSON to merge into the request last, such as `{"placement": {"tasks": {"chief-0": {"CPU": 4}}}}`,
+            `{"placement": {"strategy": "STRICT_SPREAD"}}` for tasks on different nodes, or
             `{"job": {"runtime_env": {"pip": ["scikit-learn"]}}}`. A list is replaced as a whole, or one of its items by its
             number; None removes.
     """
 
     address: Annotated[str, Validator(http_address)] | None = None
-    strategy: Literal["SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK"] = "SPREAD"
     pending_timeout_s: Seconds = 600.0
     headers: Annotated[dict[str, str], Validator(header_values)] = field(default_factory=dict)
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
@@ -41,7 +39,7 @@ class Ray(Target):
         return (self, []) if self.address or not found else (changed(self, address=found), [])
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        return [("cluster", f"Ray at {self.address}, {self.strategy}")]
+        return [("cluster", f"Ray at {self.address}")]
 
 
 # The value of each backend, by its name.

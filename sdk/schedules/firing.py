@@ -38,8 +38,8 @@ class Runs(Protocol):
     def status(self, url: str) -> Status:
         """Return the status of a run; RunNotFoundError if it was removed."""
 
-    def state_of(self, url: str) -> Status:
-        """Return the status of a run that this process does not wait for, nor will."""
+    def state_of(self, url: str) -> tuple[Status, Plan]:
+        """Return the status of a run that this process does not wait for, nor will, and its plan since its last resume."""
 
     def cancel(self, url: str) -> None:
         """Request that a run saves and ends."""
@@ -75,10 +75,11 @@ class LocalRuns:
             return plan if Path(plan.paths.plan).exists() else None
 
     def status(self, url: str) -> Status:
-        return self.state_of(url)
-
-    def state_of(self, url: str) -> Status:
         return self._run(url).status()
+
+    def state_of(self, url: str) -> tuple[Status, Plan]:
+        run = self._run(url)
+        return run.status(), run.plan
 
     def cancel(self, url: str) -> None:
         self._run(url).cancel()

@@ -230,7 +230,18 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Received: 'docker://a/b:2'",
         "vertex_image={'cpu': 'a/b:1', 'gpu': 'a/b:2'}",
     ),
-    ("a keeper's image", {"keeper_image": "docker://a/b c"}, "letters, digits and", "vertex_keeper_image='a/bc'"),
+    (
+        "a keeper's image",
+        {"image": {"cpu": "a/b:1", "keeper": "docker://a/b c"}},
+        "letters, digits and",
+        "vertex_image={'cpu': 'a/b:1', 'keeper': 'a/bc'}",
+    ),
+    (
+        "a keeper's prebuilt",
+        {"image": {"keeper": TF + "cpu.2-11:latest"}},
+        "podlift image cpu --submit",
+        f"'{MINE}2.16'",
+    ),
     # Labels.
     ("a capital label", {"labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
     ("a label with a dot", {"labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
@@ -500,6 +511,7 @@ def test_a_row_on_any_of_its_machines_and_regions_passes(data: st.DataObject) ->
     assert asked.of("error") == []
 
 
+IMAGES = st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "])
 ANY = {
     "accelerator": st.sampled_from([row.name for row in ROWS]),
     "machine": st.none() | st.sampled_from(sorted({m for row in ROWS for m in row.machines})) | st.text(max_size=12),
@@ -522,8 +534,7 @@ ANY = {
         max_size=4,
     ),
     "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
-    "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
-    "keeper_image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
+    "image": st.none() | IMAGES | st.dictionaries(st.sampled_from(["cpu", "gpu", "tpu", "keeper"]), IMAGES, min_size=1),
     "service_account": st.none() | st.text(max_size=20),
     "root": st.sampled_from(["", "/tmp/x", "gs://my-bucket/podlift", "gs://other/x"]),
     "isolated": st.booleans(),

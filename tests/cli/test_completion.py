@@ -76,6 +76,9 @@ def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_se
     assert complete("schedule", "list", "daily", "--check", "we", **cache) == ["weekly"]
     assert complete("schedule", "create", "d", **cache) == ["daily"]
     assert complete("schedule", "create", "daily", "", **cache) == [":files"]
+    assert complete("schedule", "create", "--file", "", **cache) == [":files"]
+    assert complete("schedule", "create", "--file", "all.toml", "", **cache) == [], "it stands for the name"
+    assert complete("schedule", "create", "--file=all.toml", "d", **cache) == []
 
 
 def test_models_and_their_versions_are_completed(complete, runs: list[str], root: Path) -> None:
@@ -90,6 +93,8 @@ def test_models_and_their_versions_are_completed(complete, runs: list[str], root
     assert complete("get", "digits:1") == ["digits:10", "digits:1"]
     assert complete("get", "mnist:1", "") == [":files"]
     assert complete("models", "promote", "none", "") == []
+    assert complete("models", "promote", "--previous", "di") == ["digits"]
+    assert complete("models", "promote", "digits", "--previous", "") == [], "it stands for the version"
     assert complete("models", "add", "mn") == ["mnist-bbbbbb"]
 
 

@@ -300,7 +300,7 @@ def test_settings_in_pyproject_toml_are_kept_there(cloud: Cloud, here: Callable[
 def test_one_image_for_all_hardware_stays_that_of_the_other_hardware(
     cloud: Cloud, here: Callable[..., Any], value: str
 ) -> None:
-    text = f"{FILE}image = {value}\nkeeper_image = 'small'\n# the end\n"
+    text = f"{FILE}image = {value}\nmachine = 'n1-standard-8'\n# the end\n"
     Path("podlift.toml").write_text(text)
     real = "us-central1-docker.pkg.dev/podlift/podlift/cpu@sha256:" + "0" * 64
     where = record.place(Path.cwd())

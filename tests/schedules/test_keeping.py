@@ -403,13 +403,16 @@ def test_a_keeper_that_goes_on_counts_with_all_of_its_life(world: World, monkeyp
 def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 6.0 if plan.job.limits.timeout_s == 9 * HOUR else 4.0)
     world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
     world.add(max_cost_usd_per_month=9.0, pause_after_failures=0)
     at(world, 0)
     world.keeper("0").serve()
     run = world.history()[0].run
-    # It goes on with the whole time limit, and has cost more by the end.
+    # It goes on with a longer time limit than the schedule's, and has cost more by the end.
+    made = world.runs.plans[run]
+    limits = replace(made.job.limits, timeout_s=9 * HOUR)
+    world.runs.plans[run] = made.for_run(run, replace(made.job, limits=limits))
     world.runs.ends[run] = START.timestamp() + 1.5 * HOUR, State.SUCCEEDED
     for hour, usd in ((1, 2.0), (2, 5.5), (3, 4.0)):
         at(world, hour)
@@ -417,7 +420,7 @@ def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
         world.keeper(str(hour)).step()
     assert [record.reason for record in world.history()[1:3]] == [
         f"budget: {usd} USD of 9.00 USD a month are spent, and this firing may cost 4.00 USD"
-        for usd in ("6.00", "5.50")
+        for usd in ("8.00", "5.50")
     ]
     assert world.history()[3].state == "RUNNING"
 

@@ -23,7 +23,9 @@ FIELDS = {
     "project": lambda text: {"backend": sdk.Vertex(**{**GOOD, "project": text})},
     "bucket": lambda text: {"backend": sdk.Vertex(**{**GOOD, "bucket": text})},
     "image": lambda text: {"backend": sdk.Vertex(**{**GOOD, "image": text})},
-    "keeper's image": lambda text: {"backend": sdk.Vertex(**GOOD, keeper_image=text)},
+    "keeper's image": lambda text: {
+        "backend": sdk.Vertex(**{**GOOD, "image": {"cpu": "registry/image", "keeper": text}})
+    },
     "account": lambda text: {"backend": sdk.Vertex(**GOOD, service_account=text)},
     "region": lambda text: {"backend": sdk.Vertex(**GOOD, regions=(text,))},
     "location": lambda text: {"backend": sdk.Vertex(**GOOD, regions=f"{text}:spot")},

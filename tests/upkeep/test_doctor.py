@@ -20,7 +20,9 @@ from typing import NamedTuple
 import pytest
 from support import LIMIT_S, REPO
 
+from sdk import backends
 from sdk.checks.check import Check, Row, fine
+from sdk.cli import app
 from sdk.cli.doctor import answers
 from sdk.clock import SystemClock
 from sdk.storage.file_systems import Mount, holding, inside, parse
@@ -266,6 +268,26 @@ def test_a_row_without_an_answer_or_with_a_mistake_costs_no_other_row() -> None:
         ("last", True, "note"),
     ]
     assert "ValueError: an odd machine" in found[0].said and "no answer within 0.2 s" in found[1].said
+
+
+def test_an_account_that_is_not_asked_in_time_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = threading.Event()
+
+    class Silent:
+        def rows(self, *_: object) -> list[Row]:
+            told.wait(LIMIT_S)
+            return []
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backends, "setup_service", lambda name: Silent())
+    monkeypatch.setattr(sys.modules["sdk.cli.doctor"], "_LIMIT_S", 0.1)
+    code = app.run(["doctor", "--backend", "vertex", "--vertex-bucket", "mine"])
+    told.set()
+    assert (code, capsys.readouterr().err) == (
+        3, "podlift: There was no answer within 0.1 s. Next: check the network, then podlift doctor again.\n",
+    )  # fmt: skip
 
 
 def test_the_limits_are_those_of_the_shell() -> None:

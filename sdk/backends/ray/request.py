@@ -100,7 +100,7 @@ def render(
             "entrypoint_num_cpus": 0.0,
         },
         "placement": {
-            "strategy": target.strategy,
+            "strategy": "SPREAD",  # on different nodes if possible
             "pending_timeout_s": target.pending_timeout_s,
             "tasks": {task.name: _resources(plan, task.role) for task in named(plan.tasks)},
         },

@@ -139,8 +139,7 @@ _PATTERNS = (
     _ErrorPattern(Reason.IMAGE,
         r"MANIFEST_UNKNOWN|[Ff]ailed to pull image|ErrImagePull|ImagePullBackOff|[Ii]mage .{1,300}?not (be )?found",
         "There is no such image, or it cannot be pulled.",
-        "Check its name and tag (vertex_image; of a keeper, vertex_keeper_image). Vertex AI's prebuilt TensorFlow images are "
-        "retired."),
+        "Check its name and tag (vertex_image). Vertex AI's prebuilt TensorFlow images are retired."),
     _ErrorPattern(Reason.PERMISSION,
         r"SERVICE_DISABLED|has not been used in project \S+ before|(?P<service>\w+\.googleapis\.com) is disabled",
         "The API is not enabled in this project.", _enable, program=True),

@@ -78,7 +78,6 @@ class Keywords(JobKeywords, total=False):
     vertex_provisioning: Literal["standard", "spot", "flex"] | None
     vertex_keeper: bool | str | float | None
     vertex_keeper_service_account: str | None
-    vertex_keeper_image: str | None
     vertex_own_tensorflow: bool | None
     vertex_network: str | None
     vertex_kms_key: str | None
@@ -87,7 +86,6 @@ class Keywords(JobKeywords, total=False):
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
     ray_address: str | None
-    ray_strategy: Literal["SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK"] | None
     ray_pending_timeout: str | float | None
     ray_headers: dict[str, str] | None
     ray_raw: dict[str, Any] | None

@@ -1,11 +1,11 @@
-"""Writes an image into a project's file, and leaves the rest of it as it is."""
+"""Writes settings into a project's file, and leaves the rest of it as it is."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,25 @@ def write(where: SettingsFile, setting: str, family: str, image: str) -> None:
         raise _refusal(where, setting, family, image, str(error.strerror)) from error
 
 
+def read(path: Path) -> str:
+    """Return a file's text with the ends of its lines, "" if there is none."""
+    if not path.exists():
+        return ""
+    with path.open(encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+def line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def without_notes(text: str, about: str = "") -> str:
+    """Return the text without the notes of what was not found, all of them or those that begin with a pattern."""
+    rest = re.sub(rf"^{NOT_FOUND}{about}.*\n?", "", text, flags=re.MULTILINE)
+    # Else such a line is part of a text.
+    return rest if parsed(rest) == parsed(text) else text
+
+
 def save(path: Path, text: str) -> None:
     """Replace a file's text at once, and keep its mode; of a link, the file that it names."""
     path = path.resolve()
@@ -78,27 +97,22 @@ def changed(where: SettingsFile, setting: str, family: str, image: str) -> str:
 
     One image for all hardware becomes a table in which the other families keep it, unless it is this image.
     """
-    text, before = "", current(where, setting)
-    if where.path.exists():
-        with where.path.open(encoding="utf-8", newline="") as file:
-            text = file.read()
+    text, before = read(where.path), current(where, setting)
     if before == image:
         return text
     table, key = setting.split(".")
     baseline = project.parse_toml(text.encode(), str(where.path))
-    without_comment = re.sub(rf"^{NOT_FOUND}{key} \(.*\n?", "", text, flags=re.MULTILINE)
-    if _parsed(without_comment) == baseline:  # else such a line is part of a text
-        text = without_comment
+    text = without_notes(text, f"{key} \\(")
     others = before if isinstance(before, dict) else dict.fromkeys(FAMILIES, before) if before else {}
     after = {**others, family: image}
     header = where.header(setting)
     made = (
         _replaced(text, where.header(table), key, inline(after))
         or _replaced(text, header, family, json.dumps(image))
-        or _added(text, header, f"{family} = {json.dumps(image)}")
+        or added(text, header, [f"{family} = {json.dumps(image)}"])
     )
     names = [*filter(None, where.table.split(".")), table, key]
-    if _parsed(made) != _with(baseline, names, after):
+    if parsed(made) != _with(baseline, names, after):
         raise _refusal(where, setting, family, image, f"{header} is written there in another way")
     return made
 
@@ -110,7 +124,8 @@ def inline(value: Mapping[str, str]) -> str:
 
 def _section(text: str, header: str) -> tuple[int, int] | None:
     """Return where the lines below a header begin and end."""
-    found = re.search(rf"^[ \t]*{re.escape(header)}[ \t]*(#.*)?\r?$", text, re.MULTILINE)
+    name = re.escape(header.strip("[]"))
+    found = re.search(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\r\n]*)?(?=\r?$)", text, re.MULTILINE)
     if found is None:
         return None
     end = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
@@ -128,17 +143,19 @@ def _replaced(text: str, header: str, key: str, value: str) -> str:
 def _comment(written: str) -> str:
     """Return the comment behind a value, with the blanks before it: a "#" in a text begins none."""
     ends = (len(written[: sign.start()].rstrip()) for sign in re.finditer("#", written))
-    return next((written[end:] for end in ends if _parsed(f"value = {written[:end]}") is not None), "")
+    return next((written[end:] for end in ends if parsed(f"value = {written[:end]}") is not None), "")
 
 
-def _added(text: str, header: str, line: str) -> str:
-    section = _section(text, header)
+def added(text: str, header: str, lines: Sequence[str]) -> str:
+    """Return the text with lines below a header, which is added if there is none."""
+    end, section = line_end(text), _section(text, header)
     if section is None:
-        return f"{text.rstrip()}\n\n{header}\n{line}\n".lstrip()
-    return f"{text[: section[0]]}\n{line}{text[section[0] :]}"
+        above = f"{text.rstrip()}{end}{end}" if text.strip() else ""
+        return above + end.join([header, *lines, ""])
+    return f"{text[: section[0]]}{''.join(f'{end}{line}' for line in lines)}{text[section[0] :]}"
 
 
-def _parsed(text: str) -> dict[str, object] | None:
+def parsed(text: str) -> dict[str, object] | None:
     try:
         return project.parse_toml(text.encode(), "")
     except InputError:

@@ -47,7 +47,7 @@ def trains(run: sdk.Run, step: int) -> bool:
 
 
 def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayCluster, tmp_path: Path) -> None:
-    target = sdk.Ray(address=two_nodes.address, strategy="STRICT_SPREAD")
+    target = sdk.Ray(address=two_nodes.address, raw={"placement": {"strategy": "STRICT_SPREAD"}})
     there = slowly(target, tmp_path, checkpoint_every="10steps", **RESTARTS)
     until(lambda: trains(there, 20), lambda: there.status())
     two_nodes.tell("remove 1")

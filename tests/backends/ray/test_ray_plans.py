@@ -16,7 +16,12 @@ from sdk.packaging.runtime_archive import loader
 GOLDEN = REPO / "tests" / "golden" / "ray" / "bodies.json"
 CASES = {
     "two workers": {"workers": 2},
-    "two l4 each": {"workers": 2, "accelerator": "l4:2", "ray_strategy": "STRICT_SPREAD", "ray_pending_timeout": "2m"},
+    "two l4 each": {
+        "workers": 2,
+        "accelerator": "l4:2",
+        "ray_raw": {"placement": {"strategy": "STRICT_SPREAD"}},
+        "ray_pending_timeout": "2m",
+    },
     "servers and an evaluator": {"workers": 2, "ps": 1, "evaluator": True, "accelerator": "t4"},
     "everything": {
         "env": {"LEVEL": "3", "TOKEN_OF_MINE": sdk.FromCaller()},
@@ -67,7 +72,6 @@ def test_a_value_that_is_copied_from_here_is_in_no_plan() -> None:
         ({"ray_address": "http://me:secret@head:8265"}, "must not hold a user or a password"),
         ({"ray_headers": {"Authorization": "Bearer abc"}}, "looks like a credential.*RAY_TOKEN"),
         ({"ray_headers": {"Bad name": "x"}}, "not a header of HTTP"),
-        ({"ray_strategy": "WIDE"}, "ray_strategy"),
         ({"ray_pending_timeout": 0}, "ray_pending_timeout"),
         ({"accelerator": "v5e-8"}, "trains on CPUs or GPUs.*Nearest: accelerator='cpu'"),
         (

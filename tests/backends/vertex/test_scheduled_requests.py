@@ -241,18 +241,20 @@ def test_an_image_for_keepers_is_in_the_request_and_in_the_plan_and_is_to_be_pin
             "imageUri"
         ]
 
-    made = prepare(keeper_image="us-docker.pkg.dev/my-project/train/small:1")
+    made = prepare(image={"cpu": PLACE["image"], "keeper": "us-docker.pkg.dev/my-project/train/small:1"})
     assert image(made) == "us-docker.pkg.dev/my-project/train/small:1"
-    assert sdk.Vertex.of(made.plan.target).image == PLACE["image"] == image(prepare())
+    assert sdk.Vertex.of(made.plan.target).image_on("cpu") == PLACE["image"] == image(prepare())
     (warning,) = made.warnings
     assert warning.startswith("The keeper's image is named by a tag")
-    assert "Next: vertex_keeper_image='us-docker.pkg.dev/my-project/train/small@sha256:...'" in warning
+    assert "Next: vertex_image.keeper='us-docker.pkg.dev/my-project/train/small@sha256:...'" in warning
     assert isinstance(made.service, CloudScheduler) and made.trigger is not None
     said = dict(made.service.lines(made.trigger))["keeper"]
     assert said.startswith(
         "one n1-standard-4 in us-central1 with the image us-docker.pkg.dev/my-project/train/small:1 for each firing"
     )
-    pinned = prepare(keeper_image=f"us-docker.pkg.dev/my-project/train/small@sha256:{'c' * 64}")
+    pinned = prepare(
+        image={"cpu": PLACE["image"], "keeper": f"us-docker.pkg.dev/my-project/train/small@sha256:{'c' * 64}"}
+    )
     assert not pinned.warnings
 
 

@@ -15,6 +15,7 @@ from sdk.backends.vertex.client import ServiceReply
 from sdk.checks import buckets
 from sdk.cli.app import run as command
 from sdk.emulator.project.state import account_name
+from sdk.planning.settings import record
 from sdk.testing.vertex import Cloud
 
 TRAINER = "trainer@podlift.iam.gserviceaccount.com"
@@ -102,17 +103,31 @@ def test_settings_that_stand_elsewhere_are_left_alone(told: Told, project: Path)
     assert 'bucket = "podlift-runs"' in told("init", "vertex", "--dry-run")
 
 
-def test_a_file_that_cannot_be_continued_stays_as_it_is(told: Told, project: Path) -> None:
-    (project / "podlift.toml").write_text('vertex = { project = "mine" }\n')
-    assert "is not TOML" in told("init", "vertex", code=2)
-    assert (project / "podlift.toml").read_text() == 'vertex = { project = "mine" }\n'
-
-
-def test_a_header_in_a_string_is_no_header(told: Told, project: Path) -> None:
-    mine = 'args = """\n[vertex]\n"""\n[vertex]\nproject = "mine"\n'
+@pytest.mark.parametrize(
+    "mine",
+    ['vertex = { project = "mine" }\n', 'args = """\n[vertex]\n"""\n[vertex]\nproject = "mine"\n'],
+    ids=["an inline table", "a header in a string"],
+)
+def test_a_table_that_cannot_be_extended_stays_as_it_is_and_what_to_add_is_said(
+    told: Told, project: Path, mine: str
+) -> None:
     (project / "podlift.toml").write_text(mine)
-    assert "cannot be extended, as its header also stands in a string. Nothing" in told("init", "vertex", code=2)
+    shown = told("init", "vertex", code=2)
+    assert "the table vertex cannot be extended" in shown and 'Next: add to it: regions = ["us-central1"]' in shown
     assert (project / "podlift.toml").read_text() == mine
+
+
+def test_lines_end_as_those_of_the_file_do_and_only_at_ends_of_lines(told: Told, project: Path) -> None:
+    mine = '# mine\r\nname = "a\u2028b"\r\n\r\n[ vertex ]  # the cloud\r\nproject = "podlift"\r\n'
+    (project / "podlift.toml").write_bytes(mine.encode())
+    told("init", "vertex")
+    made = (project / "podlift.toml").read_bytes()
+    assert made.count(b"\n") == made.count(b"\r\n") > mine.count("\n")
+    assert [line for line in mine.split("\r\n") if line not in made.decode().split("\r\n")] == []
+    real = "us-central1-docker.pkg.dev/podlift/podlift/cpu@sha256:" + "0" * 64
+    record.write(record.place(project), "vertex.image", "cpu", real)
+    made = (project / "podlift.toml").read_bytes()
+    assert made.count(b"\n") == made.count(b"\r\n") and real.encode() in made
 
 
 def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told, podlift_vertex: Cloud) -> None:

@@ -59,7 +59,7 @@ def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_e
     podlift_vertex: Cloud, planned: Planned
 ) -> None:
     podlift_vertex.faults(STOCKOUT)
-    run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT, keeper_image=SMALL))
+    run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT, image={"cpu": IMAGE, "keeper": SMALL}))
     until(lambda: run.status().state.terminal, run.why)
     ended = time.monotonic()
     assert run.status().state is State.SUCCEEDED
@@ -124,12 +124,12 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(planned: Planned, monke
     assert with_one["keeper"] == f"{what}, 2.22 USD at most"
     for right in ("customJobs.create, get, list and cancel", "actAs", f"as {ACCOUNT}", "gs://podlift-runs only"):
         assert right in with_one["its rights"]
-    small = shown(keeper=True, keeper_service_account=ACCOUNT, keeper_image=SMALL)["keeper"]
+    small = shown(keeper=True, keeper_service_account=ACCOUNT, image={"cpu": IMAGE, "keeper": SMALL})["keeper"]
     assert small.startswith(f"one n1-standard-4 in us-central1 with the image {SMALL}, which ends with the run")
-    same = shown(keeper="10h", keeper_service_account=ACCOUNT, keeper_image=IMAGE)
+    same = shown(keeper="10h", keeper_service_account=ACCOUNT, image={"cpu": IMAGE, "keeper": IMAGE})
     assert same["keeper"] == with_one["keeper"]
-    (unused,) = [each.message for each in planned(keeper_image=SMALL).findings if each.level == "warning"]
-    assert unused.startswith("vertex_keeper_image: no effect without a keeper")
+    (unused,) = [each.message for each in planned(keeper_service_account=ACCOUNT).findings if each.level == "warning"]
+    assert unused.startswith("vertex_keeper_service_account: no effect without a keeper")
     without = shown()
     assert "With --detach and without one, the run ends with its job" in without["submitted by"]
     assert "keeper" not in without
