@@ -37,8 +37,6 @@ _VERTEX = (
     vertex_target.labels,
     vertex_limits.numbers,
     vertex_limits.times,
-    vertex_target.replicas,
-    vertex_target.mixed,
     vertex_settings.body,
 )
 

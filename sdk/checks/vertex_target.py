@@ -1,25 +1,20 @@
-"""Checks of the fields of a Vertex: regions, project, bucket, account, image, labels, and pools that `raw` changes."""
+"""Checks of the fields of a Vertex: regions, project, bucket, account, image and labels."""
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ..hardware import Accelerator
 from ..hardware import regions as known_regions
-from ..hardware.accelerators import ROWS
 from ..job.findings import Finding, error, warning
 from ..job.images import EMULATED, KEEPER
 from ..job.job import Job
 from ..job.policies import Vertex
 from . import buckets
-from .vertex_body import number
 from .vertex_hardware import hardware, supported
 
 MAX_LABEL = 64
-MAX_POOLS = 4
 # podlift sets these on every job.
 OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
 PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
@@ -29,13 +24,8 @@ ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.
 # Google's prebuilt TensorFlow images; in the older registry, too.
 RETIRED_IMAGE = re.compile(
     r"(?:(?:us|europe|asia)-docker\.pkg\.dev/vertex-ai|(?:(?:us|eu|asia)\.)?gcr\.io/cloud-aiplatform)"
-    r"/training/tf-([a-z]+)[.-]([^:@]*)"
+    r"/training/tf-[a-z]+[.-]([^:@]*)"
 )
-# When Google's prebuilt images stopped being available (training/pre-built-containers, read 2026-11-20).
-_GONE = {
-    ("cpu", "2-17"): "2026-07-11", ("gpu", "2-17"): "2026-07-11", ("cpu", "2-16"): "2026-06-28", ("gpu", "2-16"): "2026-06-28",
-    ("cpu", "2-15"): "2025-11-14", ("gpu", "2-15"): "2025-11-14", ("tpu", "2-15"): "2025-10-23",
-}  # fmt: skip
 
 
 def regions(job: Job, target: Vertex) -> Iterator[Finding]:
@@ -124,13 +114,10 @@ def image(job: Job, target: Vertex) -> Iterator[Finding]:
             expected = "letters, digits and ._-/:@, and no scheme"
             yield error(f"An image's name has {expected}. Received: {requested!r}", {"vertex.image": change})
         elif retired := RETIRED_IMAGE.match(requested):
-            kind, version = retired[1], retired[2].partition(".")[0]
-            when = _GONE.get((kind, version))
-            release = _release(version, hardware(job))
+            release = _release(retired[1].partition(".")[0], hardware(job))
             mine = f"{target.region_names[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
-            gone = f"has not been available since {when}" if when else "is no longer maintained"
             message = (
-                f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python "
+                f"Google's image {requested!r} is retired, and no prebuilt image for TensorFlow remains. Any image with Python "
                 f"and TensorFlow works; podlift image {_built(family, job)} --submit builds one of your own"
             )
             yield error(message, {"vertex.image": _with_image(target, family, mine)})
@@ -193,87 +180,3 @@ def _fits(char: str) -> bool:
 
 def _label(text: str) -> str:
     return "".join(char if _fits(char) else "-" for char in text.lower())[:MAX_LABEL]
-
-
-def replicas(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Pools that Vertex AI rejects: too many, several chiefs, several evaluators, a second replica of a TPU."""
-    patched = dict(_patched(target))
-    if max(patched, default=0) >= MAX_POOLS:
-        message = f"A job has at most {MAX_POOLS} pools. Received: pool {max(patched)} in raw"
-        kept = {index: pool for index, pool in patched.items() if index < MAX_POOLS}
-        yield error(message, {"vertex.raw": _with_pools(target, kept)})
-    tpu = hardware(job).family == "tpu"
-    for index, pool in patched.items():
-        count = number(pool.get("replicaCount"))
-        what = {0: "A job has one chief, in pool 0", 3: "A job has at most one evaluator, in pool 3"}.get(index)
-        what = what or ("A job with TPUs has exactly one task" if tpu else "")
-        if what and count is not None and count > 1:
-            fixed = {"vertex.raw": _without(target, index, "replicaCount")}
-            yield error(f"{what}. Received: replicaCount {count} in raw", fixed)
-
-
-def mixed(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Accelerators of several kinds in one job, which must be in one zone."""
-    row = hardware(job)
-    own = {pool.index: pool.accelerator.type for pool in target.pools(job.resources)}
-    # Some TPUs are named by their machine type alone.
-    own[0] = own[0] or (row.name if row.family == "tpu" else None)
-    for index, pool in _patched(target):
-        kind = _kind(pool)
-        others = sorted({name for pool, name in own.items() if name and pool != index and name != kind})
-        if not kind or not others:
-            continue
-        fixed = {"vertex.raw": _without(target, index, "machineSpec")}
-        received = f"Received: {kind!r} in raw beside {', '.join(others)}"
-        if "TPU" in kind or row.family == "tpu":
-            yield error(f"A job with TPUs has one pool, without GPUs. {received}", fixed)
-        elif apart := _apart(kind, others, target):
-            yield error(f"Accelerators of one job must be in one zone, but {apart}. {received}", fixed)
-        else:
-            yield warning(f"Accelerators of one job must be in one zone; it is unknown where both are. {received}")
-
-
-def _apart(kind: str, others: list[str], target: Vertex) -> str:
-    """Return why no region of the target has all kinds, "" if one may have."""
-    for name in (kind, *others):
-        known = next((row.regions for row in ROWS if row.type == name), None)
-        if known is not None and not set(known) & set(target.region_names):
-            return f"{name} is in {', '.join(known)} only"
-    return ""
-
-
-def _patched(target: Vertex) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the pools that raw changes, with their index; Vertex AI rejects malformed ones."""
-    spec = target.raw.get("jobSpec")
-    named = spec.get("workerPoolSpecs") if isinstance(spec, Mapping) else None
-    if isinstance(named, list):
-        named = {str(index): pool for index, pool in enumerate(named)}
-    for index, pool in named.items() if isinstance(named, Mapping) else ():
-        position = number(index)
-        if position is not None and isinstance(pool, Mapping):
-            yield position, pool
-
-
-def _kind(pool: Mapping[str, Any]) -> str:
-    machine = pool.get("machineSpec")
-    kind = machine.get("acceleratorType") if isinstance(machine, Mapping) else None
-    return kind if isinstance(kind, str) else ""
-
-
-def _with_pools(target: Vertex, kept: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return raw with these pools only, in the form (list or object) that it has."""
-    raw: dict[str, Any] = copy.deepcopy(target.raw)
-    whole = isinstance(raw["jobSpec"]["workerPoolSpecs"], list)
-    pools = {index: dict(pool) for index, pool in kept.items()}
-    raw["jobSpec"]["workerPoolSpecs"] = (
-        [pools[index] for index in sorted(pools)] if whole else {str(index): pool for index, pool in pools.items()}
-    )
-    return raw
-
-
-def _without(target: Vertex, index: int, name: str) -> dict[str, Any]:
-    kept = {
-        position: {key: value for key, value in pool.items() if (position, key) != (index, name)}
-        for position, pool in _patched(target)
-    }
-    return _with_pools(target, kept)
