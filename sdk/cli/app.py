@@ -19,7 +19,7 @@ from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
 from .help import GroupHelp, VerbHelp
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
-from .verbs import MODULES, unknown, unknown_in_group
+from .verbs import MODULES, unknown
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
@@ -86,9 +86,7 @@ def run(words: list[str]) -> int:
     """Run the command with these words and return its exit code; never raises."""
     try:
         prepare_streams()
-        if words and not words[0].startswith("-") and words[0] not in MODULES:
-            raise InputError(unknown(words[0]))
-        if problem := unknown_in_group(words):
+        if words and (problem := unknown(words)):
             raise InputError(problem)
         if words and words[0] in ("--install-completion", "--show-completion"):
             _completion(words[0], words[1] if len(words) > 1 else "")

@@ -23,6 +23,10 @@ _COMMON = (
     "workers", "accelerator", "backend", "root", "name", "args", "env", "inputs", "timeout", "max_steps", "max_cost_usd",
     "checkpoint_every",
 )  # fmt: skip
+_TITLES = {
+    "checkpoints": "Checkpoints", "retry": "Restarts", "limits": "Limits", "code": "Code", "gate": "Models",
+    "local": "Local mode", "vertex": "Vertex AI",
+}  # fmt: skip
 _ALL = "podlift.help_all"
 _WIDEST = 100
 # A longer option stands alone in its line.
@@ -34,17 +38,7 @@ def panel_of(name: str, group: str) -> str:
     """Return the panel in which the option of a setting stands."""
     if name in _COMMON:
         return COMMON
-    titles = {
-        "checkpoints": "Checkpoints",
-        "retry": "Restarts",
-        "limits": "Limits",
-        "code": "Code",
-        "gate": "Models",
-        "local": "Local mode",
-    }
-    if name in ("model", "warm_start"):
-        group = "gate"
-    return {**titles, "vertex": "Vertex AI"}.get(group, "Program and cluster")
+    return _TITLES.get("gate" if name in ("model", "warm_start") else group, "Program and cluster")
 
 
 def show_all(context: typer.Context, wanted: bool) -> None:

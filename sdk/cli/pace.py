@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..clock import Clock
 from ..records.summaries import step_s
 from ..status import Progress, Status, continuation, done_share, steps_left
-from ..text import duration
+from ..text import duration, rate
 
 # The rate is that of the last seconds, so that compilation or validation counts only for a while.
 _WINDOW_S = 60.0
@@ -75,7 +75,7 @@ class TrainingPace:
         left = steps_left(progress, self._max_steps)
         if left != 0 and now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
             return [f"no step for {duration(int(now - last))}"]
-        return [_rate(step_s), *([f"{_about(left * step_s)} left"] if left else [])]
+        return [rate(1 / step_s), *([f"{_about(left * step_s)} left"] if left else [])]
 
 
 def _about(seconds: float) -> str:
@@ -90,13 +90,7 @@ def recorded_pace(progress: Progress, records: Sequence[MetricRecord], max_steps
         return str(progress)
     left = steps_left(progress, max_steps)
     rest = f", about {_about(left * each_s)} left" if left else ""
-    return f"{progress}, {_rate(each_s)}{rest}"
-
-
-def _rate(step_s: float) -> str:
-    if step_s >= 2:
-        return f"{step_s:.1f} s a step"
-    return f"{1 / step_s:.3g} steps/s" if step_s > 1e-2 else f"{1 / step_s:.0f} steps/s"
+    return f"{progress}, {rate(1 / each_s)}{rest}"
 
 
 def is_stale(progress: Progress, last: MetricRecord, attempt: int) -> bool:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-import typer
-
 from .. import api, logs
-from ..status import EXIT_DONE, continuation
-from .output import answer, as_json, say, seconds, summary
+from ..status import continuation
+from .output import say, seconds
 from .parameters import Code, Detach, Json, NewMaxCost, NewTimeout, Ref, Root
-from .start import reference
-from .watch import follow
+from .start import accompany
 
 
 def resume(
@@ -33,14 +30,4 @@ def resume(
     if code == "current":
         say(f"code: {difference}")
     say(continuation(before.attempts + 1, before.saved_step))
-    shown = reference(run)
-    if detach:
-        say(f"resumed. Next: podlift wait {shown} · podlift logs {shown} -f · podlift cancel {shown}")
-        exit_code = EXIT_DONE
-    else:
-        exit_code = follow(run, shown, quiet=json_output)
-    if json_output:
-        as_json(summary(run, run.status()))
-    elif detach:
-        answer(run.url)
-    raise typer.Exit(exit_code)
+    accompany(run, "resumed", detach=detach, json_output=json_output)

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -53,14 +54,19 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
     say(plan_text.text(shown, width(sys.stderr)))
     with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
         run = Run(launch.execute(made, exact=command.is_plan))
+    address = "" if run.plan.capabilities.runs_here else run.plan.emulator
+    begun = f"started on the {emulator_at(address)}" if address else "started"
+    accompany(run, begun, detach=detach, json_output=json_output, each_task=verbose)
+
+
+def accompany(run: Run, begun: str, *, detach: bool, json_output: bool, each_task: bool = False) -> NoReturn:
+    """Follow a run that has begun, or say how to with `detach`, and exit."""
+    ref = reference(run)
     if detach:
-        ref = reference(run)
-        address = "" if run.plan.capabilities.runs_here else run.plan.emulator
-        where = f" on the {emulator_at(address)}" if address else ""
-        say(f"started{where}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
+        say(f"{begun}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
     else:
-        code = follow(run, reference(run), quiet=json_output, each_task=verbose)
+        code = follow(run, ref, quiet=json_output, each_task=each_task)
     if json_output:
         as_json(summary(run, run.status()))
     elif detach:

@@ -86,24 +86,17 @@ def _slips(instead: Mapping[str, str]) -> dict[str, str]:
     return {word: verb for verb, words in instead.items() for word in words.split()}
 
 
-def unknown(word: str) -> str:
-    """Return the message about a word that is not a verb, with the verb that was probably meant."""
-    slips = _slips(_INSTEAD)
-    near = slips.get(word.lower()) or next(iter(get_close_matches(word.lower(), MODULES, n=1)), "")
+def unknown(words: Sequence[str]) -> str:
+    """Return the message about words that name no verb, with the one that was probably meant; "" if they may name one."""
+    group, word = ("", words[0]) if words[0] not in IN_GROUP else (words[0], words[1] if len(words) > 1 else "-")
+    known = IN_GROUP.get(group, MODULES)
+    if word.startswith("-") or word in known:
+        return ""
+    slips = _slips(_INSTEAD_IN_GROUP.get(group, _INSTEAD))
+    near = slips.get(word.lower(), "")
+    if not near and (close := get_close_matches(word.lower(), known, n=1)):
+        near = f"{group} {close[0]}".lstrip()
     if not near and (close := get_close_matches(word.lower(), slips, n=1, cutoff=0.75)):
         near = slips[close[0]]
-    advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(MODULES)}."
-    return f"Unknown command: {word}. {advice}"
-
-
-def unknown_in_group(words: Sequence[str]) -> str:
-    """Return the message about a word that is not a verb of its group, "" if it is one, or none is there."""
-    known = IN_GROUP.get(words[0], ()) if len(words) > 1 else ()
-    if not known or words[1] in known or words[1].startswith("-"):
-        return ""
-    word = words[1].lower()
-    near = _slips(_INSTEAD_IN_GROUP[words[0]]).get(word) or next(
-        (f"{words[0]} {verb}" for verb in get_close_matches(word, known, n=1)), ""
-    )
     advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(known)}."
-    return f"Unknown command: {words[0]} {words[1]}. {advice}"
+    return f"Unknown command: {f'{group} {word}'.lstrip()}. {advice}"

@@ -140,10 +140,6 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, root={self.root!r})"
 
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
     def numbers(self) -> list[int]:
         """Return the numbers of its versions, the oldest first."""
         found = (VERSION_KEY.fullmatch(stat.key) for stat in self.store.list(f"records/{self.name}/versions/"))

@@ -152,7 +152,7 @@ def test_the_limit_of_steps_is_what_is_left() -> None:
     pace = TrainingPace(clock, max_steps=20)
     pace(Progress(step=0))
     clock.sleep(30)
-    assert pace(Progress(step=10)) == "step 10, 3.0 s a step, 30 s left"
+    assert pace(Progress(step=10)) == "step 10, 3 s a step, 30 s left"
 
 
 def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,9 +16,6 @@ from ...storage.paths import usable
 from . import table as config
 
 _FILE, _TABLE = "podlift.toml", "[tool.podlift]"
-_EXPECTED = f"Settings are read from {_TABLE} in pyproject.toml, or from the top of a {_FILE}."
-# Where settings of other tools stand, and none of podlift's.
-_ELSEWHERE = re.compile(r"^\[\s*((tool[:.])?podlift)\s*\]", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +61,12 @@ def _of(home: Path, problems: Problems) -> FileSettings:
 
 
 def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each place that looks as if it held settings, and is none."""
+    """Return a sentence for each table that looks as if it held settings, and does not."""
     tool = pyproject.get("tool")
     tables = {f"[{name}]": name for name in pyproject if name != "tool"}
     tables |= {f"[tool.{name}]": name for name in (tool if isinstance(tool, dict) else ()) if name != "podlift"}
     wrong = [table for table, name in tables.items() if re.sub(r"[-_.\s]", "", name).lower() == "podlift"]
-    found = [f"{str(home / 'pyproject.toml')!r}: {table} is not read. Did you mean {_TABLE}?" for table in wrong]
-    for name in ("setup.cfg", "tox.ini"):
-        table = _ELSEWHERE.search(_text(home / name))
-        found += [f"{str(home / name)!r}: [{table[1]}] is not read. {_EXPECTED}"] if table else []
-    hidden = home / f".{_FILE}"
-    return [*found, *([f"{str(hidden)!r} is not read. Did you mean {_FILE}?"] if hidden.is_file() else [])]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return ""
+    return [f"{str(home / 'pyproject.toml')!r}: {table} is not read. Did you mean {_TABLE}?" for table in wrong]
 
 
 def _values(given: Mapping[str, object], place: str, home: Path, problems: Problems) -> dict[str, object]:

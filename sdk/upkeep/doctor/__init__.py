@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from ...checks.check import Check, Row, bad, fine
@@ -32,7 +31,6 @@ def rows(root: str | None, environ: Mapping[str, str]) -> list[Row]:
         Row("localhost", machine.names),
         Row("proxy", lambda: machine.proxies(environ)),
         Row("namespaces", machine.isolation),
-        Row("clock", lambda: [machine.clock(time.time())]),
         Row("tensorflow", lambda: interpreter.frameworks(environ)),
     ]
 

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -76,11 +75,9 @@ def python(version: tuple[int, int], executable: str) -> Check:
     return bad("python", "error", f"{said} is outside {low} to {high}", f"use Python {high}")
 
 
-def machine(system: str, architecture: str, bits: int, libc: str) -> Check:
-    """Judge the platform: `sys.platform`, `platform.machine()`, the size of a pointer, and glibc's version ("" for others)."""
-    said = f"{system}, {architecture}, {bits} bits{f', {libc}' if libc else ''}"
-    if bits != 64:
-        return bad("machine", "error", f"{said}: TensorFlow needs 64 bits", "install a 64-bit Python")
+def machine(system: str, architecture: str, libc: str) -> Check:
+    """Judge the platform: `sys.platform`, `platform.machine()`, and glibc's version ("" for others)."""
+    said = f"{system}, {architecture}{f', {libc}' if libc else ''}"
     if architecture.lower() not in _MACHINES:
         return bad("machine", "warning", f"{said}: TensorFlow has no wheels for it", "use an x86_64 or arm64 machine")
     if system == "linux" and not libc:
@@ -95,7 +92,7 @@ def this_interpreter() -> list[Check]:
     libc = " ".join(platform.libc_ver()).strip()
     return [
         python(sys.version_info[:2], sys.executable),
-        machine(sys.platform, platform.machine(), struct.calcsize("P") * 8, libc if "glibc" in libc else ""),
+        machine(sys.platform, platform.machine(), libc if "glibc" in libc else ""),
     ]
 
 

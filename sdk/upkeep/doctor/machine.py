@@ -1,4 +1,4 @@
-"""Checks of the machine: disk, memory, limits, processes, ports, names, namespaces, clock."""
+"""Checks of the machine: disk, memory, limits, processes, ports, names, namespaces."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ _CGROUP_MEMORY = (
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
 _OPEN_FILES, _PROCESSES = 1024, 1024
-# Plausible unix times: 2025 to 2100.
-_EARLIEST, _LATEST = 1_735_689_600, 4_102_444_800
 # What TensorFlow, its data loaders and podlift do: fork, wait, share a semaphore, start a session.
 _PROGRAM = """
 import multiprocessing, os
@@ -208,9 +206,3 @@ def isolation() -> list[Check]:
         return [fine("namespaces", "--local-network isolated is available")]
     fix = "run as root or allow user namespaces if you need it"
     return [bad("namespaces", "note", f"--local-network isolated is not available: {why.rstrip('.')}", fix)]
-
-
-def clock(now: float) -> Check:
-    if _EARLIEST <= now <= _LATEST:
-        return fine("clock", "plausible")
-    return bad("clock", "error", f"the unix time {now:.0f} is not plausible", "set the clock of this machine")
