@@ -94,8 +94,8 @@ def _refresh(service: PriceService, project: str | None, clock: Clock) -> None:
 
 
 def _cached() -> PriceTable | None:
-    found = [service.cached(os.environ) for service in backends.price_services().values()]
-    return next((each for each in found if each is not None), None)
+    tables = [service.cached(os.environ) for service in backends.price_services().values()]
+    return next((each for each in tables if each is not None), None)
 
 
 def _day(table: PriceTable | None) -> str:

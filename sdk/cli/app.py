@@ -29,11 +29,11 @@ _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "doctor",
 
 def load(words: Sequence[str]) -> dict[str, Callable[..., None] | typer.Typer]:
     """Return the verb, or group of verbs, that the words begin with, and nothing else is imported; all if it is none."""
-    found = {}
+    verbs = {}
     for name in [words[0]] if words and words[0] in MODULES else MODULES:
         module = importlib.import_module(f".{MODULES[name]}", __package__)
-        found[name] = getattr(module, "list_runs" if name == "list" else name)
-    return found
+        verbs[name] = getattr(module, "list_runs" if name == "list" else name)
+    return verbs
 
 
 def _version(wanted: bool) -> None:

@@ -44,12 +44,12 @@ def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> None
         words = _split(words[0] if words else "")
         # Bash replaces only what follows the last break.
         trim = max((words[-1].rfind(each) + 1 for each in _BREAKS), default=0)
-    found: list[str] = []
+    proposed: list[str] = []
     with suppress(Exception):
-        found = candidates(words, environ)
+        proposed = candidates(words, environ)
     # A shell inserts them as they are: a folder called "$(command)" or "--option" must not get into a command line.
     options = words[-1].startswith("-") if words else False
-    plain = [one for one in found if one == FILES or (_PLAIN.fullmatch(one) and one.startswith("-") == options)]
+    plain = [one for one in proposed if one == FILES or (_PLAIN.fullmatch(one) and one.startswith("-") == options)]
     sys.stdout.write("".join(f"{one[trim:] if one != FILES else one}\n" for one in plain))
 
 
@@ -118,8 +118,8 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     named = {name: one for one in options for name in [*one.opts, *one.secondary_opts]}
     name, equals, value = current.partition("=")
     if equals and name in named:
-        found = _values(named[name], value, rest, environ)
-        return found if found == [FILES] else [f"{name}={one}" for one in found]
+        values = _values(named[name], value, rest, environ)
+        return values if values == [FILES] else [f"{name}={one}" for one in values]
     if rest and rest[-1] in named and not named[rest[-1]].is_flag:
         return _values(named[rest[-1]], current, rest, environ)
     if current.startswith("-"):
@@ -151,12 +151,12 @@ def _parameters(verb: str) -> list[Any]:
 
 def _arguments(rest: list[str], named: Mapping[str, Any]) -> list[str]:
     """Return the words that are neither options nor their values."""
-    found, value = [], False
+    arguments, value = [], False
     for word in rest:
         if not value and not word.startswith("-"):
-            found.append(word)
+            arguments.append(word)
         value = not value and word in named and not named[word].is_flag
-    return found
+    return arguments
 
 
 def _value_of(option: str, rest: list[str]) -> str | None:
@@ -197,14 +197,14 @@ def _runs(current: str, root: str | None, environ: Mapping[str, str]) -> list[st
     if "/" in current or current.startswith((".", "~")):
         return [FILES]
     folder = _local_root(root, environ) / "runs"
-    found = []
+    runs = []
     with suppress(OSError), os.scandir(folder) as entries:
-        found = [
+        runs = [
             (entry.stat().st_mtime, entry.name)
             for entry in entries
             if entry.is_dir() and not entry.name.startswith(".")
         ]
-    names = [name for _, name in sorted(found, reverse=True)]
+    names = [name for _, name in sorted(runs, reverse=True)]
     return _fitting([*names[:_MOST_RUNS], *(["latest"] if names else [])], current)
 
 
@@ -212,27 +212,27 @@ def _schedules(current: str, root: str | None, environ: Mapping[str, str]) -> li
     """Return the names of schedules in the local root, and of those in buckets that this machine has seen."""
     from ..storage.cache import cache_folder, schedules
 
-    found = set[str]()
+    schedule_names = set[str]()
     for folder, suffix in (
         (_local_root(root, environ) / "schedules" / "specs", ".json"),
         (schedules(cache_folder(environ)), ""),
     ):
         with suppress(OSError):
-            found |= {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix)}
-    return _fitting(sorted(name for name in found if not name.startswith(".")), current)
+            schedule_names |= {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix)}
+    return _fitting(sorted(name for name in schedule_names if not name.startswith(".")), current)
 
 
 def _models(given: list[str], current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
     """Return the names of the models in the local root, or the versions of the first given word."""
     folder = _local_root(root, environ) / "models" / "records"
-    found: list[str] = []
+    versions: list[str] = []
     with suppress(OSError):
         if not given:
             return _fitting(sorted(os.listdir(folder)), current)
         names = os.listdir(folder / given[0] / "versions")
         numbers = sorted((int(name.removesuffix(".json")) for name in names if name[:6].isdigit()), reverse=True)
-        found = ["champion", "latest", *map(str, numbers)] if numbers else []
-    return _fitting(found, current)
+        versions = ["champion", "latest", *map(str, numbers)] if numbers else []
+    return _fitting(versions, current)
 
 
 def _versions(current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
@@ -270,6 +270,6 @@ def _root_of_project() -> str | None:
                 table = tomllib.loads((folder / name).read_text(encoding="utf-8"))
                 for key in tables:
                     table = table.get(key, {})
-                if isinstance(found := table.get("root"), str):
-                    return str(folder / Path(found).expanduser())
+                if isinstance(root := table.get("root"), str):
+                    return str(folder / Path(root).expanduser())
     return None

@@ -59,26 +59,26 @@ def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bo
     names = [each.model.name for each in (before, after)]
     if names[0] != names[1]:
         raise InputError(f"Only versions of one model are compared. Received: {names[0]!r} and {names[1]!r}.")
-    found = before.model.diff(before.number, after.number)
+    changes = before.model.diff(before.number, after.number)
     if json_output:
-        as_json({**asdict(found), "same": not found.differs})
+        as_json({**asdict(changes), "same": not changes.differs})
     else:
-        answer("\n".join(_differences(found)))
-        if found.runs[0] != found.runs[1]:
-            say(f"Next: podlift diff {found.runs[0]} {found.runs[1]}, for their plans and code")
-    return found.differs
+        answer("\n".join(_differences(changes)))
+        if changes.runs[0] != changes.runs[1]:
+            say(f"Next: podlift diff {changes.runs[0]} {changes.runs[1]}, for their plans and code")
+    return changes.differs
 
 
-def _differences(found: VersionDiff) -> list[str]:
-    lines = [f"{'':<20} {f'version {found.before}':>14} {f'version {found.after}':>14}"]
-    lines += [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in found.metrics.items()]
-    parts: Mapping[str, bool] = {"code": found.code, "arguments": found.args, "data": bool(found.data)}
+def _differences(changes: VersionDiff) -> list[str]:
+    lines = [f"{'':<20} {f'version {changes.before}':>14} {f'version {changes.after}':>14}"]
+    lines += [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in changes.metrics.items()]
+    parts: Mapping[str, bool] = {"code": changes.code, "arguments": changes.args, "data": bool(changes.data)}
     for what, differs in parts.items():
-        names = f": {', '.join(found.data)}" if what == "data" and differs else ""
+        names = f": {', '.join(changes.data)}" if what == "data" and differs else ""
         lines.append(f"{what:<20} {'different' if differs else 'same'}{names}")
-    if found.warm_start[0] != found.warm_start[1]:
-        lines.append(f"{'warm start':<20} {_began(found.warm_start[0]):>14} {_began(found.warm_start[1]):>14}")
-    marks = {"+": found.added, "-": found.removed, "~": found.changed}
+    if changes.warm_start[0] != changes.warm_start[1]:
+        lines.append(f"{'warm start':<20} {_began(changes.warm_start[0]):>14} {_began(changes.warm_start[1]):>14}")
+    marks = {"+": changes.added, "-": changes.removed, "~": changes.changed}
     lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
     return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
 

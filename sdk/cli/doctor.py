@@ -49,13 +49,13 @@ def doctor(
         checks.append(check)
         if not json_output:
             answer(text(check))
-    found = Counter("ok" if check.ok else check.level for check in checks)
-    code = EXIT_INFRASTRUCTURE if found["error"] else EXIT_DONE
+    levels = Counter("ok" if check.ok else check.level for check in checks)
+    code = EXIT_INFRASTRUCTURE if levels["error"] else EXIT_DONE
     if json_output:
-        as_json({"checks": [asdict(check) for check in checks], "failed": found["error"], "exit_code": code})
-    warned = counted(found["warning"], "warning") if found["warning"] else "no warnings"
-    not_known = f", {found['unknown']} not known" if found["unknown"] else ""
-    say(f"{found['error'] or 'Nothing'} failed, {warned}{not_known}.")
+        as_json({"checks": [asdict(check) for check in checks], "failed": levels["error"], "exit_code": code})
+    warned = counted(levels["warning"], "warning") if levels["warning"] else "no warnings"
+    not_known = f", {levels['unknown']} not known" if levels["unknown"] else ""
+    say(f"{levels['error'] or 'Nothing'} failed, {warned}{not_known}.")
     if backend is not None and emulator.asked():
         say(
             f"gcloud reaches the {emulator_at(emulator.asked())} only with the lines that podlift emulator has printed."
@@ -94,12 +94,12 @@ def _apart(call: Callable[[], _T]) -> Future[_T]:
 
 def text(check: Check) -> str:
     """Return what was found in one line, and what to do about it in the next; a command can be copied from its line."""
-    found = f"{'ok' if check.ok else _WORDS[check.level]:<9} {check.name:<15} {check.said}"
+    line = f"{'ok' if check.ok else _WORDS[check.level]:<9} {check.name:<15} {check.said}"
     if check.ok:
-        return found
+        return line
     steps = filter(None, [check.fix.removesuffix(check.command).rstrip(), check.command])
-    end = "" if found.endswith((".", "?")) else "."
-    return f"{found}{end}{_NEXT}{_INDENT.join(steps)}" if check.fix else f"{found}{end}"
+    end = "" if line.endswith((".", "?")) else "."
+    return f"{line}{end}{_NEXT}{_INDENT.join(steps)}" if check.fix else f"{line}{end}"
 
 
 def _of_machine(root: str | None, given: dict[str, object]) -> Sequence[Row]:
@@ -120,9 +120,9 @@ def _of_account(backend: str, root: str | None, given: dict[str, object]) -> Seq
     with problems.closing(settings.sourced):
         job = table.job({**settings.job, "entry": "train.py"})
         target = table.target(backend, settings.values)
-        place = settings.target.root
+        root_url = settings.target.root
         explicit = settings.origins.get("root") == "argument"
-        where = cloud_root(backend, target.bucket, None if place is None else str(place), explicit=explicit)
+        where = cloud_root(backend, target.bucket, None if root_url is None else str(root_url), explicit=explicit)
     # It asks who the caller is.
     rows = _apart(lambda: service.rows(job, target, where))
     if not wait([rows], _LIMIT_S).done:

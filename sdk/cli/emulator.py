@@ -83,11 +83,11 @@ def _with_regions(buckets: list[str]) -> list[str]:
 
 
 def _region() -> str:
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     try:
         problems = Problems()
-        found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        names = Vertex(regions=found["vertex_regions"]).region_names  # type: ignore[arg-type]
+        settings = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
+        names = Vertex(regions=settings["vertex_regions"]).region_names  # type: ignore[arg-type]
     except (KeyError, ValueError, InputError):
         # The commands that need these settings report mistakes in them.
         names = ()

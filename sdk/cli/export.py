@@ -42,7 +42,7 @@ def export(to: ExportTo, refs: Refs, output: ExportOutput = None, into: ExportIn
 
 
 def _track(to: str, refs: Sequence[str], into: str | None, root: str | None) -> None:
-    problems, found = Problems(), dict[str, exports.ExportedRun]()
+    problems, runs = Problems(), dict[str, exports.ExportedRun]()
     # All runs are read before the first one is written.
     with problems.closing():
         with problems.collect():
@@ -50,11 +50,11 @@ def _track(to: str, refs: Sequence[str], into: str | None, root: str | None) -> 
         for ref in refs:
             with problems.collect():
                 run = api.attach(ref, root=root)
-                found[run.url] = exports.read(run)
+                runs[run.url] = exports.read(run)
     with logs.heard(lambda text: say(f"podlift: {text}"), "exports"):
-        for each in found.values():
-            place = exports.write(to, each, into)
-            answer(f"{each.id} {place}")
+        for each in runs.values():
+            where = exports.write(to, each, into)
+            answer(f"{each.id} {where}")
             say(f"{each.id} is {each.state.value}: {counted(len(each.points), 'record')} of metrics.{_rest(each)}")
 
 
@@ -66,7 +66,7 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
     clock, problems = SystemClock(), Problems()
     views, plans = dict[str, RunView](), dict[str, Plan]()
     # Before anything is read, which may take long.
-    place = _place(output, format, refs[0])
+    path = _place(output, format, refs[0])
     with problems.closing():
         for ref in refs:
             with problems.collect():
@@ -74,14 +74,14 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
                 views[view.url] = view
                 plans |= {} if plan is None else {view.id: plan}
     shown = [*views.values()]
-    found = model.compared(shown, gather.differences(plans))
-    text = pages.markdown(shown, found) if format == "md" else pages.report(shown, found, clock.now())
-    if place is None:
+    comparison = model.compared(shown, gather.differences(plans))
+    text = pages.markdown(shown, comparison) if format == "md" else pages.report(shown, comparison, clock.now())
+    if path is None:
         answer(text.rstrip("\n"))
         return
-    with usable("The output", place):
-        place.write_bytes(text.encode())
-    say(f"Written: {place}, {size(place.stat().st_size)}. It needs no other file and no network.")
+    with usable("The output", path):
+        path.write_bytes(text.encode())
+    say(f"Written: {path}, {size(path.stat().st_size)}. It needs no other file and no network.")
 
 
 def _seen(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[RunView, Plan | None]:

@@ -78,16 +78,16 @@ def _submit(
     # A file that the image could not be written to is refused before anything is spent.
     record.changed(where, setting, draft.family, draft.name)
     clock = SystemClock()
-    image, found = service.built(draft, clock), dict[str, object]()
+    image, known = service.built(draft, clock), dict[str, object]()
     if image:
         say(f"{draft.name} was built before, with the same content.")
     else:
         build = _built(service, draft, clock, wait)
-        image, found = build.image, {"build_id": build.id, "log_url": build.log_url}
+        image, known = build.image, {"build_id": build.id, "log_url": build.log_url}
     if image:
         file = _record(where, setting, draft, image, settings)
-        found |= {"digest": image.rpartition("@")[2], "image": image, "file": file or None}
-    return found
+        known |= {"digest": image.rpartition("@")[2], "image": image, "file": file or None}
+    return known
 
 
 def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -> Build:

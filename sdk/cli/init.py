@@ -50,22 +50,22 @@ def init(
         for row, name in rows
         if row.group == backend
     ]
-    found = service.proposed({each.name: each for each in known}, os.environ)
+    proposals = service.proposed({each.name: each for each in known}, os.environ)
     path = Path.cwd() / _FILE
     if settings.file not in ("", str(path)) and not dry_run:
         raise InputError(
             f"Settings are in {settings.file} already. Nothing was written. Next: podlift init {backend} --dry-run prints "
             "what to add there."
         )
-    written, added = _text(path, backend, found)
+    written, added = _text(path, backend, proposals)
     if not dry_run and not _same(path, written):
         _write(path, written)
     if json_output:
-        shown = [{**asdict(each), "name": setting_name(f"{backend}.{each.name}")} for each in found]
+        shown = [{**asdict(each), "name": setting_name(f"{backend}.{each.name}")} for each in proposals]
         as_json({"file": str(path), "added": added if not dry_run else [], "settings": shown, "text": written})
     else:
-        answer(written.rstrip("\n") if dry_run else "\n".join(map(text, found)))
-    _summarize([] if dry_run else added, [each.name for each in found if each.value is None], backend)
+        answer(written.rstrip("\n") if dry_run else "\n".join(map(text, proposals)))
+    _summarize([] if dry_run else added, [each.name for each in proposals if each.value is None], backend)
     raise typer.Exit(EXIT_DONE)
 
 
@@ -75,14 +75,14 @@ def _value(value: object) -> SettingValue:
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _text(path: Path, backend: str, found: Sequence[Proposed]) -> tuple[str, list[str]]:
+def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str, list[str]]:
     """Return the text of the file with what was found, and which keys are new in it."""
     text = record.read(path)
     there = parse_toml(text.encode(), str(path))
     group = there.get(backend, {})
     if not isinstance(group, dict):
         raise InputError(f"{path}: {backend} is not a table. Nothing was written. Received: {group!r}.")
-    new = [each for each in found if each.name not in group]
+    new = [each for each in proposals if each.name not in group]
     added = [each.name for each in new if each.value is not None]
     text, end = record.without_notes(text), record.line_end(text)
     if "backend" not in there:

@@ -49,12 +49,12 @@ class MetricTable:
         """Return the row of a record, after the head of the table if that is needed."""
         new = sorted(record["metrics"].keys() - set(self._names))
         self._names += new
-        found = [self._head()] if new or again else []
+        head = [self._head()] if new or again else []
         values = [record["metrics"].get(name, ...) for name in self._shown]
         cells = ["" if value is ... else number(value) for value in values]
         widths = [_width(name) for name in self._shown]
         row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        return [*found, f"{_place(record)}{row}"]
+        return [*head, f"{_place(record)}{row}"]
 
     def _head(self) -> str:
         self._shown, left = [], self._columns - len(_place(None))

@@ -63,18 +63,18 @@ def list_runs(
 
     If one of several roots cannot be listed, the others are, and the exit code is 3.
     """
-    found, problems = api.list_runs(root, limit, backend, state or (), name)
+    runs, problems = api.list_runs(root, limit, backend, state or (), name)
     now = SystemClock().now()
     if json_output:
-        as_json([_line(info, now) for info in found])
+        as_json([_line(info, now) for info in runs])
     else:
         rows: list[tuple[str, ...]] = [
-            (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in found
+            (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in runs
         ]
         columns: tuple[str, ...] = ("run", "state", "age", "took", "metric", "backend")
-        if any(info.status and info.status.spent_usd is not None for info in found):
-            columns, rows = (*columns, "spent"), [(*row, _spent(info)) for row, info in zip(rows, found, strict=True)]
-        states = [info.status.state if info.status else None for info in found]
+        if any(info.status and info.status.spent_usd is not None for info in runs):
+            columns, rows = (*columns, "spent"), [(*row, _spent(info)) for row, info in zip(rows, runs, strict=True)]
+        states = [info.status.state if info.status else None for info in runs]
         table(columns, rows, whole=("run", "age"), states=states)
     for problem in problems:
         say(f"podlift: {' '.join(problem.split())}")
@@ -125,9 +125,9 @@ def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_
     lines += [("finding", text) for text in now.findings]
     lines += [("model", _model(run, now.registered))] if now.registered else []
     lines += [("backend", run.plan.place), ("directory", run.url)]
-    if (place := None if now.state.terminal else run.progress()) is not None:
-        pace = recorded_pace(place, cast("list[MetricRecord]", run.metrics()), run.plan.job.limits.max_steps)
-        lines += [("progress", pace + (f", step {place.step} in total" if place.epoch else ""))]
+    if (progress := None if now.state.terminal else run.progress()) is not None:
+        pace = recorded_pace(progress, cast("list[MetricRecord]", run.metrics()), run.plan.job.limits.max_steps)
+        lines += [("progress", pace + (f", step {progress.step} in total" if progress.epoch else ""))]
     alone = and_more([f"{task} {counted(number, 'time')}" for task, number in now.restarted_alone.items()], _NAMED)
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
     lines += [("tasks", and_more(run.plan.tasks, len(run.plan.tasks) if each_task else _NAMED))]
@@ -150,18 +150,22 @@ def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_
 
 def _machine(run: Run) -> list[tuple[str, str]]:
     run.metrics()  # brings the files of a run in a bucket
-    found = [machine_use(run.plan.paths, task) for task in run.plan.tasks]
-    return [("machine", f"{use.task}: {machine_line(use)}") for use in found if use is not None]
+    used = [machine_use(run.plan.paths, task) for task in run.plan.tasks]
+    return [("machine", f"{use.task}: {machine_line(use)}") for use in used if use is not None]
 
 
 def _position(run: Run, task: str) -> str:
-    found = position(run.plan.paths, task)
-    return "no step" if found is None else str(found) + (f", step {found.step} in total" if found.epoch else "")
+    progress = position(run.plan.paths, task)
+    return (
+        "no step"
+        if progress is None
+        else str(progress) + (f", step {progress.step} in total" if progress.epoch else "")
+    )
 
 
 def _goodput(run: Run, tasks: Sequence[str]) -> list[tuple[str, str]]:
-    found = [(task, run.goodput(task)) for task in tasks]
-    named = [(f"{task}: " if len(tasks) > 1 else "", spent) for task, spent in found]
+    of_tasks = [(task, run.goodput(task)) for task in tasks]
+    named = [(f"{task}: " if len(tasks) > 1 else "", spent) for task, spent in of_tasks]
     return [("goodput", f"{name}{goodput_line(spent) if spent else 'not recorded'}") for name, spent in named]
 
 

@@ -44,9 +44,9 @@ def _find(name: str, root: str | None) -> Model:
 @models.command("list", cls=VerbHelp)
 def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
     """List the models with their champions."""
-    found = [_summary(each) for each in api.models(root).all()]
+    summaries = [_summary(each) for each in api.models(root).all()]
     if json_output:
-        as_json(found)
+        as_json(summaries)
         return
     rows = [
         (
@@ -57,10 +57,10 @@ def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
             str(each["awaiting"] or "-"),
             str(each["root"]),
         )
-        for each in found
+        for each in summaries
     ]
     table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",), under=True)
-    if not found:
+    if not summaries:
         say("There are no models. Next: podlift models add RUN")
 
 
@@ -126,8 +126,8 @@ def status(
         _show_model(model, chosen)
     else:
         _show_version(model, chosen[0])
-    for number, found in damage.items():
-        for text in found:
+    for number, sentences in damage.items():
+        for text in sentences:
             say(f"version {number}: {text}")
     if verify:
         say(f"{counted(len(chosen) - sum(map(bool, damage.values())), 'version')} of {len(chosen)} verified")
@@ -239,13 +239,13 @@ def promote(
         )
     model = _find(name, root)
     if version is None:
-        found = model.rollback(note=note)
+        promoted = model.rollback(note=note)
     else:
-        found = model.promote(version, expect=expect, as_compared=as_compared, note=note)
+        promoted = model.promote(version, expect=expect, as_compared=as_compared, note=note)
     _say_version(
-        found, "the champion again" if previous else "the champion", f"podlift get {name}:champion", json_output
+        promoted, "the champion again" if previous else "the champion", f"podlift get {name}:champion", json_output
     )
-    _say_upload(found)
+    _say_upload(promoted)
 
 
 @models.command(cls=VerbHelp)
@@ -281,16 +281,16 @@ _HOLDS = {True: "holds", False: "fails", None: "unknown"}
 
 def gate_outcome(version: ModelVersion) -> str:
     """Return what the gate has decided last, "-" if none has evaluated the version."""
-    found = version.evidence()
-    return found[-1].outcome if found else "-"
+    evaluations = version.evidence()
+    return evaluations[-1].outcome if evaluations else "-"
 
 
 def evidence_lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, str]]:
     """Yield what the last evaluation has found and decided, as (label, text)."""
-    found = version.evidence()
-    if not found:
+    evaluations = version.evidence()
+    if not evaluations:
         return
-    last = found[-1]
+    last = evaluations[-1]
     yield "gate", f"{last.outcome}: {last.reason}"
     if asks:
         yield "next", f"podlift models promote {last.model} {last.number} --as-compared"
@@ -300,8 +300,8 @@ def evidence_lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, 
     for guard in last.guards:
         yield "guard", f"{_HOLDS[guard.holds]}: {guard}"
     yield from (("", text) for text in _metrics_table(last))
-    if len(found) > 1:
-        yield "earlier", "; ".join(f"{each.outcome} (champion {each.champion or 'none'})" for each in found[:-1])
+    if len(evaluations) > 1:
+        yield "earlier", "; ".join(f"{each.outcome} (champion {each.champion or 'none'})" for each in evaluations[:-1])
 
 
 def _metrics_table(evidence: Evidence) -> Iterator[str]:

@@ -80,11 +80,11 @@ class CommandLine:
 
 
 def _secrets(texts: list[str], problems: Problems) -> dict[str, Secret]:
-    found = {}
+    secrets = {}
     for name, resource in pairs("--secret", texts, problems).items():
         with problems.collect():
-            found[name] = Secret(resource)
-    return found
+            secrets[name] = Secret(resource)
+    return secrets
 
 
 def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
@@ -191,17 +191,17 @@ def _parts(annotation: Any) -> list[Any]:
 
 def read(texts: dict[str, object], problems: Problems) -> dict[str, object]:
     """Return what the texts of options mean; those that mean nothing go to `problems`."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, text in texts.items():
         if not isinstance(text, str):
-            found[name] = text
+            values[name] = text
             continue
         with problems.collect():
             try:
-                found[name] = _value(table.SETTINGS[name], text)
+                values[name] = _value(table.SETTINGS[name], text)
             except ValueError as error:
                 raise InputError(f"{table.SETTINGS[name].flag}: {error} Received: {text!r}.") from None
-    return found
+    return values
 
 
 def _value(setting: table.Setting, text: str) -> Any:
@@ -213,14 +213,14 @@ def _value(setting: table.Setting, text: str) -> Any:
 
 def pairs(option: str, texts: list[str], problems: Problems) -> dict[str, str]:
     """Return what an option says as NAME=VALUE, repeated; what is none goes to `problems`."""
-    found = {}
+    values = {}
     for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")
         with problems.collect():
             if not equals:
                 raise InputError(f"{option} takes NAME=VALUE. Number {number} of {len(texts)} has no '='.")
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def variables(texts: list[str]) -> dict[str, str | FromCaller]:

@@ -88,12 +88,12 @@ def as_json(value: Any) -> None:
     """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
     # Plans and reports have their own version.
     objects = [{"version": JSON_VERSION, **each} for each in (value if isinstance(value, list) else [value])]
-    found = objects if isinstance(value, list) else objects[0]
+    shown = objects if isinstance(value, list) else objects[0]
     try:
-        text = json.dumps(found, sort_keys=True, allow_nan=False)
+        text = json.dumps(shown, sort_keys=True, allow_nan=False)
     except ValueError:
         # A record that podlift did not write may hold NaN, which most readers of JSON refuse.
-        text = json.dumps(json.loads(json.dumps(found), parse_constant=lambda name: None), sort_keys=True)
+        text = json.dumps(json.loads(json.dumps(shown), parse_constant=lambda name: None), sort_keys=True)
     answer(text)
 
 
@@ -128,7 +128,7 @@ def summary(run: Run, status: Status) -> dict[str, object]:
 
 def machine_data(run: Run) -> dict[str, object]:
     """Return what each task uses of its machine, for --json; a task without samples is left out."""
-    found = [use for task in run.plan.tasks if (use := machine_use(run.plan.paths, task)) is not None]
+    used = [use for task in run.plan.tasks if (use := machine_use(run.plan.paths, task)) is not None]
     return {
         use.task: {
             **asdict(use.last),
@@ -137,7 +137,7 @@ def machine_data(run: Run) -> dict[str, object]:
             "mean_gpu_use": use.mean_gpu_use,
             "samples": len(use.samples),
         }
-        for use in found
+        for use in used
     }
 
 
@@ -158,18 +158,20 @@ def machine_line(use: MachineUse) -> str:
     return ", ".join(parts)
 
 
-def goodput_data(found: Goodput | None) -> dict[str, object] | None:
+def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
     """Return what the time of a run was spent on, for --json; None if it is not recorded."""
-    shares = {} if found is None else {"share": found.goodput, "program_share": found.program_share}
-    return None if found is None else {**shares, **asdict(found)}
+    shares = {} if goodput is None else {"share": goodput.goodput, "program_share": goodput.program_share}
+    return None if goodput is None else {**shares, **asdict(goodput)}
 
 
-def goodput_line(found: Goodput) -> str:
+def goodput_line(goodput: Goodput) -> str:
     """Return it in one line, without the parts that took no time."""
-    parts = [f"{name.replace('_', ' ')} {duration(spent)}" for name, spent in found.parts.items() if spent >= _SHOWN_S]
-    steps = f" ({counted(found.steps_lost, 'step')} again)" if found.steps_lost else ""
+    parts = [
+        f"{name.replace('_', ' ')} {duration(spent)}" for name, spent in goodput.parts.items() if spent >= _SHOWN_S
+    ]
+    steps = f" ({counted(goodput.steps_lost, 'step')} again)" if goodput.steps_lost else ""
     parts = [f"{part}{steps}" if part.startswith("lost") else part for part in parts]
-    return f"{found.goodput:.1%} of {duration(found.total_s)}{': ' if parts else ''}{', '.join(parts)}"
+    return f"{goodput.goodput:.1%} of {duration(goodput.total_s)}{': ' if parts else ''}{', '.join(parts)}"
 
 
 def spent(status: Status) -> dict[str, object] | None:

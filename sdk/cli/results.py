@@ -42,12 +42,12 @@ def get(ref: RefOrVersion, dest: Dest = None, root: Root = None, json_output: Js
     written = run.download(dest)
     collected = run.collected()
     there = Path(run.plan.paths.outputs).is_dir()
-    place = str(Path(dest).expanduser().resolve()) if there else None
+    folder = str(Path(dest).expanduser().resolve()) if there else None
     if json_output:
         paths = [readable(path) for path in written]
-        as_json({**summary(run, run.status()), "dest": place, "files": paths, "collected": collected})
-    elif place is not None:
-        answer(place)
+        as_json({**summary(run, run.status()), "dest": folder, "files": paths, "collected": collected})
+    elif folder is not None:
+        answer(folder)
     say(f"{run.id}: {_copied(written)}" if there else f"{run.id}: {_nothing(run, collected)}")
     if there and collected is None:
         say("Some files may be missing: the supervisor was killed while it collected them.")
@@ -60,11 +60,11 @@ def get(ref: RefOrVersion, dest: Dest = None, root: Root = None, json_output: Js
 
 def _get_version(version: ModelVersion, dest: str | None, json_output: bool) -> None:
     record = version.record
-    place = version.download(dest or f"{record.model}-{record.number}")
+    folder = version.download(dest or f"{record.model}-{record.number}")
     if json_output:
-        as_json({**facts_of(version), "dest": place})
+        as_json({**facts_of(version), "dest": folder})
     else:
-        answer(place)
+        answer(folder)
     say(f"{record.model}: {counted(record.files, 'file')} of version {record.number}, {size(record.size_bytes)}")
 
 
@@ -80,9 +80,9 @@ def _nothing(run: Run, collected: dict[str, object] | None) -> str:
         return "the program wrote no files to its working directory or to ctx.dirs.model."
     paths = run.plan.paths
     places = (paths.work(max(run.status().attempts, 1), run.plan.tasks[0]), paths.model)
-    found = [place for place in places if Path(place).is_dir() and any(Path(place).iterdir())]
+    filled = [folder for folder in places if Path(folder).is_dir() and any(Path(folder).iterdir())]
     reason = "nothing was collected: the supervisor of the run was killed."
-    return f"{reason} See {' and '.join(found)}." if found else f"{reason} It has no files of its own."
+    return f"{reason} See {' and '.join(filled)}." if filled else f"{reason} It has no files of its own."
 
 
 def checkpoints(
@@ -103,19 +103,19 @@ def checkpoints(
         catalog.pin(store, catalog.find(RunPaths(run.url), pin).key, name)
     if unpin is not None:
         catalog.unpin(store, unpin)
-    found = run.checkpoints()
-    wrong = {entry.key: catalog.verify(store, entry.key, run.id) for entry in found} if verify else {}
+    saved = run.checkpoints()
+    wrong = {entry.key: catalog.verify(store, entry.key, run.id) for entry in saved} if verify else {}
     if json_output:
-        as_json([{**asdict(entry), **({"damage": wrong[entry.key]} if verify else {})} for entry in found])
+        as_json([{**asdict(entry), **({"damage": wrong[entry.key]} if verify else {})} for entry in saved])
     else:
-        _show(found, wrong)
-    bad = [entry for entry in found if wrong.get(entry.key)]
+        _show(saved, wrong)
+    bad = [entry for entry in saved if wrong.get(entry.key)]
     if verify:
-        say(f"{len(found) - len(bad)} of {len(found)} verified" + (f"; damaged: {len(bad)}" if bad else ""))
+        say(f"{len(saved) - len(bad)} of {len(saved)} verified" + (f"; damaged: {len(bad)}" if bad else ""))
     raise typer.Exit(EXIT_INFRASTRUCTURE if bad else EXIT_DONE)
 
 
-def _show(found: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
+def _show(saved: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
     rows = [
         (
             str(entry.step),
@@ -125,6 +125,6 @@ def _show(found: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
             ", ".join(f"pinned as {name}" for name in entry.pinned),
             wrong.get(entry.key) or entry.quarantined or "; ".join(f"not exact: {text}" for text in entry.downgrades),
         )
-        for entry in found
+        for entry in saved
     ]
     table(("step", "saved", "size", "why", "kept", ""), rows)

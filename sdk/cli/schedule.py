@@ -151,25 +151,25 @@ def list_schedules(
     The column "trigger" compares the records with what a cloud's scheduler has: in sync, changed there, missing, or orphan.
     """
     listing = handle.listed(root, names=names or ())
-    found = [schedule_text.facts_of(each) for each in listing.schedules]
-    found += [schedule_text.facts_of_orphan(each) for each in listing.orphans]
+    schedules = [schedule_text.facts_of(each) for each in listing.schedules]
+    schedules += [schedule_text.facts_of_orphan(each) for each in listing.orphans]
     for problem in listing.problems:
         say(f"podlift: {problem}")
     if json_output:
-        as_json(found)
+        as_json(schedules)
     elif check:
-        for problem in schedule_text.problems_of(found):
+        for problem in schedule_text.problems_of(schedules):
             answer(problem)
     else:
         header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
-        table(header, [schedule_text.row(each) for each in found], whole=("schedule", "cron"), under=True)
-        for problem in schedule_text.problems_of(found):
+        table(header, [schedule_text.row(each) for each in schedules], whole=("schedule", "cron"), under=True)
+        for problem in schedule_text.problems_of(schedules):
             say(f"podlift: {problem}")
-    if not found:
+    if not schedules:
         step = handle.elsewhere(listing.roots) or "Next: podlift schedule create NAME ENTRY --cron CRON"
         say(f"There are no schedules below {joined(listing.roots, 'and')}. {step}")
     if check:
-        failing = not found or bool(schedule_text.problems_of(found))
+        failing = not schedules or bool(schedule_text.problems_of(schedules))
         raise typer.Exit(EXIT_USER if failing else EXIT_INFRASTRUCTURE if listing.problems else EXIT_DONE)
 
 
@@ -186,12 +186,12 @@ def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, js
     lines = [("schedule", name), ("state", f"{facts['state']}{why}")]
     seen = each.trigger()
     if seen is not None:
-        found = seen.trigger
-        last = schedule_text.time_of(found.last_attempt) if found and found.last_attempt else "not yet"
+        trigger = seen.trigger
+        last = schedule_text.time_of(trigger.last_attempt) if trigger and trigger.last_attempt else "not yet"
         lines.append(
             (
                 "service",
-                f"{seen.service}: {seen.sync}; delivered {last}{f': {found.status}' if found and found.status else ''}",
+                f"{seen.service}: {seen.sync}; delivered {last}{f': {trigger.status}' if trigger and trigger.status else ''}",
             )
         )
     lines += [("problem", text) for text in each.problems()]
@@ -271,26 +271,26 @@ def _run_due(
         within_s = seconds("--within", within) if within else None
     problems.raise_if_any()
     with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
-        found = each.run_due(slot=wanted_slot, within_s=within_s, id=id, detach=detach)
+        delivered = each.run_due(slot=wanted_slot, within_s=within_s, id=id, detach=detach)
     if json_output:
-        about = schedule_text.line(found.record) if found.record else {}
-        as_json({**about, "text": found.text, "exit_code": found.exit_code})
+        about = schedule_text.line(delivered.record) if delivered.record else {}
+        as_json({**about, "text": delivered.text, "exit_code": delivered.exit_code})
     else:
-        say(f"{each.name}: {found.text}")
-    raise typer.Exit(found.exit_code)
+        say(f"{each.name}: {delivered.text}")
+    raise typer.Exit(delivered.exit_code)
 
 
 @schedule.command(cls=VerbHelp)
 def remove(name: p.ScheduleName, root: p.Root = None) -> None:
     """Remove a schedule and its history; its runs stay."""
     try:
-        found = Schedule(name, root=root)
+        removed = Schedule(name, root=root)
     except InputError:
         # A trigger may be left of one whose records are gone.
         if not handle.remove_orphan(name, root):
             raise
     else:
-        found.remove()
+        removed.remove()
     say(f"{name}: removed. Its runs stay. Next: podlift list --name '{name}-*'")
 
 
@@ -343,9 +343,9 @@ def simulate(
             (each.ended or 0) - (each.started or 0) for each in each.history(50) if each.state == State.SUCCEEDED.value
         ]
         lengths = lengths or [f"{sorted(past)[len(past) // 2]:.0f}s"] if past else lengths
-    found = wanted(cron, time_zone, overlap, missed, lengths, down or [])
-    start, stop = span(found.cron, first, end)
-    slots = found.run(start, stop)
+    simulated = wanted(cron, time_zone, overlap, missed, lengths, down or [])
+    start, stop = span(simulated.cron, first, end)
+    slots = simulated.run(start, stop)
     if json_output:
         as_json([each.as_data() for each in slots])
         return
@@ -360,7 +360,7 @@ def simulate(
         for each in slots
     ]
     table(("slot", "action", "starts", "ends", "remark"), rows, whole=("slot",))
-    for sentence in clock_changes.warnings(found.cron, start):
+    for sentence in clock_changes.warnings(simulated.cron, start):
         say(f"podlift: {sentence}")
     counts = Counter(each.action for each in slots)
     overlaps = sum(each.overlaps is not None for each in slots)

@@ -75,7 +75,7 @@ def _expected(made: Prepared, *, online: bool) -> tuple[str, Sequence[str]]:
 
 def _prepared(made: Prepared, *, online: bool) -> dict[str, object]:
     outcome, changes = _expected(made, online=online)
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         "name": made.spec.name,
         "outcome": outcome,
         "changes": list(changes),
@@ -87,8 +87,8 @@ def _prepared(made: Prepared, *, online: bool) -> dict[str, object]:
     if made.service is not None and made.trigger is not None:
         request = made.service.render(made.trigger)
         about = {"name": request.name, "url": request.url, "request": request.body, "posts": request.settings}
-        found["trigger"] = {**about, "lines": [list(pair) for pair in _trigger_lines(made)]}
-    return found
+        facts["trigger"] = {**about, "lines": [list(pair) for pair in _trigger_lines(made)]}
+    return facts
 
 
 def _clipped(value: object) -> object:
@@ -139,17 +139,17 @@ def _say_one(each: Created, now: datetime) -> None:
     new = each.outcome != "unchanged"
     for sentence in each.warnings if new else ():
         say(f"podlift: {sentence}")
-    found = _found_by(each.plan.root)
+    option = _found_by(each.plan.root)
     if each.record.paused:
-        say(f"It is paused ({each.record.paused}). Next: podlift schedule unpause {name}{found}")
+        say(f"It is paused ({each.record.paused}). Next: podlift schedule unpause {name}{option}")
     for slot in each.record.spec.slots.next(5, now):
         answer(f"{name}\t{slot.isoformat()}")
     if each.alert and each.outcome == "created":
         say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
-        say(f"For a monitor: podlift schedule list {name} --check{found}")
-    if found:
+        say(f"For a monitor: podlift schedule list {name} --check{option}")
+    if option:
         say(
-            f"The settings here do not name its root: other commands need{found}, or run in a project that sets its bucket."
+            f"The settings here do not name its root: other commands need{option}, or run in a project that sets its bucket."
         )
 
 
@@ -179,9 +179,9 @@ def _shown_trigger(trigger: Mapping[str, object]) -> str:
     return ", ".join(filter(None, words))
 
 
-def problems_of(found: Sequence[Mapping[str, object]]) -> list[str]:
+def problems_of(schedules: Sequence[Mapping[str, object]]) -> list[str]:
     """Return a sentence for each reason why schedules need attention, with the name of the schedule."""
-    return [f"{facts['name']}: {problem}" for facts in found for problem in cast("list[str]", facts["problems"])]
+    return [f"{facts['name']}: {problem}" for facts in schedules for problem in cast("list[str]", facts["problems"])]
 
 
 def facts_of(each: Schedule) -> dict[str, object]:
@@ -208,16 +208,16 @@ def facts_of(each: Schedule) -> dict[str, object]:
 
 
 def _trigger(name: str, seen: Seen, *, overdue: bool) -> dict[str, object]:
-    found = seen.trigger
+    trigger = seen.trigger
     return {
         "name": name,
         "service": seen.service,
         "sync": seen.sync,
         "why": seen.why,
         "overdue": overdue,
-        "last_attempt": time_of(found.last_attempt if found else None),
-        "status": found.status if found else "",
-        "next": time_of(found.next if found else None),
+        "last_attempt": time_of(trigger.last_attempt if trigger else None),
+        "status": trigger.status if trigger else "",
+        "next": time_of(trigger.next if trigger else None),
     }
 
 
@@ -225,19 +225,19 @@ def time_of(moment: float | None) -> str | None:
     return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
 
 
-def facts_of_orphan(found: Trigger) -> dict[str, object]:
+def facts_of_orphan(orphan: Trigger) -> dict[str, object]:
     """Return a trigger without a schedule in the form of a schedule."""
     problem = (
-        f"{found.name} starts a schedule whose records are gone from {found.root}. Next: podlift schedule remove "
-        f"{found.schedule}"
+        f"{orphan.name} starts a schedule whose records are gone from {orphan.root}. Next: podlift schedule remove "
+        f"{orphan.schedule}"
     )
-    trigger = {"name": found.name, "sync": ORPHAN, "status": found.status, "next": time_of(found.next)}
+    trigger = {"name": orphan.name, "sync": ORPHAN, "status": orphan.status, "next": time_of(orphan.next)}
     return {
-        "name": found.schedule,
-        "root": found.root,
-        "cron": found.cron,
-        "time_zone": found.time_zone,
-        "state": "paused" if found.paused else "attention",
+        "name": orphan.schedule,
+        "root": orphan.root,
+        "cron": orphan.cron,
+        "time_zone": orphan.time_zone,
+        "state": "paused" if orphan.paused else "attention",
         "problems": [problem],
         "trigger": trigger,
         "next": [],

@@ -75,15 +75,15 @@ def painted(text: str, state: State | None) -> str:
 
 def facts(lines: Sequence[tuple[str, str]], columns: int | None, state: State | None = None) -> str:
     """Join labels and texts to lines, longer ones wrapped below their beginning; the line `state` has its colour."""
-    found = []
+    shown = []
     # A program may have named a metric, or failed with a message, that would move the cursor.
     for label, value in ((label, harmless(value)) for label, value in lines):
         head, rest = f"{label:<{_LABEL}} ", " " * (_LABEL + 1)
         parts = [value] if columns is None else _wrapped(value, max(columns - len(rest), _LEAST))
         if label == "state":
             parts = [painted(part, state) for part in parts]
-        found.append(head + f"\n{rest}".join(parts))
-    return "\n".join(found)
+        shown.append(head + f"\n{rest}".join(parts))
+    return "\n".join(shown)
 
 
 def _wrapped(text: str, columns: int) -> list[str]:

@@ -17,20 +17,20 @@ from .screen import table
 def show_settings(command: CommandLine, *, json_output: bool) -> None:
     problems = Problems()
     entry, given = command.settings(problems)
-    found = gather(entry, given, command.target, os.environ, problems)
+    gathered = gather(entry, given, command.target, os.environ, problems)
     with problems.collect():
-        settings_table.job({**found.job, "entry": found.job.get("entry", "none")})
+        settings_table.job({**gathered.job, "entry": gathered.job.get("entry", "none")})
     for backend in BACKENDS:
         with problems.collect():
-            settings_table.target(backend, found.values)
-    values = {**defaults(), **found.values}
-    rows = [(name, _shown(name, value), found.origins.get(name, "default")) for name, value in values.items()]
+            settings_table.target(backend, gathered.values)
+    values = {**defaults(), **gathered.values}
+    rows = [(name, _shown(name, value), gathered.origins.get(name, "default")) for name, value in values.items()]
     if json_output:
         settings = [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
-        as_json({"file": found.file, "settings": settings})
+        as_json({"file": gathered.file, "settings": settings})
     else:
         table(("setting", "value", "comes from"), [(name, str(value), origin) for name, value, origin in rows])
-    problems.found = found.sourced(problems.found)
+    problems.found = gathered.sourced(problems.found)
     problems.raise_if_any()
 
 

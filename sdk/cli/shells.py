@@ -62,10 +62,10 @@ complete -c podlift -f -k -a '(__podlift_complete)'
 
 def shell_of(named: str, environ: Mapping[str, str]) -> str:
     """Return the shell that is named, or the user's own."""
-    found = named or environ.get("SHELL", "").rpartition("/")[2]
-    if found in SHELLS:
-        return found
-    received = f"Received: {found!r}. " if found else ""
+    shell = named or environ.get("SHELL", "").rpartition("/")[2]
+    if shell in SHELLS:
+        return shell
+    received = f"Received: {shell!r}. " if shell else ""
     raise InputError(f"Completion needs the name of a shell. {received}Known: {', '.join(SHELLS)}.")
 
 
@@ -83,20 +83,20 @@ def install(shell: str, home: Path, environ: Mapping[str, str]) -> list[str]:
         folder, start = home / ".zfunc", Path(environ.get("ZDOTDIR") or home) / ".zshrc"
         lines = "fpath+=~/.zfunc; autoload -Uz compinit; compinit"
         return [_write(folder / "_podlift", script(shell)), *_added(start, lines)]
-    place = home / ".bash_completions" / "podlift.sh"
-    return [_write(place, script(shell)), *_added(home / ".bashrc", f"source {shlex.quote(str(place))}")]
+    path = home / ".bash_completions" / "podlift.sh"
+    return [_write(path, script(shell)), *_added(home / ".bashrc", f"source {shlex.quote(str(path))}")]
 
 
-def _write(place: Path, text: str) -> str:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text, encoding="utf-8")
-    return str(place)
+def _write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
 
 
-def _added(place: Path, line: str) -> list[str]:
+def _added(path: Path, line: str) -> list[str]:
     """Add a line to the end of a file, unless it is there already."""
-    text = place.read_text(encoding="utf-8") if place.exists() else ""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     if line in text.splitlines():
         return []
-    place.write_text(f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n", encoding="utf-8")
-    return [f"one line of {place}"]
+    path.write_text(f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n", encoding="utf-8")
+    return [f"one line of {path}"]

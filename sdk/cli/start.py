@@ -130,10 +130,10 @@ def _earlier(output: Path | None) -> Path | None:
 def _is_plan(data: bytes) -> bool:
     """True for a plan of any version, and for an empty file."""
     try:
-        found = json.loads(data) if data.strip() else None
+        value = json.loads(data) if data.strip() else None
     except (ValueError, RecursionError):
         return False
-    return found is None or (isinstance(found, dict) and {"version", "run_id", "digest"} <= found.keys())
+    return value is None or (isinstance(value, dict) and {"version", "run_id", "digest"} <= value.keys())
 
 
 def _read_plan(command: CommandLine) -> Plan:

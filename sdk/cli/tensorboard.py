@@ -72,8 +72,8 @@ def program() -> list[str]:
     """Return how TensorBoard is started: that of this Python, or the one on PATH."""
     if importlib.util.find_spec("tensorboard") is not None:
         return [sys.executable, "-m", "tensorboard.main"]
-    if found := shutil.which("tensorboard"):
-        return [found]
+    if command := shutil.which("tensorboard"):
+        return [command]
     raise InputError(f"TensorBoard is not installed. {_INSTALL}")
 
 

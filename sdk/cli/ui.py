@@ -36,7 +36,7 @@ def ui(
     It lists runs, shows one while it trains, and compares several. It only reads, unless actions are allowed. The printed URL
     holds a token. On another machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
     """
-    found, problems = _roots(roots or [])
+    shown, problems = _roots(roots or [])
     try:
         from ..ui.server import serve
     except ImportError as error:
@@ -54,13 +54,13 @@ def ui(
             url = f"{url}&actions={acting}"
             answer(url)
             say("The second URL may also cancel, resume and pin. The first one only reads.")
-        say(f"Serving the runs of {', '.join(found)}. Ctrl-C stops the page; runs are not affected.")
+        say(f"Serving the runs of {', '.join(shown)}. Ctrl-C stops the page; runs are not affected.")
         if open_browser:
             _open(url)
 
     token = secrets.token_urlsafe(24)
     try:
-        serve(found, _ApiRuns(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
+        serve(shown, _ApiRuns(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
     except KeyboardInterrupt:
         pass
     say("Stopped. Runs are not affected.")
@@ -70,7 +70,7 @@ def _roots(given: list[str]) -> tuple[list[str], list[str]]:
     """Return the roots to list, and what is wrong with others that are configured."""
     if not given:
         return known_roots.configured_roots(os.environ)
-    problems, found = Problems(), list[str]()
+    problems, chosen = Problems(), list[str]()
     with problems.closing():
         for text in given:
             with problems.collect():
@@ -80,8 +80,8 @@ def _roots(given: list[str]) -> tuple[list[str], list[str]]:
                         raise InputError(
                             f"The root is not a folder. Received: {text!r}. Next: podlift ui, for all roots."
                         )
-                found.append(root)
-    return list(dict.fromkeys(found)), []
+                chosen.append(root)
+    return list(dict.fromkeys(chosen)), []
 
 
 def _open(url: str) -> None:

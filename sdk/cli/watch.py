@@ -98,8 +98,8 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
 def task_lines(run: Run, paces: Mapping[str, TrainingPace]) -> list[str]:
     """Return a line for each task: its step and rate, which the first one waits for if it is the slowest."""
     longest = max(map(len, paces), default=0)
-    found = {task: pace(position_of(run.plan.paths, task)) for task, pace in paces.items()}
-    lines = [f"{task:<{longest}}  {said or 'no step yet'}" for task, said in found.items()]
+    positions = {task: pace(position_of(run.plan.paths, task)) for task, pace in paces.items()}
+    lines = [f"{task:<{longest}}  {said or 'no step yet'}" for task, said in positions.items()]
     hidden = len(run.plan.tasks) - len(paces) if paces else 0
     return [*lines, f"and {counted(hidden, 'more task')}"] if hidden else lines
 
