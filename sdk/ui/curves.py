@@ -51,21 +51,21 @@ class Charts:
 
 def curves(records: Iterable[Mapping[str, object]], begun: float) -> dict[str, list[Point]]:
     """Return the points of each metric. Steps that a later attempt did again are those of the later attempt."""
-    found: dict[str, list[Point]] = {}
+    by_metric: dict[str, list[Point]] = {}
     for number, record in enumerate(records):
         attempt = int(_number(record.get("attempt")) or 0)
         step = _number(record.get("step"))
-        place = float(number) if step is None else step, _number(record.get("epoch")) or 0.0
+        position = float(number) if step is None else step, _number(record.get("epoch")) or 0.0
         seconds = max((_number(record.get("time")) or begun) - begun, 0.0)
         metrics = record.get("metrics")
         for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
-            points = found.setdefault(str(name), [])
-            while points and points[-1].attempt < attempt and points[-1].step >= place[0]:
+            points = by_metric.setdefault(str(name), [])
+            while points and points[-1].attempt < attempt and points[-1].step >= position[0]:
                 points.pop()
-            points.append(Point(*place, seconds, _number(value), attempt))
-    for points in found.values():
+            points.append(Point(*position, seconds, _number(value), attempt))
+    for points in by_metric.values():
         points.sort(key=lambda point: point.step)
-    return found
+    return by_metric
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -84,13 +84,13 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 
 def charts(runs: Mapping[str, Mapping[str, Sequence[Point]]]) -> Charts:
     """Return the charts of runs: those of several have the curves of all."""
-    names = sorted({name for found in runs.values() for name in found})
+    names = sorted({name for metrics in runs.values() for name in metrics})
     room = max(CURVES // max(len(runs), 1), 1)
     shown = names[:room]
-    drawn = sum(name in found for name in shown for found in runs.values())
+    drawn = sum(name in metrics for name in shown for metrics in runs.values())
     most = max(POINTS // max(drawn, 1), _FEWEST)
     made = [
-        Chart(name, [_series(run, thinned(found[name], most)) for run, found in runs.items() if name in found])
+        Chart(name, [_series(run, thinned(metrics[name], most)) for run, metrics in runs.items() if name in metrics])
         for name in shown
     ]
     return Charts(shown=made, left_out=len(names) - len(shown))

@@ -131,48 +131,48 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
 
 def _accounts(plan: Plan, events: Sequence[Event], attempt: int) -> dict[str, TaskAccount]:
     """Return what each task of an attempt has spent its time on, from its file or from the record of its end."""
-    found = accounts(plan.paths, attempt, plan.tasks) if attempt else {}
+    of_files = accounts(plan.paths, attempt, plan.tasks) if attempt else {}
     ended = {task: recorded(events, task).get(attempt) for task in plan.tasks}
-    return {**found, **{task: account for task, account in ended.items() if account is not None}}
+    return {**of_files, **{task: account for task, account in ended.items() if account is not None}}
 
 
 def _machines(plan: Plan, attempt: int) -> dict[str, MachineUse]:
-    found = {task: machine_use(plan.paths, task, attempt) for task in plan.tasks} if attempt else {}
-    return {task: use for task, use in found.items() if use is not None}
+    used = {task: machine_use(plan.paths, task, attempt) for task in plan.tasks} if attempt else {}
+    return {task: use for task, use in used.items() if use is not None}
 
 
 def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", before: int | None = None) -> list[Tail]:
     """Return lines of each task of an attempt, the last ones or those before a place, without reading a whole file."""
-    found = []
+    shown = []
     for name in [task] if task else run.plan.tasks[:_TASKS] if attempt else ():
         path = run.plan.paths.log(attempt, name)
         if os.path.isfile(path):
-            found.append(_tail(name, attempt, log_pages.before(path, lines, before)))
+            shown.append(_tail(name, attempt, log_pages.before(path, lines, before)))
         else:
             kept = deque((line.text for line in run.logs(task=name, attempt=attempt)), maxlen=lines)
-            found.append(Tail(task=name, attempt=attempt, text=_text(kept)))
-    return [tail for tail in found if tail.text or tail.begin is not None]
+            shown.append(Tail(task=name, attempt=attempt, text=_text(kept)))
+    return [tail for tail in shown if tail.text or tail.begin is not None]
 
 
-def newer(run: SeenRun, attempt: int, task: str, place: int, lines: int = LINES) -> Tail:
+def newer(run: SeenRun, attempt: int, task: str, offset: int, lines: int = LINES) -> Tail:
     """Return the lines of a task after a place in its log."""
     run.logs(task=task, attempt=attempt)  # brings what is new of a run in a bucket
-    return _tail(task, attempt, log_pages.after(run.plan.paths.log(attempt, task), lines, place))
+    return _tail(task, attempt, log_pages.after(run.plan.paths.log(attempt, task), lines, offset))
 
 
 def searched(run: SeenRun, attempt: int, word: str, most: int, task: str = "") -> list[Tail]:
     """Return the last lines of each task that have a word."""
-    found = []
+    matching = []
     for name in [task] if task else run.plan.tasks:
         path = run.plan.paths.log(attempt, name)
         if os.path.isfile(path):
             page = log_pages.matching(path, word, most)
             note = f"The last {most} lines that have it." if page.skipped else ""
-            found.append(Tail(task=name, attempt=attempt, text=_text(page.lines), note=note))
+            matching.append(Tail(task=name, attempt=attempt, text=_text(page.lines), note=note))
         else:
             lines = (line.text for line in run.logs(task=name, attempt=attempt) if word.lower() in line.text.lower())
-            found.append(Tail(task=name, attempt=attempt, text=_text(deque(lines, maxlen=most))))
-    return [tail for tail in found if tail.text]
+            matching.append(Tail(task=name, attempt=attempt, text=_text(deque(lines, maxlen=most))))
+    return [tail for tail in matching if tail.text]
 
 
 def _tail(task: str, attempt: int, page: LogPage) -> Tail:
@@ -193,11 +193,11 @@ def differences(plans: Mapping[str, Plan]) -> list[tuple[str, list[str]]]:
 def _differences(first: Plan, second: Plan) -> list[str]:
     try:
         bodies = [backends.load(plan.backend).render(diff.anonymous(plan)).body for plan in (first, second)]
-        found = [f"{change.section} {change}" for change in diff.compare(first, second, (bodies[0], bodies[1]))]
+        changes = [f"{change.section} {change}" for change in diff.compare(first, second, (bodies[0], bodies[1]))]
     except DAMAGE as error:
         return [f"Not compared: {error}"]
-    more = len(found) - _MOST_DIFFERENCES
-    return [*found[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
+    more = len(changes) - _MOST_DIFFERENCES
+    return [*changes[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
 
 
 def unreadable(ref: str, url: str, error: Exception) -> RunView:

@@ -73,8 +73,8 @@ class PageGuard:
         given = None if acts else request.query_params.get("token")
         if given is not None and _same(given, self._token):
             # One slash: two would name another host.
-            place = str(request.url.remove_query_params(["token", "actions"]).replace(scheme="", netloc=""))
-            answer = RedirectResponse(f"/{place.lstrip('/')}", 303)
+            target = str(request.url.remove_query_params(["token", "actions"]).replace(scheme="", netloc=""))
+            answer = RedirectResponse(f"/{target.lstrip('/')}", 303)
             answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
             if self._acting and _same(request.query_params.get("actions", ""), self._acting):
                 answer.set_cookie(self._act_cookie, self._act_key, httponly=True, samesite="strict", path="/")
@@ -98,10 +98,10 @@ class PageGuard:
 
     def _sent(self, request: Request, cookie: str) -> str:
         try:
-            found = SimpleCookie(request.headers.get("cookie", "")).get(cookie)
+            morsel = SimpleCookie(request.headers.get("cookie", "")).get(cookie)
         except CookieError:
             return ""
-        return found.value if found else ""
+        return morsel.value if morsel else ""
 
 
 def _same(given: str, expected: str) -> bool:

@@ -91,9 +91,9 @@ def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
     tests = [_test(word) for word in about.search.split()]
     labelled = [each for each in runs if not about.label or about.label in _labels(each[1])]
     fitting = [each for each in labelled if all(test(each[1]) for test in tests)]
-    found = [each for each in fitting if about.state in ("", _state(each[1]))]
+    in_state = [each for each in fitting if about.state in ("", _state(each[1]))]
     key = SORTS[about.sort.removeprefix("-")]
-    keyed = [(key(each[1], now), each) for each in found]
+    keyed = [(key(each[1], now), each) for each in in_state]
     known = [(value, each) for value, each in keyed if value is not None]
     known.sort(key=lambda pair: (pair[0], pair[1][1].id), reverse=about.sort.startswith("-"))
     # A run without the value is last in both orders.
@@ -107,7 +107,7 @@ def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
         labels.update(_labels(info))
     return RunsPage(
         rows=rows,
-        found=len(found),
+        found=len(in_state),
         total=len(runs),
         pages=pages,
         states={state: states[state] for state in STATES if states[state] or state == about.state},

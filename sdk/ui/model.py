@@ -123,27 +123,27 @@ class RunsCompared:
 def facts(status: Status, place: str, position: Rows, now: float) -> Rows:
     """Return what the top of a page lists."""
     until = status.since if status.state.terminal else now
-    found = [("backend", place), ("attempts", str(status.attempts))]
-    found += [("duration", duration(until - status.created))] if status.created else []
-    found += position
+    rows = [("backend", place), ("attempts", str(status.attempts))]
+    rows += [("duration", duration(until - status.created))] if status.created else []
+    rows += position
     if status.saved_step is not None and status.saved_at is not None:
         risk = "" if status.state is State.SUCCEEDED else f", {duration(max(until - status.saved_at, 0.0))} at risk"
-        found.append(("last checkpoint", f"step {status.saved_step}{risk}"))
+        rows.append(("last checkpoint", f"step {status.saved_step}{risk}"))
     if status.spent_usd is not None:
-        found.append(("spent", f"{'at least ' if status.spent_at_least else ''}{money(status.spent_usd)}"))
-    found += [("model", str(status.registered))] if status.registered else []
-    return [*found, *(("finding", text) for text in status.findings)]
+        rows.append(("spent", f"{'at least ' if status.spent_at_least else ''}{money(status.spent_usd)}"))
+    rows += [("model", str(status.registered))] if status.registered else []
+    return [*rows, *(("finding", text) for text in status.findings)]
 
 
 def pace(
     progress: Progress, records: Sequence[Mapping[str, object]], account: TaskAccount | None, max_steps: int | None
 ) -> tuple[Rows, float | None]:
     """Return where a training is, its rate and the time that is left; and the part that is done, from 0 to 1."""
-    found, left = [("progress", str(progress))], steps_left(progress, max_steps)
+    rows, left = [("progress", str(progress))], steps_left(progress, max_steps)
     each_s = step_s(records) or (account and _step_s(account))
-    found += [("rate", rate(1 / each_s))] if each_s else []
-    found += [("left", f"about {duration(math.ceil(left * each_s))}")] if each_s and left is not None else []
-    return found, None if left is None else done_share(progress, left)
+    rows += [("rate", rate(1 / each_s))] if each_s else []
+    rows += [("left", f"about {duration(math.ceil(left * each_s))}")] if each_s and left is not None else []
+    return rows, None if left is None else done_share(progress, left)
 
 
 def _step_s(account: TaskAccount) -> float | None:
@@ -184,11 +184,11 @@ def task_views(
             states[task] = words[event.kind]
         elif event.kind == "exited" and states[task] in ("starting", "running", "training"):
             states[task] = f"ended with exit code {event.data.get('code', 'unknown')}"
-    found = []
+    views = []
     for task, state in states.items():
         account, use = accounts.get(task), machines.get(task)
         each_s = account and _step_s(account)
-        found.append(
+        views.append(
             TaskView(
                 name=task,
                 state=state,
@@ -198,7 +198,7 @@ def task_views(
                 use=uses(use) if use else [],
             )
         )
-    return found
+    return views
 
 
 def _input_wait(account: TaskAccount) -> float | None:
@@ -210,18 +210,18 @@ def uses(machine: MachineUse) -> list[Use]:
     """Return what a task uses of its machine, as far as its samples tell."""
     samples, last = machine.samples, machine.last
     limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
-    found = [
+    resources = [
         ("CPU", f"{last.cpu_cores:.1f} cores", [each.cpu_cores for each in samples]),
         ("memory", f"{size(last.memory_bytes)}{limit}", [float(each.memory_bytes) for each in samples]),
     ]
     for number, gpu in enumerate(last.gpus):
         name = f"GPU {number}" if len(last.gpus) > 1 else "GPU"
         curve = [each.gpus[number].use if number < len(each.gpus) else 0.0 for each in samples]
-        found.append((name, f"{gpu.use:.0%}, {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}", curve))
+        resources.append((name, f"{gpu.use:.0%}, {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}", curve))
     disk = [each.disk_read_bytes_s + each.disk_write_bytes_s for each in samples]
     network = [each.network_received_bytes_s + each.network_sent_bytes_s for each in samples]
-    found += [("disk", f"{size(int(disk[-1]))}/s", disk), ("network", f"{size(int(network[-1]))}/s", network)]
-    return [Use(name=name, last=said, curve=shape(values)) for name, said, values in found]
+    resources += [("disk", f"{size(int(disk[-1]))}/s", disk), ("network", f"{size(int(network[-1]))}/s", network)]
+    return [Use(name=name, last=said, curve=shape(values)) for name, said, values in resources]
 
 
 def requirement_lines(plan: Plan) -> list[str]:
@@ -239,7 +239,7 @@ def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], stat
         return []
     begin, end = timed[0][0], max(timed[-1][0], status.since if status.state.terminal else now)
     scale = 1000 / ((end - begin) or 1.0)
-    found = []
+    attempts = []
     numbers = sorted({each.attempt for _, each in timed})
     for number in numbers:
         own = [(time, each) for time, each in timed if each.attempt == number]
@@ -253,13 +253,13 @@ def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], stat
             Bar(begin=(time - begin) * scale, length=0, title=f"{each.source}: {each.text}", kind=_kind(each))
             for time, each in own
         ]
-        found.append(Lane(name=name, bars=[span, *marks]))
+        attempts.append(Lane(name=name, bars=[span, *marks]))
     saved = [
         Bar(begin=(each.created_at - begin) * scale, length=0, title=f"step {each.step}", kind="checkpoint")
         for each in checkpoints
         if each.created_at is not None and begin <= each.created_at <= end
     ]
-    return [*found, *([Lane(name="checkpoints", bars=saved)] if saved else [])]
+    return [*attempts, *([Lane(name="checkpoints", bars=saved)] if saved else [])]
 
 
 def _kind(moment: Moment) -> str:
@@ -272,9 +272,9 @@ def plan_rows(plan: Plan) -> Rows:
 
 
 def file_rows(plan: Plan) -> Rows:
-    found = [(each.path, size(each.size)) for each in plan.code.files[:_FILES]]
-    more = len(plan.code.files) - len(found)
-    return [*found, *([("and more", f"{more} files")] if more > 0 else [])]
+    rows = [(each.path, size(each.size)) for each in plan.code.files[:_FILES]]
+    more = len(plan.code.files) - len(rows)
+    return [*rows, *([("and more", f"{more} files")] if more > 0 else [])]
 
 
 def compared(views: Sequence[RunView], differences: Sequence[tuple[str, list[str]]]) -> RunsCompared | None:

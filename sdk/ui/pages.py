@@ -126,9 +126,9 @@ def ansi(line: str) -> Markup:
     """Return a log as HTML, with the colours that a terminal would show."""
     from markupsafe import Markup, escape
 
-    found, at, opened = [], 0, False
+    parts, at, opened = [], 0, False
     for match in _ANSI.finditer(line):
-        found.append(escape(text.harmless(line[at : match.start()])))
+        parts.append(escape(text.harmless(line[at : match.start()])))
         at = match.end()
         if match[1] is None:
             continue
@@ -136,11 +136,11 @@ def ansi(line: str) -> Markup:
             int(code) for code in re.split("[;:]", match[1]) if code.isascii() and code.isdigit() and len(code) < 4
         ]
         classes = [f"a{code}" for code in codes if code in (1, 3, 4) or 30 <= code <= 37 or 90 <= code <= 97]
-        found.append(Markup("</span>") if opened else Markup(""))
-        found.append(Markup('<span class="{}">').format(" ".join(classes)) if classes else Markup(""))
+        parts.append(Markup("</span>") if opened else Markup(""))
+        parts.append(Markup('<span class="{}">').format(" ".join(classes)) if classes else Markup(""))
         opened = bool(classes)
-    found.append(escape(text.harmless(line[at:])))
-    return Markup("").join([*found, Markup("</span>") if opened else Markup("")])
+    parts.append(escape(text.harmless(line[at:])))
+    return Markup("").join([*parts, Markup("</span>") if opened else Markup("")])
 
 
 def clock(time: float | None) -> str:

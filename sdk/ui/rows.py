@@ -153,5 +153,5 @@ def at_risk_s(info: RunInfo, now: float) -> float | None:
 
 
 def _pace(info: RunInfo) -> list[str]:
-    found = [rate(info.rate)] if info.rate else []
-    return [*found, *([f"{duration(math.ceil(info.left_s), units=1)} left"] if info.left_s else [])]
+    words = [rate(info.rate)] if info.rate else []
+    return [*words, *([f"{duration(math.ceil(info.left_s), units=1)} left"] if info.left_s else [])]

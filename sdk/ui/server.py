@@ -77,8 +77,8 @@ class _Answers:
         try:
             known = self._known.get(name)
             if known is None or time.monotonic() - known[0] > _FRESH_S:
-                found = read()
-                self._known[name] = known = time.monotonic(), found
+                answer = read()
+                self._known[name] = known = time.monotonic(), answer
             return known[1]  # type: ignore[return-value]
         finally:
             lock.release()
@@ -118,8 +118,8 @@ class Pages:
 
     def index(self, request: Request) -> Response:
         runs, problems = self._memory.get("", self._list)
-        found = listing.listing(runs, listing.wanted(request.query_params), self._clock.now())
-        about = found.wanted
+        shown = listing.listing(runs, listing.wanted(request.query_params), self._clock.now())
+        about = shown.wanted
         query = {
             "q": about.search,
             "state": about.state,
@@ -134,7 +134,7 @@ class Pages:
 
         part = "_list.html" if request.query_params.get("part") else "list.html"
         values = {"roots": self._roots, "problems": problems}
-        return _html(pages.render(part, found=found, link=link, refresh=REFRESH_S, **values))
+        return _html(pages.render(part, found=shown, link=link, refresh=REFRESH_S, **values))
 
     def run(self, request: Request) -> Response:
         number, run = int(request.path_params["root"]), str(request.path_params["id"])
@@ -186,7 +186,7 @@ class Pages:
     def logs(self, request: Request) -> Response:
         query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
         task, word = query.get("task", ""), query.get("q", "")
-        attempt, place = _count(query.get("attempt", "")), _count(query.get("before", ""))
+        attempt, before = _count(query.get("attempt", "")), _count(query.get("before", ""))
         known, problem, tails, attempts, live = list[str](), "", list[Tail](), 0, False
         try:
             run = self._sources.attach(self._url(number, name))
@@ -201,11 +201,11 @@ class Pages:
                 tails = gather.searched(run, shown, word, _FOUND, task)
             else:
                 lines = _FOUND if task or len(known) == 1 else gather.LINES
-                tails = gather.tails(run, shown, lines, task=task, before=place)
+                tails = gather.tails(run, shown, lines, task=task, before=before)
             live = live and shown == attempts
         except gather.DAMAGE as error:
             problem = str(error) if isinstance(error, PodliftError) else repr(error)
-        follows = live and not word and place is None and query.get("follow") != "no"
+        follows = live and not word and before is None and query.get("follow") != "no"
         values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": known, "problem": problem}
         values |= {"attempts": attempts, "live": live, "follows": follows, "refresh": REFRESH_S}
         return _html(pages.render("logs.html", tails=tails, at=request.url.path.removesuffix("/logs"), **values))
@@ -213,18 +213,18 @@ class Pages:
     def lines(self, request: Request) -> Response:
         """Return the lines of a task after a place, for a page that follows them."""
         query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
-        task, attempt, place = query.get("task", ""), _count(query.get("attempt", "")), _count(query.get("after", ""))
+        task, attempt, after = query.get("task", ""), _count(query.get("attempt", "")), _count(query.get("after", ""))
         try:
             run = self._sources.attach(self._url(number, name))
             if task not in run.plan.tasks:
                 raise InputError(f"The run has no task {task!r}. {nearest(task, run.plan.tasks)}")
             asks = not run.status().state.terminal
-            tail = gather.newer(run, attempt or 1, task, place or 0, _FOUND)
+            tail = gather.newer(run, attempt or 1, task, after or 0, _FOUND)
         except gather.DAMAGE as error:
             # What is gone stays so; a bucket that cannot be reached is asked again.
             asks = not isinstance(error, (RunNotFoundError, InputError))
             problem = str(error) if isinstance(error, PodliftError) else repr(error)
-            tail = Tail(task=task, attempt=attempt or 1, text="", begin=place, end=place or 0, note=problem)
+            tail = Tail(task=task, attempt=attempt or 1, text="", begin=after, end=after or 0, note=problem)
         at = request.url.path.removesuffix("/lines")
         return _html(pages.render("lines.html", tail=tail, asks=asks, at=at, refresh=REFRESH_S))
 
@@ -244,15 +244,15 @@ class Pages:
         return Response(pages.asset(name), media_type=pages.ASSETS[name])
 
     def _list(self) -> tuple[list[listing.Listed], list[str]]:
-        found, problems = list[listing.Listed](), list[str]()
+        listed, problems = list[listing.Listed](), list[str]()
         for number, root in enumerate(self._roots):
             try:
                 runs, said = self._sources.runs(root)
             except (PodliftError, OSError) as error:
                 runs, said = [], [f"The runs below {root} are not listed: {error}"]
-            found += [(number, info) for info in runs]
+            listed += [(number, info) for info in runs]
             problems += said
-        return found, problems
+        return listed, problems
 
     def _url(self, number: int, run: str) -> str:
         if number >= len(self._roots) or run.startswith(".") or "/" in run:
