@@ -61,21 +61,21 @@ def of_vertex(
     `root` and `run_id` are "" if not decided yet; `strategies` are the names that `strategies_in` found in the program.
     `emulator` is the address of one that stands in for Google Cloud, which bills nothing; "" for none.
     """
-    found = vertex_locations.each(job, target, _VERTEX)
-    found += vertex_locations.contradictions(target, job.resources)
-    found += vertex_locations.hardware(job, target)
-    found += idle.limit(job, "vertex")
-    found += vertex_limits.cost(job, target, facts, emulator=emulator)
-    found += vertex_hardware.tensorflow(job, target, facts)
-    found += roles(job, strategies)
-    found += vertex_limits.display_name(run_id)
-    found += vertex_target.bucket_and_root(target, root)
-    found += vertex_target.image(job, target)
-    found += vertex_target.emulated_images(target, emulator)
-    found += vertex_settings.billed(job, target)
-    found += vertex_keeper.run(target, facts.online.get("keeper"))
-    found += vertex_online.run(job, target, facts, root, emulator=emulator)
-    return list({(finding.level, finding.message): finding for finding in found}.values())
+    findings = vertex_locations.each(job, target, _VERTEX)
+    findings += vertex_locations.contradictions(target, job.resources)
+    findings += vertex_locations.hardware(job, target)
+    findings += idle.limit(job, "vertex")
+    findings += vertex_limits.cost(job, target, facts, emulator=emulator)
+    findings += vertex_hardware.tensorflow(job, target, facts)
+    findings += roles(job, strategies)
+    findings += vertex_limits.display_name(run_id)
+    findings += vertex_target.bucket_and_root(target, root)
+    findings += vertex_target.image(job, target)
+    findings += vertex_target.emulated_images(target, emulator)
+    findings += vertex_settings.billed(job, target)
+    findings += vertex_keeper.run(target, facts.online.get("keeper"))
+    findings += vertex_online.run(job, target, facts, root, emulator=emulator)
+    return list({(finding.level, finding.message): finding for finding in findings}.values())
 
 
 def errors(findings: Sequence[Finding]) -> list[str]:

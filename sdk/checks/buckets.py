@@ -63,7 +63,7 @@ def kept(name: str, about: Resource) -> Iterator[Check]:
 def deletes(about: Resource, prefix: str) -> list[str]:
     """Return the lifecycle rules of the bucket that delete objects below a root; `prefix` is its path in the bucket."""
     inside = f"{prefix.strip('/')}/".lstrip("/")
-    found = []
+    rules = []
     for rule in about.get("lifecycle", {}).get("rule") or ():
         condition = rule.get("condition") or {}
         # The others change the storage class, or remove parts of uploads or what versioning keeps.
@@ -71,8 +71,8 @@ def deletes(about: Resource, prefix: str) -> list[str]:
             continue
         starts = condition.get("matchesPrefix") or [""]
         if any(inside.startswith(start) or start.startswith(inside) for start in starts):
-            found.append(", ".join(f"{name}={value}" for name, value in condition.items()) or "always")
-    return found
+            rules.append(", ".join(f"{name}={value}" for name, value in condition.items()) or "always")
+    return rules
 
 
 # Conditions that no current version of an object fulfils.

@@ -11,20 +11,20 @@ from ..job.job import Job
 
 def mistakes(job: Job, inputs: Collection[str], capabilities: Capabilities) -> list[str]:
     """Return what is wrong with a job's gate; `inputs` are the names of all inputs, those of a schedule's slots included."""
-    gate, found = job.gate, list[str]()
+    gate, problems = job.gate, list[str]()
     if not capabilities.last_phase and (job.model is not None or gate.evaluate is not None):
         name = "model" if job.model is not None else "gate_evaluate"
-        found.append(
+        problems.append(
             f"{name}: this backend does not register the models of its runs. Next: leave it out, and podlift models add RUN "
             "once the run has ended."
         )
     if gate.evaluate is None:
-        return found
+        return problems
     names = sorted(inputs)
     known = f"Known: {', '.join(names)}." if names else "The job has no inputs. Next: --input NAME=URL."
     if gate.data is None:
-        found.append(f"gate_data: missing. It names the input with the data for the evaluation. {known}")
+        problems.append(f"gate_data: missing. It names the input with the data for the evaluation. {known}")
     elif gate.data not in names:
         hint = nearest(gate.data, names) if names else known
-        found.append(f"gate_data: no such input. Received: {gate.data!r}. {hint}")
-    return found
+        problems.append(f"gate_data: no such input. Received: {gate.data!r}. {hint}")
+    return problems

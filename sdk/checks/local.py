@@ -86,13 +86,13 @@ def replicas(job: Job, environ: Mapping[str, str]) -> list[Finding]:
     if row.family == "cpu" or row.name not in accelerators.names(BACKEND):
         return []
     try:
-        found, most = accelerators.replicas(row, environ), accelerators.per_task(row)
+        wanted, most = accelerators.replicas(row, environ), accelerators.per_task(row)
     except InputError as wrong:
         return [Finding("error", str(wrong))]
     fewer = (
-        f"PODLIFT_{row.family.upper()}_REPLICAS={found}: each task has {counted(found, 'replica')} instead of {most}"
+        f"PODLIFT_{row.family.upper()}_REPLICAS={wanted}: each task has {counted(wanted, 'replica')} instead of {most}"
     )
-    return [note(fewer)] if found < most else []
+    return [note(fewer)] if wanted < most else []
 
 
 def _tensorflow(facts: Facts) -> Iterator[Finding]:

@@ -53,17 +53,17 @@ _FORMS = {
 def problems(job: Json, region: str) -> list[Problem]:
     """Return every mistake of a job that one region's service finds by these rules."""
     spec = mapping(job.get("jobSpec"))
-    found = [*_key(job, region), *_names(spec, region), *_network(job, region)]
+    wrong_fields = [*_key(job, region), *_names(spec, region), *_network(job, region)]
     for index, pool in pools(job):
         where = f"{_SPEC}.worker_pool_specs[{index}]"
         machine_spec = mapping(pool.get("machineSpec"))
         wrong = machine(machine_spec, region) if machine_spec.get("machineType") else None
-        found += [(f"{where}.machine_spec", wrong)] if wrong else []
-        found += _disk(machine_spec, mapping(pool.get("diskSpec")), f"{where}.disk_spec")
-        found += _reservation(spec, machine_spec, region, f"{where}.machine_spec.reservation_affinity")
-        found += _mounts(pool, spec, f"{where}.nfs_mounts")
-        found += _executor(pool, f"{where}.python_package_spec.executor_image_uri")
-    return found
+        wrong_fields += [(f"{where}.machine_spec", wrong)] if wrong else []
+        wrong_fields += _disk(machine_spec, mapping(pool.get("diskSpec")), f"{where}.disk_spec")
+        wrong_fields += _reservation(spec, machine_spec, region, f"{where}.machine_spec.reservation_affinity")
+        wrong_fields += _mounts(pool, spec, f"{where}.nfs_mounts")
+        wrong_fields += _executor(pool, f"{where}.python_package_spec.executor_image_uri")
+    return wrong_fields
 
 
 def rows_of(machine_type: object) -> list[Accelerator]:
@@ -299,8 +299,8 @@ def number(value: object) -> int | None:
 
 def region_of(name: str) -> str:
     """Return the region or location in the name of a resource, "" if there is none."""
-    found = re.search(r"/(?:locations|regions)/([a-z0-9-]+)/", name)
-    return found[1] if found else ""
+    match = re.search(r"/(?:locations|regions)/([a-z0-9-]+)/", name)
+    return match[1] if match else ""
 
 
 def mapping(value: object) -> Json:

@@ -151,14 +151,14 @@ def tensorflow(job: Job, target: Vertex, facts: Facts) -> Iterator[Finding]:
     why = f"{row.name} needs TensorFlow" if row.tensorflow else "podlift is tested with TensorFlow"
     why = f"{why} {low[0]}.{low[1]} to {high[0]}.{high[1]}"
     tagged = _IMAGE_RELEASE.search(target.image_on(row.name) or "")
-    found = tagged or re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
-    release = (int(found[1]), int(found[2])) if found else None
+    match = tagged or re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
+    release = (int(match[1]), int(match[2])) if match else None
     if release and row.documented and row.documented < release <= high:
         documented, theirs = (".".join(map(str, each)) for each in (row.documented, release))
         yield note(f"Google documents TensorFlow up to {documented} on {row.name}: {theirs} was not tried there")
-    if found and release and not low <= release <= high:
+    if match and release and not low <= release <= high:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""
         here = f"in the image{ends}; here it is {facts.tensorflow}"
-        yield warning(f"{why}, but the image's name says {found[1]}.{found[2]}" if tagged else f"{why} {here}")
+        yield warning(f"{why}, but the image's name says {match[1]}.{match[2]}" if tagged else f"{why} {here}")
     if job.code.keras == "legacy":
         yield note("code_keras='legacy' needs tf_keras, in the image or among the requirements")

@@ -20,13 +20,13 @@ def each(job: Job, target: Vertex, checks: Sequence[Check]) -> list[Finding]:
     """Return the findings of checks in every location; one that does not hold for all of them names its locations."""
     if target.plain:
         return [finding for check in checks for finding in check(job, target)]
-    found: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
+    by_message: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
     for index, location in enumerate(target.locations):
         there, resources = target.at(location, job.resources)
         for check in checks:
             for finding in check(changed(job, resources=resources), there):
-                found.setdefault((finding.level, finding.message), (finding, []))[1].append(index)
-    return [_of_locations(finding, indices, target) for finding, indices in found.values()]
+                by_message.setdefault((finding.level, finding.message), (finding, []))[1].append(index)
+    return [_of_locations(finding, indices, target) for finding, indices in by_message.values()]
 
 
 def _of_locations(finding: Finding, indices: Sequence[int], target: Vertex) -> Finding:

@@ -132,10 +132,10 @@ def _from_afar(name: str, where: str, region: str, emulator: str) -> Finding:
 
 def raw_output(target: Vertex) -> str:
     """Return the output directory that raw names in a bucket, "" for none."""
-    found: object = target.raw
+    value: object = target.raw
     for name in ("jobSpec", "baseOutputDirectory", "outputUriPrefix"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, str) and found.startswith("gs://") else ""
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) and value.startswith("gs://") else ""
 
 
 def _output(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
@@ -212,8 +212,8 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
     """A quota that is lower than the job needs, in each region that it may run in."""
     if not known and not emulator:
         yield from _zero_by_default(job, target)
-    found, listed = list(limits(known, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
-    for each in found:
+    quotas, listed = list(limits(known, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
+    for each in quotas:
         if each.error:
             continue
         if each.too_low and emulator:
@@ -224,8 +224,8 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
             yield warning(f"{each.text}: Vertex AI would reject the job. Next: {next_step}")
         else:
             yield note(f"{each.text}{listed if each.limit is None else ''}")
-    for reason in dict.fromkeys(each.error for each in found if each.error):
-        metrics = ", ".join(str(each.needed.metric) for each in found if each.error == reason)
+    for reason in dict.fromkeys(each.error for each in quotas if each.error):
+        metrics = ", ".join(str(each.needed.metric) for each in quotas if each.error == reason)
         yield note(f"Quotas were not checked: {reason} ({metrics}){listed}")
 
 

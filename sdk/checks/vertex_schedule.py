@@ -100,8 +100,8 @@ def _image(field: str, subject: str, image: str, facts: Facts) -> Iterator[Findi
     """A tag may name another image at a later slot."""
     if not image or "@sha256:" in image:
         return
-    found = facts.online.get(field) or {}
-    digest = str(found.get("digest") or "")
+    answer = facts.online.get(field) or {}
+    digest = str(answer.get("digest") or "")
     base = re.sub(r":[^:/@]+$", "", image)
     command = f"docker buildx imagetools inspect {image}"
     if ".pkg.dev/" in image:

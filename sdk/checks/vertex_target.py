@@ -100,8 +100,8 @@ def bucket_and_root(target: Vertex, root: str) -> Iterator[Finding]:
 
 def _impossible(bucket: str) -> str:
     """Return the rule that keeps every bucket from having this name, "" for none; older ones may have reserved words."""
-    found = buckets.name_problem(bucket.partition("/")[0])
-    return "" if found == buckets.RESERVED or not bucket else found
+    problem = buckets.name_problem(bucket.partition("/")[0])
+    return "" if problem == buckets.RESERVED or not bucket else problem
 
 
 def image(job: Job, target: Vertex) -> Iterator[Finding]:
@@ -148,8 +148,8 @@ def emulated_images(target: Vertex, emulator: str) -> Iterator[Finding]:
 def _release(version: str, row: Accelerator) -> str:
     """Return the supported release that is nearest to that of an image's name ("2-15")."""
     low, high = supported(row)
-    found = re.fullmatch(r"(\d+)-(\d+)", version)
-    wanted = (int(found[1]), int(found[2])) if found else low
+    match = re.fullmatch(r"(\d+)-(\d+)", version)
+    wanted = (int(match[1]), int(match[2])) if match else low
     return ".".join(map(str, min(max(wanted, low), high)))
 
 
