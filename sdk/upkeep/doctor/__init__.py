@@ -41,12 +41,12 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
     checks = []
     for name in names:
         problems = Problems()
-        found = table.from_environment({name: environ[name]}, problems)
+        values = table.from_environment({name: environ[name]}, problems)
         with problems.collect():
-            job = {key: value for key, value in found.items() if key not in table.TARGET}
+            job = {key: value for key, value in values.items() if key not in table.TARGET}
             table.job({"entry": "train.py", **job})
             for backend in BACKENDS:
-                table.target(backend, found)
+                table.target(backend, values)
         checks += [bad("settings", "error", _with_name(problem, name), f"unset {name}") for problem in problems.found]
     valid = len(names) - len({check.fix for check in checks})
     if valid or not checks:

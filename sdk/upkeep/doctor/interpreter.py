@@ -100,15 +100,15 @@ def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Ch
     """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something, within `limit_s`."""
     seen = {**task_environment.inherited(environ, ()), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     config = Path(seen.get("HOME") or Path.home()) / ".keras" / "keras.json"
-    found, ended = _try(seen, config, limit_s)
+    answers, ended = _try(seen, config, limit_s)
     chosen = _chosen(environ, seen, config)
-    missing = found.get("tensorflow", {}).get("missing", False)
-    checks = [] if missing else [_numpy(found.get("numpy", {}), ended)]
-    checks.append(_tensorflow(found.get("tensorflow", {}), ended))
+    missing = answers.get("tensorflow", {}).get("missing", False)
+    checks = [] if missing else [_numpy(answers.get("numpy", {}), ended)]
+    checks.append(_tensorflow(answers.get("tensorflow", {}), ended))
     # Another backend explains all errors of Keras.
     if not missing and not any(check.level == "error" for check in chosen):
-        checks.append(_keras(found.get("keras", {}), ended))
-    return [*checks, *chosen, *_tf_keras(found)]
+        checks.append(_keras(answers.get("keras", {}), ended))
+    return [*checks, *chosen, *_tf_keras(answers)]
 
 
 def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, _Answer], str]:
@@ -131,11 +131,11 @@ def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[st
             ended, output = f"not done after {limit_s:g} s", error.stdout or b""
         except OSError as error:
             ended = f"no process could be started ({error.strerror})"
-    found: dict[str, _Answer] = {}
+    answers: dict[str, _Answer] = {}
     for line in output.splitlines():
         answer = json.loads(line)
-        found.setdefault(answer.pop("name"), {}).update(answer)
-    return found, ended
+        answers.setdefault(answer.pop("name"), {}).update(answer)
+    return answers, ended
 
 
 def _numpy(answer: _Answer, ended: str) -> Check:
@@ -178,8 +178,8 @@ def _keras(answer: _Answer, ended: str) -> Check:
     return fine("keras", f"{answer['version']} on tensorflow")
 
 
-def _tf_keras(found: Mapping[str, _Answer]) -> list[Check]:
-    version, tensorflow = found.get("tf_keras", {}).get("version"), found.get("tensorflow", {}).get("version")
+def _tf_keras(answers: Mapping[str, _Answer]) -> list[Check]:
+    version, tensorflow = answers.get("tf_keras", {}).get("version"), answers.get("tensorflow", {}).get("version")
     if tensorflow is None:
         return []
     major, minor = _release(tensorflow)

@@ -43,13 +43,13 @@ multiprocessing.get_context("spawn").Semaphore(1).acquire()
 
 def disks(root: str) -> list[Check]:
     try:
-        found = [("disk", _existing(Path(root)), 5 * _GB, "podlift remove, or set PODLIFT_ROOT to another root")]
+        of_root = [("disk", _existing(Path(root)), 5 * _GB, "podlift remove, or set PODLIFT_ROOT to another root")]
         refused = []
     except OSError as error:
         said = f"the free space of {root} is not known: {error.strerror}"
-        found, refused = [], [bad("disk", "error", said, "set PODLIFT_ROOT to a folder that you may use")]
+        of_root, refused = [], [bad("disk", "error", said, "set PODLIFT_ROOT to a folder that you may use")]
     places = [
-        *found,
+        *of_root,
         ("tmp", Path(tempfile.gettempdir()), _GB, "set TMPDIR to a larger disk"),
         ("shm", Path("/dev/shm"), 0.1 * _GB, "docker run --shm-size=1g"),  # noqa: S108
     ]
@@ -61,15 +61,15 @@ def disks(root: str) -> list[Check]:
     ]
 
 
-def _existing(place: Path) -> Path:
+def _existing(path: Path) -> Path:
     """Return the deepest folder of a path that exists; OSError if it is not known which."""
-    while place != place.parent:
+    while path != path.parent:
         try:
-            place.stat()
+            path.stat()
             break
         except (FileNotFoundError, NotADirectoryError):
-            place = place.parent
-    return place
+            path = path.parent
+    return path
 
 
 def disk(name: str, place: str, free_bytes: float | None, *, warn_bytes: float, fix: str) -> Check:
@@ -83,9 +83,9 @@ def disk(name: str, place: str, free_bytes: float | None, *, warn_bytes: float, 
     return bad(name, level, f"{said}, less than {size(int(warn_bytes))}", fix)
 
 
-def _free(place: Path) -> float | None:
+def _free(folder: Path) -> float | None:
     try:
-        return float(shutil.disk_usage(place).free)
+        return float(shutil.disk_usage(folder).free)
     except OSError:
         return None
 
@@ -172,7 +172,7 @@ def ports() -> list[Check]:
 
 def names() -> list[Check]:
     try:
-        return [localhost(sorted({str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}))]
+        return [localhost(sorted({str(address[4][0]) for address in socket.getaddrinfo("localhost", None)}))]
     except OSError as error:
         return [localhost([], error.strerror or str(error))]
 

@@ -75,12 +75,12 @@ def find(
         places = [BucketRoot(url, limits, local="" if cache is None else bucket_folder(Path(cache), url))]
     if cache is not None:
         places += [*copies(Path(cache), limits), Cache(str(cache), limits)]
-    found = tuple((place, tuple(place.candidates())) for place in places)
+    candidates_by_place = tuple((place, tuple(place.candidates())) for place in places)
     return RemovalPlan(
         root=url,
-        items=tuple(item for _, items in found for item in items),
-        skipped=tuple(each for place, _ in found for each in place.skipped),
-        places=found,
+        items=tuple(item for _, items in candidates_by_place for item in items),
+        skipped=tuple(each for place, _ in candidates_by_place for each in place.skipped),
+        places=candidates_by_place,
     )
 
 

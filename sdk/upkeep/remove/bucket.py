@@ -84,22 +84,22 @@ class BucketRoot(PrunedRoot):
                     yield listing.item("remains", self._url(run))
 
     def archives(self) -> list[Archive]:
-        found = []
+        listed = []
         for folder, kind in ARCHIVES.items():
             objects, now = self._files.versions(f"{folder}/")
             for each in objects:
                 if name := kind.digest(each.name.removeprefix(f"{folder}/")):
                     path, age_s = f"{self.url}/{each.name}", max(0.0, now - each.changed)
                     item = Candidate(kind=kind.kind, name=name, path=path, size_bytes=each.size, age_s=age_s)
-                    found.append(Archive(item=item, folder=folder, version=each))
-        return found
+                    listed.append(Archive(item=item, folder=folder, version=each))
+        return listed
 
     def records(self) -> Iterator[tuple[str, bytes]]:
         names: list[str] = []
         for folder in self._files.folder("")[0]:
             if folder not in KNOWN:
-                found = self._files.list(f"{folder}/", suffix=".json")
-                small = (each.name for each in found if each.size <= MAX_RECORD_BYTES)
+                listed = self._files.list(f"{folder}/", suffix=".json")
+                small = (each.name for each in listed if each.size <= MAX_RECORD_BYTES)
                 names += islice(small, root.MAX_RECORDS + 1 - len(names))
         return self._read(names)
 

@@ -69,13 +69,13 @@ class CopiesRoot(FolderRoot):
 
 def copies(cache: Path, limits: Limits) -> list[CopiesRoot]:
     """Return the folders of all roots in buckets, which are as deep as their prefix in the bucket."""
-    found = []
+    roots = []
     for here, inside, _ in os.walk(cache / "gs"):
         if "runs" in inside:
-            found.append(CopiesRoot(here, replace(limits, keep=0)))
+            roots.append(CopiesRoot(here, replace(limits, keep=0)))
         if os.path.basename(here) == "runs":
             inside[:] = [name for name in inside if not (ids.is_run_id(name) or name.startswith("."))]
-    return found
+    return roots
 
 
 def needs_upload(paths: RunPaths) -> bool:

@@ -29,13 +29,13 @@ _HIDDEN = re.compile(r"\..+\.[0-9a-f]{8}\.removed")
 
 class FolderRoot(PrunedRoot):
     def runs(self) -> Iterator[tuple[Candidate, str]]:
-        found = []
+        dated = []
         for path, info in entries(self, Path(self.url, "runs")):
             if stat.S_ISLNK(info.st_mode):
                 self.skip(path, "it is a link, and links are not followed")
             elif stat.S_ISDIR(info.st_mode) and not path.name.startswith("."):
-                found.append((_submitted(path, info), path))
-        for _, path in sorted(found, reverse=True):
+                dated.append((_submitted(path, info), path))
+        for _, path in sorted(dated, reverse=True):
             item, why = self.run(path)
             # Without a plan it may belong to a current submit, or may have been removed meanwhile.
             if item.state or _has_plan(path) or item.age_s >= root.SETTLED_S:
@@ -73,10 +73,10 @@ class FolderRoot(PrunedRoot):
             for here, inside, names in os.walk(folder, onerror=refuse):
                 inside[:] = [name for name in inside if self._is_searched(Path(here, name))]
                 for path in (Path(here, name) for name in names if name.endswith(".json")):
-                    found = path.lstat()
-                    if stat.S_ISLNK(found.st_mode):
+                    info = path.lstat()
+                    if stat.S_ISLNK(info.st_mode):
                         self._is_searched(path)
-                    elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_RECORD_BYTES:
+                    elif stat.S_ISREG(info.st_mode) and info.st_size <= MAX_RECORD_BYTES:
                         yield str(path), path.read_bytes()
 
     def _is_searched(self, path: Path) -> bool:
@@ -88,7 +88,7 @@ class FolderRoot(PrunedRoot):
         return not path.is_symlink()
 
     def run_records(self, removed_runs: Collection[str]) -> list[tuple[str, bytes]]:
-        found: list[tuple[str, bytes]] = []
+        records: list[tuple[str, bytes]] = []
         try:
             # Damaged and hidden runs and links count too: reading is harmless, and an unused archive costs little.
             for path, _ in folders.entries(Path(self.url, "runs")):
@@ -98,10 +98,10 @@ class FolderRoot(PrunedRoot):
                 inside = [*folders.entries(plan.with_name("plans")), *folders.entries(plan.with_name("jobs"))]
                 # Reading a named pipe would block.
                 for file in [plan, *(file for file, _ in inside if file.suffix == ".json")]:
-                    found.append((str(file), file.read_bytes() if file.is_file() else b""))
+                    records.append((str(file), file.read_bytes() if file.is_file() else b""))
         except FileNotFoundError:
             return self.run_records(removed_runs)  # a run was removed meanwhile
-        return found
+        return records
 
     def remove_run(self, item: Candidate) -> None:
         folder = Path(item.path)

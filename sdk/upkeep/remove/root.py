@@ -77,8 +77,8 @@ class ArchiveKind:
 
     def digest(self, name: str) -> str:
         """Return the digest in the name of a file, "" if it is not such an archive."""
-        found = re.fullmatch(rf"([0-9a-f]{{64}}){re.escape(self.suffix)}", name)
-        return found[1] if found else ""
+        match = re.fullmatch(rf"([0-9a-f]{{64}}){re.escape(self.suffix)}", name)
+        return match[1] if match else ""
 
 
 MANIFESTS = "models/manifests"
@@ -162,7 +162,7 @@ class PrunedRoot(Place, ABC):
         """Remove an archive; ChangedError if it is not the version that was listed."""
 
     def candidates(self) -> Iterator[Candidate]:
-        named, found, readable = self._read_records(), [], 0
+        named, old_runs, readable = self._read_records(), [], 0
         for item, why in self.runs():
             readable += item.state != ""
             old = readable > self.limits.keep and item.age_s >= self.limits.older_than_s
@@ -170,18 +170,18 @@ class PrunedRoot(Place, ABC):
             if why and (old or not item.state):
                 self.skip(item.path, why)
             elif old and item.state:
-                found.append(item)
-        return iter([*found, *self.remains(), *self._unused({item.path for item in found})])
+                old_runs.append(item)
+        return iter([*old_runs, *self.remains(), *self._unused({item.path for item in old_runs})])
 
     def _unused(self, removed_runs: Collection[str]) -> list[Candidate]:
         # Listed before the records are read: a submit touches what it needs before it writes its plan, or creates its job.
         archives = self.archives()
         old = [each for each in archives if each.is_settled]
         used, unknown = self._used(archives, removed_runs) if old else (set(), "")
-        found = [each for each in old if each.item.name not in used]
-        for folder in sorted({each.folder for each in found} if unknown else ()):
+        unused = [each for each in old if each.item.name not in used]
+        for folder in sorted({each.folder for each in unused} if unknown else ()):
             self.skip(f"{self.url}/{folder}", unknown)
-        return [] if unknown else [each.item for each in found]
+        return [] if unknown else [each.item for each in unused]
 
     def remove(self, item: Candidate) -> None:
         """Remove a candidate. MissingError or FileNotFoundError: it is gone; ChangedError: it must stay."""
@@ -223,7 +223,7 @@ class PrunedRoot(Place, ABC):
                         unknown=f"a JSON file below {self.url!r} may need it, and there are too many to search. Next: move "
                         f"those that are not podlift's out of the root, such as {file!r}"
                     )
-                words = {found.decode() for found in _WORDS.findall(_ESCAPE.sub(b" ", data))}
+                words = {word_bytes.decode() for word_bytes in _WORDS.findall(_ESCAPE.sub(b" ", data))}
                 names.update(dict.fromkeys({word for word in words if ids.is_run_id(word)} | _digests(data), file))
         except (OSError, StoreError) as error:
             return Named(unknown=f"a JSON file that may need it cannot be read: {error}".rstrip("."))
@@ -241,8 +241,8 @@ class PrunedRoot(Place, ABC):
                 used |= digests
             store = open_store(f"{self.url}/models")
             manifests = [each.item.name for each in archives if each.folder == MANIFESTS and each.item.name in used]
-            for found in in_parallel(lambda digest: files.read(store, digest).files, manifests):
-                used |= {part for each in found for part in each.parts}
+            for of_manifest in in_parallel(lambda digest: files.read(store, digest).files, manifests):
+                used |= {part for each in of_manifest for part in each.parts}
         except CorruptObjectError as error:
             return used, f"a version may need it, and its manifest is damaged: {error}".rstrip(".")
         except OSError as error:
@@ -252,4 +252,4 @@ class PrunedRoot(Place, ABC):
 
 
 def _digests(data: bytes) -> set[str]:
-    return {found.decode() for found in _DIGEST.findall(data)}
+    return {digest.decode() for digest in _DIGEST.findall(data)}
