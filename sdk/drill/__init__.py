@@ -99,10 +99,10 @@ class _DrillRunner:
             if kill.point == "step" and kill.number > one.steps:
                 _log.info(f"{kill} will not happen: the training has {one.steps} steps")
         other = self._undisturbed("again", "2")
-        found, earlier, notes = _compared(one, other)
-        if found:
+        differences, earlier, notes = _compared(one, other)
+        if differences:
             report = self._report("not_reproducible", one)
-            return replace(report, differences=tuple(earlier or found), notes=tuple(notes))
+            return replace(report, differences=tuple(earlier or differences), notes=tuple(notes))
         return self._killed(one, kills)
 
     def _undisturbed(self, role: str, name: str) -> TrainingEnd | None:
@@ -124,14 +124,14 @@ class _DrillRunner:
         if status.state is State.CANCELLED:
             run.result()
         events, done = read_events(run.plan.paths), runs.done(run.plan)
-        found = costs.killed(kills, done, events)
+        happened = costs.killed(kills, done, events)
         report = replace(
             self._report("failed", one),
             attempts=status.attempts,
-            kills=found,
+            kills=happened,
             kills_missed=costs.missed(kills, done),
-            steps_lost=costs.steps_lost(found),
-            notes=tuple(costs.other_restarts(found, events)),
+            steps_lost=costs.steps_lost(happened),
+            notes=tuple(costs.other_restarts(happened, events)),
         )
         if status.state is not State.SUCCEEDED:
             message = status.failure.message if status.failure else ""
@@ -155,21 +155,21 @@ class _DrillRunner:
 
 def _judged(one: TrainingEnd, end: TrainingEnd | None, run: Run, report: DrillReport) -> DrillReport:
     """Return the report on a killed training that finished."""
-    found, earlier, notes = _compared(one, end)
+    differences, earlier, notes = _compared(one, end)
     downgrades: list[str] = runs.downgrades_in_logs(run)
     if end is not None:
         downgrades += comparison.downgrades(end.store)
         # The last kill before the first checkpoint that differs: its restore is the likely cause.
         before = [kill for kill in report.kills if earlier and kill.restored < earlier[0].step]
         notes += [f"The first checkpoint that differs follows this kill: {before[-1]}."] if before else []
-        if not found and end.histories != one.histories:
+        if not differences and end.histories != one.histories:
             notes.append("The History returned by fit differs; the weights are equal.")
     verdict: Verdict = "kills_missed" if report.kills_missed else "passed"
     return replace(
         report,
-        verdict="not_equal" if found else verdict,
-        weights_equal=not found,
-        differences=tuple(earlier or found),
+        verdict="not_equal" if differences else verdict,
+        weights_equal=not differences,
+        differences=tuple(earlier or differences),
         downgrades=tuple(dict.fromkeys(downgrades)),
         notes=(*report.notes, *notes),
     )
@@ -181,10 +181,10 @@ def _compared(
     """Return the differences, those of the first checkpoints that differ, and notes."""
     if other is None:
         return [ArrayDifference(array="phases")], [], []
-    found, left_out = comparison.compare_ends(one, other)
-    earlier = comparison.first_differences(one.store, other.store) if found else []
+    differences, left_out = comparison.compare_ends(one, other)
+    earlier = comparison.first_differences(one.store, other.store) if differences else []
     if not left_out:
-        return found, earlier, []
+        return differences, earlier, []
     phases = ", ".join(map(str, left_out))
     note = f"The end of phase {phases} of the training was not kept: only later phases were compared."
-    return found, earlier, [note]
+    return differences, earlier, [note]

@@ -75,17 +75,17 @@ def end_of(paths: RunPaths) -> TrainingEnd | None:
     if not in_bucket(paths.store) and not Path(paths.store).is_dir():
         return None
     store = open_store(paths.store)
-    found = restore.newest(store, quarantine=False, run_id=paths.run_id)
-    return None if found is None else TrainingEnd(store=store, checkpoint=found)
+    checkpoint = restore.newest(store, quarantine=False, run_id=paths.run_id)
+    return None if checkpoint is None else TrainingEnd(store=store, checkpoint=checkpoint)
 
 
 def digest(checkpoint: Checkpoint) -> str:
     """Return the sha256 of all arrays, in the order of their paths."""
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     for path, array in sorted(checkpoint.arrays.items()):
-        found.update(json.dumps([path, array.dtype, list(array.shape)]).encode())
-        found.update(array.data)
-    return found.hexdigest()
+        total.update(json.dumps([path, array.dtype, list(array.shape)]).encode())
+        total.update(array.data)
+    return total.hexdigest()
 
 
 def compare_ends(one: TrainingEnd, other: TrainingEnd) -> tuple[list[ArrayDifference], list[int]]:
@@ -96,21 +96,21 @@ def compare_ends(one: TrainingEnd, other: TrainingEnd) -> tuple[list[ArrayDiffer
         ], []
     if len(one.phases) != len(other.phases):
         return [ArrayDifference(array="phases", step=one.steps)], []
-    found: list[ArrayDifference] = []
+    different: list[ArrayDifference] = []
     left_out: list[int] = []
     for number in range(len(one.phases)):
         mine, its = one.of_phase(number), other.of_phase(number)
         if mine is None or its is None:
             left_out.append(number + 1)
         else:
-            found += differences(mine, its, phase=number + 1)
-    return found, left_out
+            different += differences(mine, its, phase=number + 1)
+    return different, left_out
 
 
 def differences(one: Checkpoint, other: Checkpoint, *, phase: int = 0) -> list[ArrayDifference]:
     """Return the arrays that differ: variables of model, optimizer and metrics, and the state of single replicas."""
     step = one.manifest.step
-    found = []
+    different = []
     # In the order of the checkpoint, which is that of the model's layers.
     for path in dict.fromkeys([*one.arrays, *other.arrays]):
         mine, its = one.arrays.get(path), other.arrays.get(path)
@@ -119,19 +119,19 @@ def differences(one: Checkpoint, other: Checkpoint, *, phase: int = 0) -> list[A
             if mine.data == its.data:
                 continue
             largest = _largest(mine, its)
-        found.append(ArrayDifference(array=path, phase=phase, step=step, largest=largest))
+        different.append(ArrayDifference(array=path, phase=phase, step=step, largest=largest))
     for rank in sorted({*one.blobs, *other.blobs}):
         if one.blobs.get(rank, {}).get("own") != other.blobs.get(rank, {}).get("own"):
-            found.append(ArrayDifference(array=f"the state of task {rank + 1}'s replicas", phase=phase, step=step))
-    return found
+            different.append(ArrayDifference(array=f"the state of task {rank + 1}'s replicas", phase=phase, step=step))
+    return different
 
 
 def first_differences(one: Store, other: Store) -> list[ArrayDifference]:
     """Return the differences of the first checkpoints at the same step that differ."""
     theirs = {entry.step: entry.key for entry in catalog.list_checkpoints(other)}
     for step, key in sorted((entry.step, entry.key) for entry in catalog.list_checkpoints(one)):
-        if step in theirs and (found := differences(restore.read(one, key), restore.read(other, theirs[step]))):
-            return found
+        if step in theirs and (different := differences(restore.read(one, key), restore.read(other, theirs[step]))):
+            return different
     return []
 
 

@@ -96,8 +96,8 @@ class GoodputReport:
     def to_data(self) -> dict[str, object]:
         spent = self.goodput
         shares = {} if spent is None else {"share": spent.goodput, "program_share": spent.program_share}
-        found = None if spent is None else {**shares, **asdict(spent)}
-        known = {"state": self.state.value, "goodput": found, "passed": self.passed, "exit_code": self.exit_code}
+        goodput = None if spent is None else {**shares, **asdict(spent)}
+        known = {"state": self.state.value, "goodput": goodput, "passed": self.passed, "exit_code": self.exit_code}
         return {**asdict(self), **known}
 
     def __str__(self) -> str:

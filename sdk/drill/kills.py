@@ -105,7 +105,7 @@ class Killed:
 
 def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Event]) -> tuple[Killed, ...]:
     """Return the kills that happened, in order; `done` holds the tasks' files about them, by index in `wanted`."""
-    found = []
+    happened = []
     for index in sorted(done, key=lambda index: done[index]["time"]):
         kill, attempt, last = wanted[index], done[index]["attempt"], done[index]["step"]
         step = _start_of(events, attempt) if last is None else last
@@ -114,7 +114,7 @@ def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Ev
         if kill.what == "machine" and all(event.attempt <= attempt for event in events):
             # The training ended within the notice of its machine.
             restored = step
-        found.append(
+        happened.append(
             Killed(
                 task=kill.task,
                 point=kill.point,
@@ -126,7 +126,7 @@ def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Ev
                 what=kill.what,
             )
         )
-    return tuple(found)
+    return tuple(happened)
 
 
 def steps_lost(kills: Sequence[Killed]) -> int:

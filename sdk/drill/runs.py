@@ -80,10 +80,10 @@ def prepare(
             names = made.tasks
         finally:
             # The kills are checked in any case: against the tasks of the plan, or against what is known of them.
-            found: tuple[Kill, ...] = ()
+            wanted_kills: tuple[Kill, ...] = ()
             with problems.collect():
-                found = parse(kills, _tasks(given, kills) if names is None else names, targets)
-    if disturbs(made, found, kills):
+                wanted_kills = parse(kills, _tasks(given, kills) if names is None else names, targets)
+    if disturbs(made, wanted_kills, kills):
         # What disturbs the trainings already is refused before they start.
         with disturbed(made, ()):
             pass
@@ -221,21 +221,21 @@ def _describe(event: Event, plan: Plan) -> str:
 def done(plan: Plan) -> dict[int, Done]:
     """Return what tasks recorded about their kills, by the kill's index in the plan."""
     records = KillRecords(plan.paths, None if plan.capabilities.supervised_here else open_store(plan.url))
-    found = {index: records.done(index) for index in range(len(drill_of(plan).kills))}
-    return {index: done for index, done in found.items() if done is not None}
+    recorded = {index: records.done(index) for index in range(len(drill_of(plan).kills))}
+    return {index: done for index, done in recorded.items() if done is not None}
 
 
 def unseeded_calls(run: Run) -> list[UnseededCall]:
     """Return the calls in the tasks of a run that no seed determines."""
-    found = set()
+    calls = set()
     if not run.plan.capabilities.supervised_here:
         copy = SyncedRun(run.plan.paths, run.url, SystemClock())
         copy.pull([RunPaths("").unseeded(1, task) for task in run.plan.tasks])
     for task in run.plan.tasks:
         path = Path(run.plan.paths.unseeded(1, task))
         if path.exists():
-            found |= {UnseededCall(**json.loads(line)) for line in path.read_text().splitlines()}
-    return sorted(found, key=lambda source: (source.file, source.line))
+            calls |= {UnseededCall(**json.loads(line)) for line in path.read_text().splitlines()}
+    return sorted(calls, key=lambda source: (source.file, source.line))
 
 
 def downgrades_in_logs(run: Run) -> list[str]:
