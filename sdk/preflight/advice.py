@@ -32,9 +32,9 @@ class StepFacts:
 
 
 def feeding(about: StepFacts) -> list[PreflightFinding]:
-    found = []
+    findings = []
     if not about.step.on_tpu:
-        found.append(
+        findings.append(
             about.warning(
                 "not-on-tpu", "the program trains without a TPUStrategy", "the step runs on the host while the TPU is idle",
                 "with sdk.context().strategy.scope(): around what makes the model, or tf.distribute.TPUStrategy(resolver)",
@@ -42,20 +42,20 @@ def feeding(about: StepFacts) -> list[PreflightFinding]:
         )  # fmt: skip
     if about.uneven is not None:
         usual, last = about.uneven
-        found.append(
+        findings.append(
             about.warning(
                 "uneven-batch", f"the last batch of an epoch has {last} examples on a replica instead of {usual}",
                 "the step is compiled a second time, and its padding is computed", "dataset.batch(n, drop_remainder=True)",
             )
         )  # fmt: skip
     if about.known and about.batch and about.batch % 8:
-        found.append(
+        findings.append(
             about.warning(
                 "batch", f"each replica has {about.batch} examples", "a TPU computes eight rows at a time",
                 f"a batch that is a multiple of 8 on every replica, {-(-about.batch // 8) * 8} for one",
             )
         )  # fmt: skip
-    return found
+    return findings
 
 
 def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]:

@@ -110,8 +110,8 @@ def _watch_others(seen: Observations, place: Callable[[Any], tuple[str, int]]) -
 
 
 def _first(strategy: Any, value: Any) -> Any:
-    found = strategy.experimental_local_results(value)
-    return found[0] if found else value
+    local = strategy.experimental_local_results(value)
+    return local[0] if local else value
 
 
 def _here() -> Any:
@@ -156,17 +156,17 @@ def within(graph: Any) -> Iterator[Any]:
 
 def functions_of(op: Any, graph: Any) -> list[Any]:
     """Return the graphs of the functions that an operation calls."""
-    found = [getattr(graph._get_function(name), "graph", None) for name in _called(op)]
-    return [inner for inner in found if inner is not None]
+    graphs = [getattr(graph._get_function(name), "graph", None) for name in _called(op)]
+    return [inner for inner in graphs if inner is not None]
 
 
 def _called(op: Any) -> list[str]:
-    found = []
+    names = []
     for value in op.node_def.attr.values():
         if value.HasField("func"):
-            found.append(value.func.name)
-        found += [each.name for each in value.list.func]
-    return found
+            names.append(value.func.name)
+        names += [each.name for each in value.list.func]
+    return names
 
 
 def _watch_data(seen: Observations) -> None:

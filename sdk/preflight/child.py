@@ -192,8 +192,8 @@ class ProgramInspection:
 
         self._report = replace(self._report, programs=steps.programs(seen.steps))
         fed = rules.input_in_python(steps.pipeline(seen, self.place))
-        found = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
-        self._report = replace(self._report, findings=tuple(found))
+        findings = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
+        self._report = replace(self._report, findings=tuple(findings))
         for same in steps.by_line(seen.steps).values():
             self._inspect(same[0], seen)
         self._reach("done")
@@ -204,13 +204,13 @@ class ProgramInspection:
         specs, batch, known = steps.shapes(step, seen)
         graph = steps.traced(step, specs)
         ops = steps.operations(graph, self.place)
-        found = rules.check(ops, strict=self._request.strict)
-        host_calls = any(each.rule == "host-call" for each in found)
+        findings = rules.check(ops, strict=self._request.strict)
+        host_calls = any(each.rule == "host-call" for each in findings)
         if host_calls:
             with steps.without_host_calls():
                 graph = step.build(specs)
         made = steps.Compiled()
-        if not any(each.level == "refused" and each.rule != "float64" for each in found):
+        if not any(each.level == "refused" and each.rule != "float64" for each in findings):
             made = steps.compiled(graph, specs, self._request.dumps)
         if made.peak is not None:
             self._reach("step compiled")
@@ -218,7 +218,7 @@ class ProgramInspection:
         about = advice.StepFacts(step, batch, known, steps.uneven(step, seen, self._report.replicas))
         before = self._report.step_bytes or 0
         # A finding outside of the program's files is reported at the line that runs the step.
-        placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*found, *refused)]
+        placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*findings, *refused)]
         report = replace(self._report, findings=(*self._report.findings, *placed, *advice.feeding(about)))
         if made.peak is None or made.peak >= before:
             report = self._sized(report, about, made, steps.state_bytes(graph), steps.feed_per_s(step, seen))
@@ -242,14 +242,14 @@ class ProgramInspection:
         if made.peak is not None and memory is not None and about.batch:
             # Gradients are as large as the trained variables, so at most as large as the state.
             largest = sizes.largest_batch(batch=about.batch, state=state, peak=max(made.peak, state + 1), memory=memory)
-        found = [
+        findings = [
             *report.findings,
             *advice.padding(about, made.layers),
             *advice.memory(about, made.peak, memory, largest, cores),
         ]
         return replace(
             report,
-            findings=tuple(found),
+            findings=tuple(findings),
             batch=about.batch,
             state_bytes=state,
             step_bytes=made.peak,

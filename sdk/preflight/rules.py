@@ -80,15 +80,17 @@ class _Rule:
 
 def check(ops: Iterable[StepOp], *, strict: bool = False) -> list[PreflightFinding]:
     """Return the findings about the operations of one replica's step; `strict` refuses dynamic shapes too."""
-    found = []
+    findings = []
     for op in ops:
         rules = (_ON_HOST,) if op.on_host else _RULES
         finding = next((finding for rule in rules if (finding := rule.finding(op))), None)
         if finding is not None:
-            found.append(replace(finding, level="refused") if strict and finding.rule == "dynamic-shape" else finding)
+            findings.append(
+                replace(finding, level="refused") if strict and finding.rule == "dynamic-shape" else finding
+            )
     # TensorFlow itself counts ragged and masked rows in 64 bits.
-    dynamic = {(each.path, each.line) for each in found if each.rule == "dynamic-shape"}
-    return [each for each in found if each.rule != "int64" or (each.path, each.line) not in dynamic]
+    dynamic = {(each.path, each.line) for each in findings if each.rule == "dynamic-shape"}
+    return [each for each in findings if each.rule != "int64" or (each.path, each.line) not in dynamic]
 
 
 def _host_call(op: StepOp) -> str:

@@ -23,17 +23,17 @@ _TOTAL = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 
 def layers(text: str) -> tuple[Layer, ...]:
     """Return the matrix products and convolutions of an unoptimized HLO module, the most expensive first."""
-    found: dict[str, Layer] = {}
+    by_name: dict[str, Layer] = {}
     for line in text.splitlines():
         shape, name, times = _product(line)
         if shape is None:
             continue
         flops = 2 * math.prod(shape) * times
-        known = found.get(name)
+        known = by_name.get(name)
         padded = _padded(shape)
         if known is None or known.flops < flops:
-            found[name] = Layer(name=name, flops=flops, padded=round(padded, 4), shape=shape)
-    return tuple(sorted(found.values(), key=lambda each: (-each.flops, each.name)))
+            by_name[name] = Layer(name=name, flops=flops, padded=round(padded, 4), shape=shape)
+    return tuple(sorted(by_name.values(), key=lambda each: (-each.flops, each.name)))
 
 
 def _product(line: str) -> tuple[tuple[int, int, int] | None, str, int]:
@@ -63,20 +63,20 @@ def _padded(shape: tuple[int, int, int]) -> float:
     return 1 - math.prod(shape) / computed if computed else 0.0
 
 
-def computed(found: tuple[Layer, ...]) -> float:
+def computed(products: tuple[Layer, ...]) -> float:
     """Return the floating point operations of these products, including padding."""
-    return sum(each.flops / (1 - each.padded) for each in found if each.padded < 1)
+    return sum(each.flops / (1 - each.padded) for each in products if each.padded < 1)
 
 
-def share(found: tuple[Layer, ...]) -> float:
+def share(products: tuple[Layer, ...]) -> float:
     """Return the share of padding in what is computed, from 0 to 1."""
-    whole = computed(found)
-    return 1 - sum(each.flops for each in found) / whole if whole else 0.0
+    whole = computed(products)
+    return 1 - sum(each.flops for each in products) / whole if whole else 0.0
 
 
-def wanted_per_s(found: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
+def wanted_per_s(products: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
     """Return how many examples per second all cores consume, at `flops` operations per second of each; None if unknown."""
-    each = computed(found)
+    each = computed(products)
     return None if flops is None or not batch or not each else batch * cores * flops / each
 
 
@@ -97,8 +97,8 @@ def largest_batch(*, batch: int, state: int, peak: int, memory: int) -> int:
     Everything but the state (variables and their gradients) is assumed to grow with the batch, as activations do.
     """
     each = max(1.0, (peak - state) / batch)
-    found = int(max(0, memory - state) / each)
-    return found // SUBLANES * SUBLANES if found >= SUBLANES else found
+    fitting = int(max(0, memory - state) / each)
+    return fitting // SUBLANES * SUBLANES if fitting >= SUBLANES else fitting
 
 
 def _up(value: int, multiple: int) -> int:

@@ -43,7 +43,7 @@ def shapes(step: TracedStep, seen: Observations) -> tuple[list[Any], int | None,
     batch = next(
         (spec.shape[0] for spec in step.specs if spec.shape.rank and spec.shape[0] is not None), _DEFAULT_BATCH
     )
-    fed = next((found for dataset in reversed(seen.datasets) if (found := _fed(step.specs, dataset))), None)
+    fed = next((fed_shapes for dataset in reversed(seen.datasets) if (fed_shapes := _fed(step.specs, dataset))), None)
     filled, known = [], True
     for number, spec in enumerate(step.specs):
         sides = spec.shape if fed is None or fed[number] is None else fed[number]
@@ -72,33 +72,33 @@ def _fed(specs: Sequence[Any], dataset: Any) -> list[Any] | None:
     first = _within_limit(lambda: next(iter(dataset.take(1)), None)) if _feeds(dataset, specs) else None
     if first is None:
         return None
-    found = iter(tensor.shape for tensor in tf.nest.flatten(first, expand_composites=True))
-    return [next(found) if spec.shape.rank else None for spec in specs]
+    sides = iter(tensor.shape for tensor in tf.nest.flatten(first, expand_composites=True))
+    return [next(sides) if spec.shape.rank else None for spec in specs]
 
 
 def _within_limit(call: Callable[[], Any]) -> Any:
     """Call in a thread; return None if it fails or takes too long."""
-    found: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(call())
+            results.append(call())
         except (tf.errors.OpError, ValueError, TypeError, OSError):
-            found.append(None)  # the program itself will report errors of its data
+            results.append(None)  # the program itself will report errors of its data
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(_ELEMENT_S)
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 def uneven(step: TracedStep, seen: Observations, replicas: int) -> tuple[int, int] | None:
     """Return the examples of a replica's usual batch and of its last one, if they differ."""
-    found = list(seen.arrays)
+    batches = list(seen.arrays)
     for dataset in seen.datasets:
         if _feeds(dataset, step.specs):
-            found += [rest for each in _sources(dataset) if (rest := _rest(each)) is not None]
-    return (found[0][0] // replicas, -(-found[0][1] // replicas)) if found else None
+            batches += [rest for each in _sources(dataset) if (rest := _rest(each)) is not None]
+    return (batches[0][0] // replicas, -(-batches[0][1] // replicas)) if batches else None
 
 
 def _rest(dataset: Any) -> tuple[int, int] | None:
@@ -149,13 +149,13 @@ def _bytes(spec: Any) -> int:
 
 def pipeline(seen: Observations, place: Place) -> list[rules.StepOp]:
     """Return the operations of the functions of the input pipeline."""
-    found = []
+    operations = []
     for each in (source for dataset in seen.datasets for source in _sources(dataset)):
         for name in ("_map_func", "_func", "_predicate"):
             function = getattr(getattr(each, name, None), "function", None)
             if function is not None:
-                found += [_op(op, place) for op in within(function.graph)]
-    return found
+                operations += [_op(op, place) for op in within(function.graph)]
+    return operations
 
 
 def traced(step: TracedStep, specs: Sequence[Any]) -> Any:
@@ -247,8 +247,8 @@ def without_host_calls() -> Iterator[None]:
 
 
 def state_bytes(graph: Any) -> int:
-    found = {id(handle): _variable_spec(handle) for handle in graph.external_captures if handle.dtype == tf.resource}
-    return sum(spec.shape.num_elements() * spec.dtype.size for spec in found.values() if spec is not None)
+    specs = {id(handle): _variable_spec(handle) for handle in graph.external_captures if handle.dtype == tf.resource}
+    return sum(spec.shape.num_elements() * spec.dtype.size for spec in specs.values() if spec is not None)
 
 
 def _variable_spec(handle: Any) -> Any:
@@ -277,19 +277,19 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
             graph._function_captures.pop(id(held), False)
             graph.inputs = [each for each in graph.inputs if each is not inside]
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {"_XlaMustCompile": True})
-    found = Compiled()
+    made = Compiled()
     try:
         ask = compiler_ir.from_concrete_function(function, list(specs))
-        found.layers = sizes.layers(ask(stage="hlo"))
+        made.layers = sizes.layers(ask(stage="hlo"))
         ask(stage="optimized_hlo")
     except (tf.errors.OpError, ValueError, TypeError) as error:
-        found.refusal = str(error)
-        return found
+        made.refusal = str(error)
+        return made
     for table in Path(dumps).iterdir():
         if table.name.endswith("buffer-assignment.txt"):
-            found.peak = sizes.peak_bytes(table.read_text()) or found.peak
+            made.peak = sizes.peak_bytes(table.read_text()) or made.peak
         table.unlink()  # the next step's tables are written to the same folder
-    return found
+    return made
 
 
 def programs(steps: Sequence[TracedStep]) -> int:
@@ -311,18 +311,18 @@ def _kinds(steps: Sequence[TracedStep]) -> set[str]:
 
 def recompiled(steps: Sequence[TracedStep]) -> list[PreflightFinding]:
     """Report steps that were traced for several shapes, or more often than their shapes explain."""
-    found = []
+    findings = []
     for (path, line), same in by_line(steps).items():
         kinds = _kinds(same)
         # TensorFlow traces a first call that creates variables twice.
         if len(kinds) == 1 and len(same) <= 2:
             continue
         why = f"of {len(kinds)} different shapes" if len(kinds) > 1 else "with Python numbers that differ"
-        found.append(
+        findings.append(
             PreflightFinding(
                 path, line, "warning", "recompilation", f"the step was traced {len(same)} times, {why}",
                 "the TPU's compiler makes a program for each, which takes up to minutes",
                 "drop_remainder=True for shapes; numbers as tf.constant or tf.Variable",
             )
         )  # fmt: skip
-    return found
+    return findings
