@@ -61,15 +61,15 @@ class ModelFiles:
 def add(store: Store, source: str) -> ModelFiles:
     """Store a file, or the files of a folder. Damaged blobs of the same content are replaced."""
     if os.path.isfile(source):
-        found = [(os.path.basename(source), source)]
+        sources = [(os.path.basename(source), source)]
     else:
         tree = trees.walk(source, complete=True)
         wrong = {**tree.others, **{path: "a link to a folder" for path in tree.links if _is_folder(source, path)}}
         if wrong:
             listed = and_more([f"{trees.readable(path) or '.'} ({why})" for path, why in wrong.items()], _NAMED)
             raise InputError(f"The model contains files that cannot be stored: {listed}. Nothing was registered.")
-        found = [(path, f"{source}/{path}") for path in sorted([*tree.files, *tree.links])]
-    made = ModelFiles(files=tuple(_add_file(store, path, where) for path, where in found))
+        sources = [(path, f"{source}/{path}") for path in sorted([*tree.files, *tree.links])]
+    made = ModelFiles(files=tuple(_add_file(store, path, where) for path, where in sources))
     _put(store, f"manifests/{made.digest}", made.data)
     return made
 
@@ -155,14 +155,14 @@ def damage(store: Store, digest: str) -> list[str]:
         files = read(store, digest).files
     except CorruptObjectError as error:
         return [str(error)]
-    found = []
+    sentences = []
     for each in files:
         try:
             for _ in _parts(store, each):
                 pass
         except CorruptObjectError as error:
-            found.append(f"{each.path}: {error}")
-    return found
+            sentences.append(f"{each.path}: {error}")
+    return sentences
 
 
 def absent(store: Store, digest: str) -> list[str]:
@@ -215,11 +215,13 @@ def _write(path: str, parts: Iterator[bytes]) -> None:
 
 def _check_same(target: str, files: Sequence[ModelFile]) -> None:
     """Raise InputError unless a folder holds exactly these files."""
-    found = {} if not os.path.isdir(target) else {path: info.st_size for path, info in trees.walk(target).files.items()}
-    if found == {each.path: each.size_bytes for each in files}:
+    sizes_there = (
+        {} if not os.path.isdir(target) else {path: info.st_size for path, info in trees.walk(target).files.items()}
+    )
+    if sizes_there == {each.path: each.size_bytes for each in files}:
         different = [each.path for each in files if not _is(f"{target}/{each.path}", each)]
     else:
-        different = sorted({*found} ^ {each.path for each in files}) or sorted(found)
+        different = sorted({*sizes_there} ^ {each.path for each in files}) or sorted(sizes_there)
     if different or not os.path.isdir(target):
         raise InputError(
             f"{target!r} holds other files: {and_more(different, _NAMED) or 'it is a file'}. Nothing was written. Next: "

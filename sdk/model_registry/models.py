@@ -91,12 +91,12 @@ class ModelVersion:
             raise damaged(self.record, [str(error)]) from error
 
 
-def damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
+def damaged(record: VersionRecord, sentences: Sequence[str]) -> CorruptObjectError:
     """Return the error for damaged files of a version, with the next step."""
     source = "" if record.source == "model" else f" --path {shlex.quote(record.source)}"
     run, model = shlex.quote(record.run), shlex.quote(record.model)
     return CorruptObjectError(
-        f"Version {record.number} of {record.model!r} is damaged: {' '.join(found)} Nothing was changed. Next: podlift "
+        f"Version {record.number} of {record.model!r} is damaged: {' '.join(sentences)} Nothing was changed. Next: podlift "
         f"models add {run} --model {model}{source}, which stores its files again; or use another version."
     )
 
@@ -142,8 +142,8 @@ class Model:
 
     def numbers(self) -> list[int]:
         """Return the numbers of its versions, the oldest first."""
-        found = (VERSION_KEY.fullmatch(stat.key) for stat in self.store.list(f"records/{self.name}/versions/"))
-        return sorted(int(match[2]) for match in found if match)
+        matches = (VERSION_KEY.fullmatch(stat.key) for stat in self.store.list(f"records/{self.name}/versions/"))
+        return sorted(int(match[2]) for match in matches if match)
 
     def versions(self) -> list[ModelVersion]:
         """Return its versions, the oldest first."""
@@ -289,8 +289,10 @@ class Model:
     def of_run(self, run_id: str, source: str) -> ModelVersion | None:
         """Return the newest version of what a run had at this place of its outputs when it succeeded, None if there is none."""
         about = (run_id, source, State.SUCCEEDED.value)
-        found = [each for each in self.versions() if (each.record.run, each.record.source, each.record.state) == about]
-        return found[-1] if found else None
+        versions = [
+            each for each in self.versions() if (each.record.run, each.record.source, each.record.state) == about
+        ]
+        return versions[-1] if versions else None
 
     def record(self) -> tuple[ChampionRecord, str | None]:
         """Return the moves of the champion, and the generation of the object that holds them, None if there is none."""
@@ -330,9 +332,9 @@ class Model:
 
     def _asked_about(self, version: ModelVersion) -> int | None:
         """Return the champion that an approval of a version would replace, 0 for none; None if it awaits no approval."""
-        found = version.evidence()
-        if found:
-            return found[-1].champion if found[-1].outcome == "ask" else None
+        evaluations = version.evidence()
+        if evaluations:
+            return evaluations[-1].champion if evaluations[-1].outcome == "ask" else None
         return version.record.parent if version.record.ask else None
 
     def _previous(self, record: ChampionRecord) -> int:
@@ -360,8 +362,8 @@ class Model:
         return version
 
     def _check(self, version: ModelVersion) -> None:
-        if found := version.damage():
-            raise damaged(version.record, found)
+        if damage := version.damage():
+            raise damaged(version.record, damage)
 
     def _swap(
         self, record: ChampionRecord, generation: str | None, version: ModelVersion, cause: Cause, note: str
@@ -381,15 +383,15 @@ class Model:
             self.store.swap(champion_key(self.name), [data], expected=generation)
         except StoreError as error:
             # The reply may have been lost, and a repeated request finds the object changed: by itself.
-            found = ChampionRecord()
+            now = ChampionRecord()
             with suppress(StoreError):
-                found = self.record()[0]
-            if move in found.moves:
+                now = self.record()[0]
+            if move in now.moves:
                 return True
             if not isinstance(error, ConflictError):
                 raise
-            if found.champion != record.champion:
-                raise self._moved(found, record.champion) from None
+            if now.champion != record.champion:
+                raise self._moved(now, record.champion) from None
             return False
         return True
 

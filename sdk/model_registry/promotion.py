@@ -43,20 +43,20 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
         if any(move.champion == version.number for move in record.moves):
             # An interrupted phase came this far, or a person was faster.
             return _registered(version, "promoted", "it has become the champion")
-        found = _compared(version, record.champion, trial)
-        if found.outcome != "promote":
-            return _registered(version, _OUTCOMES[found.outcome], found.reason)
+        evaluation = _compared(version, record.champion, trial)
+        if evaluation.outcome != "promote":
+            return _registered(version, _OUTCOMES[evaluation.outcome], evaluation.reason)
         try:
-            model.promote(version.number, expect=found.champion, note=found.reason)
-            return _registered(version, "promoted", found.reason)
+            model.promote(version.number, expect=evaluation.champion, note=evaluation.reason)
+            return _registered(version, "promoted", evaluation.reason)
         except InputError:
-            if model.record()[0].champion == found.champion:
+            if model.record()[0].champion == evaluation.champion:
                 raise
     reason = f"The champion was replaced {MOST_COMPARISONS} times while this version was compared with it"
     asked = Decision(outcome="ask", reason=reason)
     champion, data = model.record()[0].champion, lineage.data_of(trial.data)
-    found = evidence.made(asked, version.record, champion, trial.gate, data, trial.now(), Evaluation(), None)
-    evidence.write(model.store, found)
+    evaluation = evidence.made(asked, version.record, champion, trial.gate, data, trial.now(), Evaluation(), None)
+    evidence.write(model.store, evaluation)
     return _registered(version, "asks", reason)
 
 
@@ -94,10 +94,10 @@ def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Eval
                 theirs, problem = _fetched(version.model.version(champion), folder)
             except (CorruptObjectError, InputError) as error:
                 problem = str(error)
-        found = trial.evaluate([own, *filter(None, [theirs])], trial.data)
+        evaluations = trial.evaluate([own, *filter(None, [theirs])], trial.data)
     if not champion:
-        return found[0], None
-    return found[0], Evaluation(problem=problem) if problem else found[1]
+        return evaluations[0], None
+    return evaluations[0], Evaluation(problem=problem) if problem else evaluations[1]
 
 
 def _fetched(version: ModelVersion, folder: str) -> tuple[str, str]:

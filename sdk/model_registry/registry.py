@@ -60,11 +60,11 @@ class Registry:
 
     def __getitem__(self, name: str) -> Model:
         """Return the model of this name; InputError with the nearest name if there is none."""
-        found = self.all()
-        for each in found:
+        models = self.all()
+        for each in models:
             if each.name == name:
                 return each
-        names = sorted({each.name for each in found})
+        names = sorted({each.name for each in models})
         near = nearest(name, names) if names else "There is none. Next: podlift models add RUN."
         below = " or ".join(map(repr, self._roots))
         raise InputError(f"No such model below {below}. Received: {name!r}. {near}")
@@ -94,16 +94,16 @@ class Registry:
             ask: why the version needs an approval; "" if it needs none.
             root: as for `attach`; by default the one that was given to `models`.
         """
-        found = self._attach(run, root=self._given if root is None else root)
-        name = ids.check_name(found.plan.model or ids.name_of(found.id) if model is None else model)
-        with candidate(found, path) as made:
-            return Model(found.plan.root, name).add(made, ask=ask)
+        finished = self._attach(run, root=self._given if root is None else root)
+        name = ids.check_name(finished.plan.model or ids.name_of(finished.id) if model is None else model)
+        with candidate(finished, path) as made:
+            return Model(finished.plan.root, name).add(made, ask=ask)
 
 
 def _names(root: str) -> list[str]:
     store = open_store(RootPaths(root).models)
-    found = (VERSION_KEY.fullmatch(stat.key) for stat in store.list("records/"))
-    return sorted({match[1] for match in found if match})
+    matches = (VERSION_KEY.fullmatch(stat.key) for stat in store.list("records/"))
+    return sorted({match[1] for match in matches if match})
 
 
 @contextmanager
@@ -115,10 +115,10 @@ def candidate(run: FinishedRun, path: str) -> Iterator[lineage.Candidate]:
         collected = run.collected()
         skipped = None if collected is None else [(path, reason) for path, reason in collected["skipped"]]
         status = run.status()
-        found = lineage.Outputs(folder=f"{folder}/outputs", skipped=skipped, saved_step=status.saved_step)
+        outputs = lineage.Outputs(folder=f"{folder}/outputs", skipped=skipped, saved_step=status.saved_step)
         yield lineage.candidate(
             run.plan,
-            found,
+            outputs,
             source,
             run_url=run.url,
             state=status.state.value,

@@ -40,9 +40,9 @@ def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
         made = replace(record, removed=(*record.removed, version.number))
         with suppress(ConflictError):
             model.store.swap(champion_key(model.name), [encoded(made)], expected=generation)
-    found = [stat.key for stat in model.store.list(evidence.key_of(model.name, version.number))]
+    keys = [stat.key for stat in model.store.list(evidence.key_of(model.name, version.number))]
     # Its record last: without it, a removal that was interrupted could not be repeated.
-    for key in (*found, version_key(model.name, version.number)):
+    for key in (*keys, version_key(model.name, version.number)):
         with suppress(MissingError):
             model.store.delete(key)
     return freed
