@@ -42,9 +42,9 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
         return plan.starting_from(InitialWeights(choice=choice, model=model.name, why=has))
     version = model.version(number)
     # The tasks verify every byte. From here that would download the files of a bucket.
-    found = files.absent(model.store, version.record.manifest) if in_bucket(root) else version.damage()
-    if found:
-        raise damaged(version.record, found)
+    damage = files.absent(model.store, version.record.manifest) if in_bucket(root) else version.damage()
+    if damage:
+        raise damaged(version.record, damage)
     chosen = InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
     model_files.check([each.path for each in version.files()], f"warm_start: {chosen}")
     return plan.starting_from(chosen)
@@ -56,11 +56,11 @@ def problems(plan: Plan) -> list[str]:
     if initial is None or not initial.version:
         return []
     store = _store(plan.root)
-    found = files.absent(store, initial.manifest)
-    if not found:
+    gone = files.absent(store, initial.manifest)
+    if not gone:
         return []
     return [
-        f"The run {plan.run_id} starts from {initial}, which is not complete in {store.url}: {' '.join(found)} Next: submit it "
+        f"The run {plan.run_id} starts from {initial}, which is not complete in {store.url}: {' '.join(gone)} Next: submit it "
         f"with the root of that model (podlift models status {initial.model}), or without warm_start."
     ]
 

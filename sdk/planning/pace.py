@@ -52,8 +52,8 @@ def network_of(job: Job, target: Target, facts: Facts) -> Network | None:
 def last(code: PackedCode, folders: Sequence[str], name: str, facts: Facts) -> Pace | None:
     """Return the pace of the newest run of a program below some roots that has one."""
     roots = [RootPaths(folder) for folder in folders]
-    found = [root.run(each) for root in roots for each in _listed(root.runs) if ids.name_of(each) == name]
-    for paths in sorted(found, key=_submitted, reverse=True)[:_ASKED]:
+    runs = [root.run(each) for root in roots for each in _listed(root.runs) if ids.name_of(each) == name]
+    for paths in sorted(runs, key=_submitted, reverse=True)[:_ASKED]:
         # A damaged run says nothing about its pace.
         with suppress(CorruptRunError, OSError, ValueError, TypeError, KeyError):
             events = read_events(paths, ("first_step", ACCOUNTED))
@@ -96,8 +96,8 @@ def _gradient_bytes(events: Sequence[Event]) -> int | None:
 
 def _step_s(events: Sequence[Event], task: str) -> float | None:
     """Return the seconds per step of the last attempt, waiting for input included; the first step is part of compiling."""
-    found = recorded(events, task)
-    account = found[max(found)] if found else None
+    by_attempt = recorded(events, task)
+    account = by_attempt[max(by_attempt)] if by_attempt else None
     if account is None or account.steps < 2:
         return None
     return (account.step + account.input_wait) / (account.steps - 1) or None

@@ -42,7 +42,7 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
         raise InputError("No entry. Name a script, a notebook, package.module or package.module:function.")
     problems, asked = Problems(), wanted.job.code
     source = locate(wanted.entry, wanted.project)
-    needed, preload, found = Requirements(), Preload(), list[Finding]()
+    needed, preload, audited = Requirements(), Preload(), list[Finding]()
     with problems.collect():
         needed = read.gather(asked.requirements, source.home)
     with problems.collect():
@@ -56,7 +56,7 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
     )
     bundle.check_entry(source, packed)
     with problems.collect():
-        found, preload = _audited(wanted, facts, source, packed, needed)
+        audited, preload = _audited(wanted, facts, source, packed, needed)
     problems.found += secrets.problems(wanted, source.project, [member.path for member in packed.members])
     problems.raise_if_any()
     # The content of an image is unknown here.
@@ -66,7 +66,7 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
     return Packed(
         code=_code(wanted, source, packed, needed),
         preload=preload,
-        notes=(*shared, *source.notes, *needed.notes, *packed.notes, *differences, *found),
+        notes=(*shared, *source.notes, *needed.notes, *packed.notes, *differences, *audited),
         title=f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target,
         home=source.home.name,
     )
@@ -149,9 +149,9 @@ def packaged(plan: Plan) -> Plan:
     see `bundle.write`.
     """
     before = bundle.of(plan)
-    place = RootPaths(plan.local or plan.root).bundle
+    archive_path = RootPaths(plan.local or plan.root).bundle
     entry = plan.code.program if plan.code.kind == "script" else ""
-    made = bundle.take(before, Path(plan.code.project), place, entry=entry)
+    made = bundle.take(before, Path(plan.code.project), archive_path, entry=entry)
     if made.digest == plan.code.digest:
         return plan
     now = {member.path: member for member in made.members}

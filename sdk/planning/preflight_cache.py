@@ -26,18 +26,18 @@ def cached_report(
     job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool = False
 ) -> PreflightReport | None:
     """Return the report on some code and an accelerator; None if there is none."""
-    place = _place(job, code, environ, strict=strict)
-    return None if place is None else read(place)
+    path = _place(job, code, environ, strict=strict)
+    return None if path is None else read(path)
 
 
 def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str], *, strict: bool) -> None:
-    place = _place(plan.job, plan.code, environ, strict=strict)
-    if place is None:
+    path = _place(plan.job, plan.code, environ, strict=strict)
+    if path is None:
         return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_suffix(f".{os.getpid()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(report.to_json())
-    part.rename(place)
+    part.rename(path)
 
 
 def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str], verb: str) -> list[Finding]:
@@ -50,7 +50,7 @@ def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str], verb: 
     report = cached_report(job, code, environ)
     if report is None:
         return [Finding("note", f"This program has not been checked for TPUs. Next: {command}")]
-    refused = sum(found.level == "refused" for found in report.findings)
+    refused = sum(finding.level == "refused" for finding in report.findings)
     if refused:
         return [
             Finding("warning", f"A preflight found {counted(refused, 'problem')} that a TPU refuses. Next: {command}")

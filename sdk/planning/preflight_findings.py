@@ -109,14 +109,14 @@ class PreflightReport:
 def tidy(findings: Iterable[PreflightFinding]) -> tuple[PreflightFinding, ...]:
     """Return the findings in the order of the program's lines, one per line and rule."""
     first: dict[tuple[str, int, str], PreflightFinding] = {}
-    for found in findings:
-        first.setdefault((found.path, found.line, found.rule), found)
+    for finding in findings:
+        first.setdefault((finding.path, finding.line, finding.rule), finding)
     return tuple(sorted(first.values()))
 
 
-def read(place: Path) -> PreflightReport | None:
+def read(path: Path) -> PreflightReport | None:
     """Return a stored report; None if there is none, or only one of another version."""
     try:
-        return PreflightReport.from_json(small_files.read(place))
+        return PreflightReport.from_json(small_files.read(path))
     except (OSError, ValueError, RecursionError):
         return None

@@ -59,18 +59,18 @@ def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
         raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift list.")
     try:
         # A copied or differently mounted directory is read in place.
-        found = read_plan(paths, paths.root)
+        plan = read_plan(paths, paths.root)
     except OSError as error:
         why = f"{error.strerror or error}: plan.json"
         # `podlift get` names its folder after the run.
         if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
             why = "it holds the outputs that podlift get copied. Next: name the root of the run (--root)"
         raise CorruptRunError(f"{paths.url!r} is not a run of podlift: {why}.") from None
-    if found.run_id != paths.run_id:
+    if plan.run_id != paths.run_id:
         raise CorruptRunError(
-            f"{paths.url!r} holds the run {found.run_id!r}: a run's directory must be named after the run."
+            f"{paths.url!r} holds the run {plan.run_id!r}: a run's directory must be named after the run."
         )
-    return found
+    return plan
 
 
 def _in_some_root(word: str, environ: Mapping[str, str]) -> str:
@@ -183,9 +183,9 @@ def newest_first(
         folder = RootPaths(root).runs
         try:
             if in_bucket(root):
-                found = _runs(root, limit, retry=retry)
-                copies = {} if limit is not None else _copies(root, [run for _, run in found], environ, retry)
-                return [ListedRun(time, run, f"{folder}/{run}", here=copies.get(run, "")) for time, run in found]
+                runs = _runs(root, limit, retry=retry)
+                copies = {} if limit is not None else _copies(root, [run for _, run in runs], environ, retry)
+                return [ListedRun(time, run, f"{folder}/{run}", here=copies.get(run, "")) for time, run in runs]
             return [ListedRun(time, run, f"{folder}/{run}", whole) for time, run, whole in candidates(folder)]
         except (StoreError, InputError) as error:
             return error
@@ -194,10 +194,10 @@ def newest_first(
     failures = {root: answer for root, answer in zip(roots, answers, strict=True) if isinstance(answer, PodliftError)}
     if len(failures) == len(roots):
         raise next(iter(failures.values()))
-    found = [run for answer in answers if not isinstance(answer, PodliftError) for run in answer]
+    runs = [run for answer in answers if not isinstance(answer, PodliftError) for run in answer]
     where = {root: f"{root}{on_emulator(environ) if in_cloud_storage(root) else ''}" for root in failures}
     problems = [f"The runs below {where[root]} are not listed: {error}" for root, error in failures.items()]
-    return sorted(found, reverse=True), problems
+    return sorted(runs, reverse=True), problems
 
 
 def _copies(root: str, runs: Sequence[str], environ: Mapping[str, str], retry: RetryPolicy) -> dict[str, str]:

@@ -69,14 +69,14 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
             f"{shlex.quote(root)}."
         ) from None
     # The root may have another name since, for example if the bucket was copied.
-    found = asked_here(read_plan(paths, root), "run", environ)
-    if found.run_id != run_id:
-        raise CorruptRunError(f"{url!r} contains the run {found.run_id!r}: a run's directory has its name.")
+    plan = asked_here(read_plan(paths, root), "run", environ)
+    if plan.run_id != run_id:
+        raise CorruptRunError(f"{url!r} contains the run {plan.run_id!r}: a run's directory has its name.")
     # For a run of this machine, the bucket is only checked for resumes on other machines.
     with suppress(StoreError) if is_owned(paths) else nullcontext():
         copy.pull_resumes()
         return asked_here(read_plan(paths, root), "run", environ)
-    return found
+    return plan
 
 
 def adopt(plan: Plan, resumes: int, record: str) -> bool:

@@ -59,14 +59,14 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
     """
     if root is not None:
         return resolve_root(root, environ)
-    found = _cloud_root_of(backend or configured_backend(environ), environ, _file())
-    if found == NO_BUCKET and backend:
+    cloud = _cloud_root_of(backend or configured_backend(environ), environ, _file())
+    if cloud == NO_BUCKET and backend:
         setting = "root" if backends.load(backend).capabilities.shares_folders else f"{backend}_bucket"
         raise InputError(
             f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {setting} in "
             "the project's file."
         )
-    return resolve_root(None, environ) if found in ("", NO_BUCKET) else found
+    return resolve_root(None, environ) if cloud in ("", NO_BUCKET) else cloud
 
 
 def configured_backend(environ: Mapping[str, str]) -> str:
@@ -76,17 +76,17 @@ def configured_backend(environ: Mapping[str, str]) -> str:
 
 def configured_roots(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return the roots of all configured backends, beginning with `configured_root`, and what is wrong with others."""
-    found, problems, file = [configured_root(None, environ)], [], _file()
+    roots, problems, file = [configured_root(None, environ)], [], _file()
     # Others use the root of this machine. They are not loaded, which would take longer than a list.
     named = [
         name for name in backends.names() if environ.get(_bucket_variable(name)) or file.values.get(f"{name}_bucket")
     ]
     for name in ("", *named):
         try:
-            found.append(_cloud_root_of(name, environ, file) if name else resolve_root(None, environ))
+            roots.append(_cloud_root_of(name, environ, file) if name else resolve_root(None, environ))
         except InputError as error:
             problems.append(f"The runs of {name or 'this machine'} are not listed: {error}")
-    return [root for root in dict.fromkeys(found) if root and root != NO_BUCKET], problems
+    return [root for root in dict.fromkeys(roots) if root and root != NO_BUCKET], problems
 
 
 def _bucket_variable(backend: str) -> str:
@@ -155,20 +155,20 @@ def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: 
     """
     shares = backends.load(backend).capabilities.shares_folders
     if shares and root is not None and not in_cloud_storage(root):
-        found = resolve_root(root, {})
-        return found if in_bucket(found) else f"{SCHEME}{found}"
+        url = resolve_root(root, {})
+        return url if in_bucket(url) else f"{SCHEME}{url}"
     named = _in_bucket(f"gs://{bucket.removeprefix('gs://').rstrip('/')}") if bucket else ""
     if named and "/" not in named.removeprefix("gs://"):
         named += f"/{PREFIX}"
     if root is not None and "://" in root:
-        found = _in_bucket(root)
-        if in_folder(found):
+        url = _in_bucket(root)
+        if in_folder(url):
             raise InputError(
                 f"Machines of {backend} share no folder. Received: root={root!r}. Expected: gs://BUCKET/PREFIX."
             )
-        if named and found.split("/")[2] != named.split("/")[2]:
-            raise InputError(f"Two buckets are given: {found!r} as the root, and {bucket!r} for {backend}. Use one.")
-        return found
+        if named and url.split("/")[2] != named.split("/")[2]:
+            raise InputError(f"Two buckets are given: {url!r} as the root, and {bucket!r} for {backend}. Use one.")
+        return url
     if root is not None and explicit:
         raise InputError(
             f"Machines of {backend} cannot see folders of this one. Received: root={root!r}. Expected: gs://BUCKET/PREFIX, or "
@@ -225,17 +225,17 @@ def check_writable(root: str) -> None:
     # The only call that reports a name that is too long.
     with suppress(FileNotFoundError, NotADirectoryError):
         os.lstat(root)
-    place = Path(root)
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"The root cannot be created: {str(place)!r} is a file. Received: {root!r}.")
+    existing = Path(root)
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        raise InputError(f"The root cannot be created: {str(existing)!r} is a file. Received: {root!r}.")
     for above in [Path(root), *Path(root).parents]:
         if (above / "plan.json").is_file() and (above / "events").is_dir():
             raise InputError(
                 f"The root lies inside the run {str(above)!r}. Received: {root!r}. Use another root (--root)."
             )
-    if not os.access(place, os.W_OK | os.X_OK):
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(
-            f"The root is not writable: no permission for {str(place)!r}. Received: {root!r}. Use another root (--root)."
+            f"The root is not writable: no permission for {str(existing)!r}. Received: {root!r}. Use another root (--root)."
         )

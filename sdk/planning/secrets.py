@@ -34,13 +34,13 @@ def pinned(wanted: Wanted, problems: Problems) -> Wanted:
 
 def problems(wanted: Wanted, project: Path, packaged: Collection[str]) -> list[str]:
     """Return sentences about the files of secrets, which only runs of this machine read, and which no bundle may hold."""
-    found = []
+    sentences = []
     for name, secret in wanted.job.secrets.items():
         if secret.file is None:
             continue
         path = project / secret.file
         if wanted.capabilities.runs_here and not os.access(path, os.R_OK):
-            found.append(
+            sentences.append(
                 f"env: the file of the secret {name} cannot be read. Received: {str(secret.file)!r}, in {project}."
             )
         same = [
@@ -48,12 +48,12 @@ def problems(wanted: Wanted, project: Path, packaged: Collection[str]) -> list[s
             for each in packaged
             if path.exists() and os.path.exists(project / each) and path.samefile(project / each)
         ]
-        found += [
+        sentences += [
             f"env: {each} holds the secret {name} and would be packaged. Next: code_exclude={each!r} (--code-exclude), or a "
             "place outside of the project."
             for each in same
         ]
-    return found
+    return sentences
 
 
 def stored(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
@@ -64,7 +64,7 @@ def stored(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
     texts: dict[str, str | None] = {name: value for name, value in job.env.items() if isinstance(value, str)}
     if not here:
         texts |= {name: environ.get(name) for name in job.copied}
-    found = []
+    sentences = []
     for name, value in texts.items():
         kind = kind_of(name, value)
         if kind and name not in job.code.allow_secret:
@@ -74,14 +74,14 @@ def stored(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
                 if name in job.copied or not here
                 else f"--env {name} (FromCaller()), which copies it from this shell; "
             )
-            found.append(
+            sentences.append(
                 f"env: {name} looks like {kind}, and would be stored in {where}. Next: {copied}--secret {name}=projects/"
                 f"PROJECT/secrets/SECRET (Secret(...)); or --allow-secret {name}, if it is none."
             )
     kinds = dict.fromkeys(kind for word in job.argv() for kind, _ in formats_in(word))
     if kinds and "args" not in job.code.allow_secret:
-        found.append(
+        sentences.append(
             f"args: {' and '.join(kinds)} would be stored in the plan. Next: let the program read it from a variable, which "
             "--env NAME or --secret passes; or --allow-secret args, if it is none."
         )
-    return found
+    return sentences

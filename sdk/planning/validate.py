@@ -150,11 +150,11 @@ def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
     """Return which arguments are for another backend, and whether the cluster has another shape there."""
     groups = {name: table.SETTINGS[name].group for name in settings.values if name in table.SETTINGS}
     names = [name for name, group in groups.items() if group in BACKENDS and not isinstance(target, BACKENDS[group])]
-    found = []
+    findings = []
     if "local_cluster" in names and settings.values["local_cluster"] == "workers":
         names.remove("local_cluster")
-        found.append(
+        findings.append(
             Finding("warning", f"local_cluster='workers': ignored by {backend}, which always creates a chief.")
         )
     given = ", ".join(name for name in names if settings.origins[name] == "argument")
-    return [*found, Finding("note", f"{given}: ignored by backend={backend!r}.")] if given else found
+    return [*findings, Finding("note", f"{given}: ignored by backend={backend!r}.")] if given else findings

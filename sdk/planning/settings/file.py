@@ -31,9 +31,9 @@ def find(start: Path, problems: Problems) -> FileSettings:
     with problems.collect(), usable("The folder", start):
         folder = start.resolve()
         while folder.is_dir() and (home := project.above(folder)) is not None:
-            found = _of(home, problems)
-            if found.place:
-                return found
+            settings = _of(home, problems)
+            if settings.place:
+                return settings
             folder = home.parent
     return FileSettings()
 
@@ -71,7 +71,7 @@ def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
 
 def _values(given: Mapping[str, object], place: str, home: Path, problems: Problems) -> dict[str, object]:
     known = [*config.SETTINGS, *config.TARGET]
-    found = {}
+    values = {}
     for table, key, value in _entries(given):
         name = f"{table}_{key}" if table else key
         if name not in known or table_of(name)[0] != table:
@@ -83,8 +83,8 @@ def _values(given: Mapping[str, object], place: str, home: Path, problems: Probl
         elif name in config.TARGET and name != "online" and not isinstance(value, str):
             problems.found.append(f"{place}: {name} must be a text. Received: {value!r}.")
         else:
-            found[name] = _placed(name, value, home)
-    return found
+            values[name] = _placed(name, value, home)
+    return values
 
 
 def _entries(given: Mapping[str, object]) -> Iterator[tuple[str, str, Any]]:

@@ -109,9 +109,9 @@ def gather(
 ) -> Settings:
     """Return the settings of a call: of an entry, a Job or UNNAMED, and of flat `given` arguments."""
     # Of a name, an empty variable counts as one that is not set.
-    found = table.from_environment(environ, problems).items()
+    of_variables = table.from_environment(environ, problems).items()
     variables = {
-        name: value for name, value in found if value not in (None, "") or name not in (*table.TARGET, "entry")
+        name: value for name, value in of_variables if value not in (None, "") or name not in (*table.TARGET, "entry")
     }
     _refuse(what, given, target, problems)
     given = {name: value for name, value in given.items() if name in table.SETTINGS}
@@ -134,8 +134,8 @@ def gather(
 
 def defaults() -> dict[str, object]:
     """Return the value of every setting that nothing sets."""
-    found = {name: setting.default for name, setting in table.SETTINGS.items()}
-    return {**found, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
+    values = {name: setting.default for name, setting in table.SETTINGS.items()}
+    return {**values, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
 def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination, problems: Problems) -> None:
@@ -185,8 +185,8 @@ def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mappin
     try:
         if isinstance(folder, str) and folder:
             return Path(folder).expanduser()
-        if isinstance(entry, str) and not callable(what) and os.path.lexists(place := Path(entry).expanduser()):
-            return place if place.is_dir() else place.parent
+        if isinstance(entry, str) and not callable(what) and os.path.lexists(path := Path(entry).expanduser()):
+            return path if path.is_dir() else path.parent
         return Path.cwd()
     except (OSError, RuntimeError, ValueError):
         # What is wrong with the path is said where the entry is looked for.
@@ -195,22 +195,22 @@ def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mappin
 
 def _target(given: Destination, problems: Problems) -> dict[str, object]:
     """Return what arguments say about the target; an empty one is reported later as a mistake."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for name in table.TARGET:
         value = getattr(given, name)
         backend = _backend_of(value) if name == "backend" else None
         if backend is not None:
-            found |= {setting_name(f"{backend}.{field}"): each for field, each in given_fields(value).items()}
-            found["backend"] = backend
+            settings |= {setting_name(f"{backend}.{field}"): each for field, each in given_fields(value).items()}
+            settings["backend"] = backend
         elif value is None:
             continue
         elif isinstance(value, _KINDS.get(name, str)):
-            found[name] = value
+            settings[name] = value
         elif name == "online":
             problems.found.append(f"online must be True or False. Received: {value!r}.")
         else:
             problems.found.append(f"{name} must be a text. Received: {value!r}.")
-    return found
+    return settings
 
 
 def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
@@ -219,11 +219,11 @@ def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> li
     `here`: it runs on the caller's machine, and its secrets come from there.
     """
     copied = sorted(name for name in job.copied if name not in environ)
-    found = [f"env: {', '.join(copied)} is to be copied from here, but is not set here."] if copied else []
+    sentences = [f"env: {', '.join(copied)} is to be copied from here, but is not set here."] if copied else []
     for name in sorted({*job.callers} - {*job.copied}) if here else []:
         if name not in environ:
-            found.append(
+            sentences.append(
                 f"env: the secret {name} has no value here: {job.secrets[name].name} is read in the cloud only. Next: set "
                 f"{name} in this shell, or name a file with its value: Secret({job.secrets[name].name!r}, file='...')."
             )
-    return found
+    return sentences

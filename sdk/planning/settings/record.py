@@ -45,10 +45,10 @@ def place(start: Path) -> SettingsFile:
 
 def current(where: SettingsFile, setting: str) -> object:
     """Return what the file says for a setting, such as "vertex.image"; None if it says nothing."""
-    found: object = project.read_toml(where.path)
+    value: object = project.read_toml(where.path)
     for name in filter(None, (*where.table.split("."), *setting.split("."))):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def write(where: SettingsFile, setting: str, family: str, image: str) -> None:
@@ -125,19 +125,19 @@ def inline(value: Mapping[str, str]) -> str:
 def _section(text: str, header: str) -> tuple[int, int] | None:
     """Return where the lines below a header begin and end."""
     name = re.escape(header.strip("[]"))
-    found = re.search(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\r\n]*)?(?=\r?$)", text, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^[ \t]*\[[ \t]*{name}[ \t]*\][ \t]*(#[^\r\n]*)?(?=\r?$)", text, re.MULTILINE)
+    if match is None:
         return None
-    end = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
-    return found.end(), end.start() if end else len(text)
+    end = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, match.end())
+    return match.end(), end.start() if end else len(text)
 
 
 def _replaced(text: str, header: str, key: str, value: str) -> str:
     """Return the text with another value of a key below a header, and with the comment behind it; "" without the key."""
     line = re.compile(rf"^([ \t]*{re.escape(key)}[ \t]*=[ \t]*)(.*?)\r?$", re.MULTILINE)
     section = _section(text, header)
-    found = line.search(text, *section) if section else None
-    return f"{text[: found.end(1)]}{value}{_comment(found[2])}{text[found.end(2) :]}" if found else ""
+    match = line.search(text, *section) if section else None
+    return f"{text[: match.end(1)]}{value}{_comment(match[2])}{text[match.end(2) :]}" if match else ""
 
 
 def _comment(written: str) -> str:

@@ -86,7 +86,7 @@ GROUPS: dict[str, type[Value]] = {
 
 
 def _settings() -> dict[str, Setting]:
-    found = {}
+    settings = {}
     for group, kind in GROUPS.items():
         hints = typing.get_type_hints(kind)
         for field in [field.name for field in fields(kind) if field.name not in GROUPS]:
@@ -94,8 +94,8 @@ def _settings() -> dict[str, Setting]:
             every = field in EVERY
             hint = str | hints[field] if name in _AS_TEXT else hints[field]
             doc = _EVERY_DOC if every else _doc(kind, field)
-            found[name] = Setting(name, group, field, str | None if every else hint, doc)
-    return found
+            settings[name] = Setting(name, group, field, str | None if every else hint, doc)
+    return settings
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -108,8 +108,8 @@ def default_of(field: Field[Any]) -> Any:
 def _doc(model: type[Value], name: str) -> str:
     """Return what the class's docstring says about a field."""
     # Its line, and those below it that are indented deeper.
-    found = re.search(rf"^( +){name}: (.*(?:\n\1 +.*)*)", model.__doc__ or "", re.MULTILINE)
-    return " ".join(found[2].split()) if found else ""
+    match = re.search(rf"^( +){name}: (.*(?:\n\1 +.*)*)", model.__doc__ or "", re.MULTILINE)
+    return " ".join(match[2].split()) if match else ""
 
 
 SETTINGS = _settings()
@@ -117,7 +117,7 @@ SETTINGS = _settings()
 
 def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
     """Return the settings that `PODLIFT_*` variables make, by name; `problems` takes what is wrong with them."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     known = {setting.variable: setting for setting in SETTINGS.values()}
     targets = {PREFIX + name.upper(): name for name in TARGET}
     for variable, text in sorted(environ.items()):
@@ -127,12 +127,12 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
             if variable in targets:
                 if variable == "PODLIFT_ONLINE" and text and text.lower() not in TRUTH:
                     raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
-                found[targets[variable]] = TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
+                values[targets[variable]] = TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
             elif variable in known:
-                found[known[variable].name] = _read_variable(known[variable], text)
+                values[known[variable].name] = _read_variable(known[variable], text)
             else:
                 raise InputError(f"Unknown setting {variable}. {nearest(variable, [*known, *targets])}")
-    return found
+    return values
 
 
 def _read_variable(setting: Setting, text: str) -> Any:
@@ -272,13 +272,13 @@ def _by_setting(sentence: str, group: str) -> str:
 
 def flat(job: Job) -> dict[str, object]:
     """Return the settings that were given to a Job, and only those, by name."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for setting in SETTINGS.values():
         part = job if not setting.group else given(job).get(setting.group)
         if part is None:
             continue
         if setting.is_every and set(EVERY) & given(part).keys():
-            found[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
+            settings[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
         elif setting.field in given(part):
-            found[setting.name] = getattr(part, setting.field)
-    return found
+            settings[setting.name] = getattr(part, setting.field)
+    return settings
