@@ -77,31 +77,11 @@ def _summary(model: Model) -> dict[str, object]:
 
 
 def facts_of(version: ModelVersion) -> dict[str, object]:
-    model, record = version.model, version.record
-    return {
-        "model": record.model,
-        "root": model.root,
-        "number": record.number,
-        "state": model.state(version),
-        "run": record.run,
-        "run_url": record.run_url,
-        "run_state": record.state,
-        "bundle": record.bundle,
-        "program": record.program,
-        "args": list(record.args),
-        "source": record.source,
-        "manifest": record.manifest,
-        "files": record.files,
-        "size_bytes": record.size_bytes,
-        "metrics": dict(record.metrics),
-        "data": {name: asdict(each) for name, each in record.data.items()},
-        "parent": record.parent,
-        "warm_start": asdict(record.warm_start) if record.warm_start else None,
-        "ask": record.ask,
-        "created": record.created,
-        "by": record.by,
-        "evidence": [asdict(each) for each in version.evidence()],
-    }
+    record, evaluations = version.record, [asdict(each) for each in version.evidence()]
+    facts: dict[str, object] = {**asdict(record), "root": version.model.root, "evidence": evaluations}
+    # The number of the record's form is none of the printed object's.
+    del facts["version"]
+    return {**facts, "state": version.model.state(version), "run_state": record.state}
 
 
 @models.command(cls=VerbHelp)

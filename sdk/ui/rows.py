@@ -85,27 +85,17 @@ class CheckpointRows(list[CheckpointInfo]):
 class Row:
     """A run as the list of runs shows it."""
 
-    id: str
-    url: str
+    info: RunInfo
     state: str
     reason: str
-    created: float
     age: str
     took: str
-    metric: str
     value: float | None
-    best: float | None
-    curve: str
-    steps: int | None
     share: float | None
     pace: str
     spent: str
     at_risk: str
-    place: str
     hardware: str
-    entry: str
-    labels: Sequence[str]
-    problem: str
 
 
 def row(info: RunInfo, now: float) -> Row:
@@ -116,27 +106,17 @@ def row(info: RunInfo, now: float) -> Row:
     risk = at_risk_s(info, now)
     left, done = (info.left_s or 0.0) * (info.rate or 0.0), info.steps or 0
     return Row(
-        id=info.id,
-        url=info.url,
+        info=info,
         state=status.state.value if status else "UNREADABLE",
         reason=status.reason.value if status else "",
-        created=status.created if status else 0.0,
         age=duration(now - status.created, units=1) if status and status.created else "",
         took="" if took_s is None else duration(took_s),
-        metric=info.metric,
         value=info.metrics.get(info.metric),
-        best=info.best,
-        curve=info.curve,
-        steps=info.steps,
         share=done / (done + left) if left and done else None,
         pace=", ".join(_pace(info)),
         spent="" if status is None or usd is None else f"{'at least ' if status.spent_at_least else ''}{money(usd)}",
         at_risk="" if risk is None else duration(risk, units=1),
-        place=info.place,
         hardware=hardware(info),
-        entry=info.entry,
-        labels=info.labels,
-        problem=info.problem,
     )
 
 

@@ -40,7 +40,7 @@ RUNS = [
 
 
 def shown(**query: str) -> list[str]:
-    return [row.id.partition("-")[2][0] for _, row in listing.listing(RUNS, listing.wanted(query), NOW).rows]
+    return [row.info.id.partition("-")[2][0] for _, row in listing.listing(RUNS, listing.wanted(query), NOW).rows]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() 
     many = [(0, info(f"r-{number:06}", created=float(number))) for number in range(2 * listing.PER_PAGE + 1)]
     found = listing.listing(many, listing.wanted({"page": "99"}), NOW)
     assert (found.found, found.pages, found.wanted.page) == (len(many), 3, 3)
-    assert [row.id for _, row in found.rows] == ["r-000000"]
+    assert [row.info.id for _, row in found.rows] == ["r-000000"]
 
 
 @pytest.mark.parametrize("at", range(len(HOSTILE)), ids=lambda at: f"hostile-{at}")
