@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import sdk
+from sdk.backends.containers import bucket_of, key_of
 from sdk.backends.vertex import request
 from sdk.job import cluster
 from sdk.job.container import RESTART_CODE
@@ -21,8 +22,8 @@ from sdk.packaging import bundle
 from sdk.packaging.runtime_archive import entrypoint_file, loader, runtime_archive
 from sdk.process.ports import PortReservation
 from sdk.records.events import Event, parse
-from sdk.storage.gcs.files import BucketFiles
-from sdk.storage.gcs.store import GcsStore
+from sdk.storage.registry import open_files, open_store
+from sdk.storage.store import Store
 from sdk.testing.gcs import GcsServer
 
 BUCKET, ROOT = "mine", "gs://mine/podlift"
@@ -58,22 +59,23 @@ class Cloud:
         gcs: the storage.
         folder: where containers have their files.
         remembered: the cache folder of the client.
+        root: of the runs, in the bucket or in a folder that all containers see.
     """
 
-    def __init__(self, gcs: GcsServer, folder: Path, remembered: Path) -> None:
+    def __init__(self, gcs: GcsServer, folder: Path, remembered: Path, root: str = ROOT) -> None:
         self.gcs = gcs
-        self.folder = folder
+        self.folder, self.root = folder, root
         self._remembered = remembered
         self._started: list[Container] = []
         self._reservations: dict[str, PortReservation] = {}
         gcs.client().create_bucket(BUCKET)
 
     def plan(self, entry: str, **settings) -> Plan:
-        return sdk.plan(sdk.Job(entry, **settings), root=ROOT, name="run")
+        return sdk.plan(sdk.Job(entry, **settings), root=self.root, name="run")
 
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
         """Upload what the containers of a vendor's job need; return the arguments after the loader."""
-        files = BucketFiles(ROOT)
+        files = open_files(self.root)
         members = plan.code.files
         archive = self.folder / "bundle.tar"
         archive.unlink(missing_ok=True)
@@ -81,7 +83,7 @@ class Cloud:
             bundle.Bundle(plan.code.digest, members, generated=plan.code.generated), Path(plan.code.project), archive
         )
         podlift = runtime_archive(self._remembered)
-        place = RootPaths("podlift")
+        place = RootPaths(key_of(self.root))
         files.upload(f"bundles/{plan.code.digest}.tar", str(archive), None, new=True)
         files.upload(f"runtime/{podlift.digest}.tar", str(podlift.path), None, new=True)
         entrypoint = entrypoint_file()
@@ -94,7 +96,7 @@ class Cloud:
             "job": job,
             "payload": dataclasses.asdict(payload),
             "bundle": {"key": place.bundle(plan.code.digest), "sha256": plan.code.digest},
-            "runtime": {"key": f"podlift/runtime/{podlift.digest}.tar", "sha256": podlift.digest},
+            "runtime": {"key": place.runtime(podlift.digest), "sha256": podlift.digest},
             "requirements": {"lines": [], "options": [], "constraints": []},
             "retry": dataclasses.asdict(plan.job.retry),
             "container": dataclasses.asdict(request.terms(plan.tasks)),
@@ -103,9 +105,10 @@ class Cloud:
             **changes,
         }
         data = json.dumps(order).encode()
-        key = RunPaths(f"podlift/runs/{plan.run_id}").launch_spec(job)
-        GcsStore(BUCKET).put_new(key, [data])
-        return [BUCKET, f"podlift/{stage}", entrypoint.digest, key, hashlib.sha256(data).hexdigest()]
+        key = RunPaths("").launch_spec(job)
+        digest = hashlib.sha256(open_files(plan.url).create(key, data)).hexdigest()
+        entry = place.entrypoint(entrypoint.digest)
+        return [bucket_of(self.root), entry, entrypoint.digest, f"{key_of(plan.url)}/{key}", digest]
 
     def environment(self, plan: Plan, task: cluster.Task) -> dict[str, str]:
         """Return the variables that Vertex AI sets in a container; here each one has its own port."""
@@ -152,8 +155,8 @@ class Cloud:
         for reservation in self._reservations.values():
             reservation.close()
 
-    def store(self, plan: Plan) -> GcsStore:
-        return GcsStore(plan.url.partition("://")[2])
+    def store(self, plan: Plan) -> Store:
+        return open_store(plan.url)
 
     def events(self, plan: Plan, *kinds: str) -> list[Event]:
         """Return the records in the bucket."""

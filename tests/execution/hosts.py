@@ -1,0 +1,240 @@
+"""Two players of one interface: a run whose tasks have one agent on this machine, and one whose containers have one each."""
+
+from __future__ import annotations
+
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sdk
+from sdk.backends.vertex import request
+from sdk.job.layout import RunPaths
+from sdk.job.plan import Plan
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
+from support import LIMIT_S, until
+
+from .cloud import Cloud, Container
+
+RESTARTS = request.CONTAINER.restart_code
+
+# All tasks of a cluster take each step together, as in training. FAULTS says where which task does what: "worker-0 step 1 kill"
+# is a kill in attempt 1. The steps go on until the test names a last one, or end after STEPS.
+PROGRAM = """
+import atexit, json, os, pathlib, signal, sys, threading, time
+import sdk
+ctx = sdk.context()
+shared, attempt = pathlib.Path(os.environ["SHARED"]), os.environ["PODLIFT_ATTEMPT"]
+restarts = int(os.environ.get("PODLIFT_TASK_RESTARTS", 0))
+mine, role = shared / attempt, ctx.task.partition("-")[0]
+mine.mkdir(exist_ok=True)
+serves = "ps-0" in ctx.tasks
+together = [ctx.task] if serves else [task for task in ctx.tasks if not task.startswith("evaluator")]
+
+def read(name):
+    try:
+        return (mine / name).read_text()
+    except FileNotFoundError:
+        return ""
+
+def write(name, text):
+    (mine / f"{name}.coming").write_text(str(text))
+    (mine / f"{name}.coming").rename(mine / name)
+
+def stuck_here():
+    time.sleep(600)
+
+def at(place):
+    for fault in filter(None, os.environ.get("FAULTS", "").split(";")):
+        task, where, when, what = fault.split()
+        if task not in (ctx.task, "all") or (where, when) != (place, attempt) or restarts:
+            continue
+        if what == "kill": os.kill(os.getpid(), signal.SIGKILL)
+        if what == "error": raise ValueError("no such column")
+        if what == "leave": os._exit(75)
+        if what == "exit": print("last words", flush=True); os._exit(7)
+        if what == "hang": stuck_here()
+        if what == "crash": atexit.register(os.abort)
+    write(f"{ctx.task}.{place}", f"{os.getpid()} {restarts}")
+
+def gone(task):
+    pid = read(f"{task}.start").partition(" ")[0]
+    try:
+        return bool(pid) and pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+def all_at(name, value):
+    write(f"{ctx.task}.{name}", value)
+    while not all(int(read(f"{task}.{name}") or 0) >= value for task in together):
+        if os.environ.get("NOTICES") and any(map(gone, together)):
+            raise ConnectionResetError("Connection reset by peer")
+        time.sleep(0.002)
+
+if os.environ.get("SAVES"):
+    # As a loop with checkpoints does.
+    ctx._auto_checkpoint.coordinator.handle_sigterm()
+write(f"{ctx.task}.start", f"{os.getpid()} {restarts}")
+at("start")
+if role == "ps" or serves and role == "worker":
+    at("step")
+    threading.Event().wait()
+step = 0
+all_at("begins", 1)
+while step < int(os.environ["STEPS"]) if "STEPS" in os.environ else not (shared / "enough").exists() or step < 5:
+    step += 1
+    ctx.report({"loss": 1.0}, step=step)
+    if step == 3:
+        at("step")
+    all_at("number", step)
+    if ctx.should_stop():
+        print(f"saves after step {step}", flush=True)
+        at("save")
+        all_at("saved", 1)
+        sys.exit(75)
+    time.sleep(0.01)
+at("end")
+all_at("ends", 1)
+print("through", flush=True)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What a row gives to a run: the faults of its tasks, and settings of its job."""
+
+    resources: Mapping[str, Any]
+    faults: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    retry: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Player(ABC):
+    """A run of `PROGRAM`, whose tasks say by files where they are."""
+
+    plan: Plan
+    shared: Path
+    why: Callable[[], str]
+
+    @abstractmethod
+    def preempt(self, task: str) -> None:
+        """Take the machine of a task away, with a notice."""
+
+    @abstractmethod
+    def replace(self, task: str) -> None:
+        """Take the machine of a task away without a notice, and give it another one."""
+
+    @abstractmethod
+    def cancel(self) -> None: ...
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait for the end of the run."""
+
+    @abstractmethod
+    def events(self, *kinds: str) -> list[Event]:
+        """Return the run's records, in the order of attempts and time."""
+
+    @abstractmethod
+    def output(self, task: str, attempt: int) -> str:
+        """Return what is kept of the output of a task."""
+
+    def reach(self, place: str, *, attempt: int = 1, tasks: Sequence[str] = (), restarts: int = 0) -> None:
+        """Wait until tasks, by default all that are in step, are at a place."""
+        wanted = [self.shared / str(attempt) / f"{task}.{place}" for task in tasks or self.plan.tasks]
+        until(lambda: all(file.exists() and int(file.read_text().split()[1]) == restarts for file in wanted), self.why)
+
+    def pid(self, task: str) -> int:
+        return int((self.shared / "1" / f"{task}.start").read_text().split()[0])
+
+    def finish(self) -> None:
+        """Let the program come to its end."""
+        (self.shared / "enough").touch()
+
+
+def job(given: Given, shared: Path) -> sdk.Job:
+    retry = {"infrastructure": 0, "preemptions": 0, "user_errors": 0, **given.retry}
+    env = {"SHARED": str(shared), "FAULTS": given.faults, **given.env}
+    return sdk.Job("train.py", resources=given.resources, retry=retry, limits=given.limits, env=env)
+
+
+class Local(Player):
+    """A run on this machine: one agent has all tasks."""
+
+    def __init__(self, given: Given, shared: Path) -> None:
+        self.shared = shared
+        self._run = sdk.submit(job(given, shared))
+        self.plan, self.why = self._run.plan, self._run.why
+
+    def preempt(self, task: str) -> None:
+        os.kill(self.pid(task), signal.SIGTERM)
+
+    def replace(self, task: str) -> None:
+        raise NotImplementedError("there is one machine")
+
+    def cancel(self) -> None:
+        self._run.cancel(grace_s=30)
+
+    def wait(self) -> None:
+        self.status = self._run.wait(LIMIT_S)
+
+    def events(self, *kinds: str) -> list[Event]:
+        found = [event for event in read_events(self.plan.paths, kinds) if event.kind in kinds]
+        return sorted(found, key=lambda event: (event.attempt, event.time))
+
+    def output(self, task: str, attempt: int) -> str:
+        return "\n".join(line.text for line in self._run.logs(task=task, attempt=attempt))
+
+
+class Containers(Player):
+    """A run of containers, each with an agent of its own, and the service that starts them again as Vertex AI does."""
+
+    def __init__(self, given: Given, shared: Path, cloud: Cloud) -> None:
+        self.shared, self._cloud = shared, cloud
+        wanted = job(given, shared)
+        self.plan = sdk.plan(wanted, root=cloud.root, name="run")
+        self._words, self._env = cloud.order(self.plan), wanted.env
+        self._containers = {task: self._start(task) for task in self.plan.tasks}
+        self.why = lambda: "\n".join(container.said for container in self._containers.values())
+
+    def _start(self, task: str) -> Container:
+        return self._cloud.start(self.plan, self._words, task, **self._env)
+
+    def preempt(self, task: str) -> None:
+        self._containers[task].process.terminate()
+        if self._containers[task].code() == RESTARTS:
+            self._containers[task] = self._start(task)
+
+    def replace(self, task: str) -> None:
+        # The task ends with its agent.
+        self._containers[task].process.kill()
+        self._containers[task].code()
+        self._containers[task] = self._start(task)
+
+    def cancel(self) -> None:
+        self._cloud.store(self.plan).put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
+
+    def wait(self) -> None:
+        """Serve the containers until all have ended for good; one that exits with the code for that is started again."""
+        while running := [task for task, each in self._containers.items() if self._code(each) in (None, RESTARTS)]:
+            for task in running:
+                if self._code(self._containers[task]) == RESTARTS:
+                    self._containers[task] = self._start(task)
+            until(lambda: any(self._code(self._containers[task]) is not None for task in running), self.why)
+
+    @staticmethod
+    def _code(container: Container) -> int | None:
+        return container.process.poll()
+
+    def events(self, *kinds: str) -> list[Event]:
+        return self._cloud.events(self.plan, *kinds)
+
+    def output(self, task: str, attempt: int) -> str:
+        store = self._cloud.store(self.plan)
+        parts = sorted(part.key for part in store.list(f"{RunPaths('').tail(attempt, task)}/"))
+        return b"".join(bytes(store.get(part)) for part in parts).decode()

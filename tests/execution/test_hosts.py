@@ -1,0 +1,287 @@
+"""One table for all hosts: what is done to the tasks of a run, and what its records must say then.
+
+A run on a laptop has one agent for all tasks, and containers have one each. Where a host differs, the row says so in data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cloud import Cloud
+from .hosts import PROGRAM, Containers, Given, Local, Player
+
+pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+
+HOSTS = {"local 1": ("local", 1), "local 3": ("local", 3), "folder 2": ("folder", 2), "bucket 1": ("bucket", 1), "bucket 2": ("bucket", 2)}  # fmt: skip
+LOCAL, CONTAINERS = ("local 1", "local 3"), ("folder 2", "bucket 1", "bucket 2")
+SEVERAL = ("local 3", "folder 2", "bucket 2")
+# The default run has these of every row that takes no longer, and this row of the others.
+QUICK, SAMPLE = LOCAL, "killed in a step"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """The record of a task's exit: `collateral` if another task, or the agent, has caused it."""
+
+    code: int
+    reason: str
+    collateral: bool = False
+
+
+# A task that another one's end has ended: one agent sends SIGTERM first (`Scope.failed_grace_s`), others SIGKILL.
+ENDED = {"local": Exit(-15, "preempted", True), "containers": Exit(-9, "killed", True)}
+KILLED_BY_AGENT = Exit(-9, "killed", True)
+KILLED, SAVED, DONE = Exit(-9, "killed"), Exit(75, "checkpointed"), Exit(0, "done")
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """What the records say of an attempt.
+
+    Args:
+        reason: why it ended.
+        victim: the exit of the task to which something was done.
+        others: that of the others, by kind of host where that differs.
+        why: a part of the sentence about what follows.
+        failure: the beginning of the message about it, where the record has one; "VICTIM" stands for the task.
+    """
+
+    reason: str
+    victim: Exit
+    others: Exit | Mapping[str, Exit] = field(default_factory=lambda: ENDED)
+    why: str = ""
+    failure: str = ""
+
+
+SUCCEEDED = End(reason="done", victim=DONE, others=DONE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A program, what is done to it, and how its attempts end; the run ends as the last of them.
+
+    Args:
+        faults: what tasks do to themselves (`hosts.PROGRAM`); "VICTIM" is a worker, or the only task.
+        steps: of an attempt; None for as many as it takes until all that is done is done.
+        acts: what the test does, once all tasks are in a step: methods of `Player`.
+        any_exit: whether any one of the tasks may be the one whose exit is not collateral.
+        says: what the output of the victim's first attempt has.
+        full: whether all hosts are left to the full run.
+    """
+
+    ends: tuple[End, ...]
+    faults: str = ""
+    steps: int | None = 5
+    acts: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    retry: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    hosts: tuple[str, ...] = tuple(HOSTS)
+    any_exit: bool = False
+    says: str = ""
+    full: bool = False
+
+
+ONCE = {"infrastructure": 1}
+RESTARTS = "Restarting after an infrastructure failure (killed). Restarts left after this one: 0."
+KILL = End(reason="killed", victim=KILLED, why=RESTARTS, failure="VICTIM was killed by SIGKILL: ")
+ERROR = End(reason="user_error", victim=Exit(1, "user_error"), failure="VICTIM failed: ValueError: no such column")
+USED_UP = "Not restarted: 1 of 1 restarts after {} are used up"
+
+ROWS = {
+    "success": Row(ends=(SUCCEEDED,), says="through"),
+    "error": Row(faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
+    "error twice, with a budget of one": Row(
+        faults="VICTIM step 1 error;VICTIM step 2 error",
+        ends=(ERROR, End(reason="user_error", victim=ERROR.victim, why=USED_UP.format("an error of the program"))),
+        retry={"user_errors": 1},
+    ),
+    "exit code": Row(
+        faults="VICTIM step 1 exit",
+        ends=(
+            End(reason="user_error", victim=Exit(7, "user_error"), failure="VICTIM ended with exit code 7 and no trace"),
+        ),
+        says="last words",
+    ),
+    "killed at the start": Row(faults="VICTIM start 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
+    "killed in a step": Row(faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
+    "killed at the end": Row(faults="VICTIM end 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
+    "killed while all save": Row(
+        faults="VICTIM save 1 kill", steps=None, acts=("preempt_other",), ends=(KILL, SUCCEEDED), retry=ONCE,
+        env={"SAVES": "1"}, hosts=SEVERAL,
+    ),
+    "first task killed": Row(faults="chief-0 step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, hosts=SEVERAL),
+    "lost peer": Row(
+        faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, env={"NOTICES": "1"}, hosts=SEVERAL
+    ),
+    "crash after the end": Row(faults="VICTIM end 1 crash", ends=(SUCCEEDED,), retry=ONCE, says="through"),
+    "killed twice, with a budget of one": Row(
+        faults="VICTIM step 1 kill;VICTIM end 2 kill",
+        ends=(KILL, End(reason="killed", victim=KILLED, why=USED_UP.format("an infrastructure failure"))),
+        retry=ONCE,
+        full=True,
+    ),
+    "crash loop": Row(
+        faults="VICTIM step 1 kill;VICTIM step 2 kill;VICTIM step 3 kill;VICTIM step 4 kill",
+        ends=(
+            End(reason="killed", victim=KILLED, why="Restarts left after this one: 8."),
+            End(reason="killed", victim=KILLED, why="Restarts left after this one: 7."),
+            End(reason="killed", victim=KILLED, why="Not restarted: 3 consecutive attempts ended at step 3"),
+        ),
+        retry={"infrastructure": 9},
+        full=True,
+    ),
+    "hang": Row(
+        faults="VICTIM step 1 hang",
+        ends=(
+            End(reason="hung", victim=KILLED_BY_AGENT, others=KILLED_BY_AGENT, failure="The run hangs. No task has fin"),
+            SUCCEEDED,
+        ),
+        retry=ONCE,
+        limits={"hang_s": 1.5},
+        says="in stuck_here",
+        full=True,
+    ),
+    "preempted": Row(
+        steps=None,
+        acts=("preempt",),
+        ends=(End(reason="preempted", victim=Exit(-15, "preempted"), why="after a preemption (preempted)"), SUCCEEDED),
+        retry={"preemptions": 1},
+    ),
+    "preempted, and all save": Row(
+        steps=None,
+        acts=("preempt",),
+        ends=(End(reason="checkpointed", victim=SAVED, others=SAVED, why="a preemption (checkpointed)"), SUCCEEDED),
+        retry={"preemptions": 1},
+        env={"SAVES": "1"},
+        any_exit=True,
+        says="saves after step",
+    ),
+    "container replaced": Row(
+        steps=None, acts=("replace",), ends=(End(reason="preempted", victim=Exit(0, "")), SUCCEEDED),
+        retry={"preemptions": 1}, hosts=CONTAINERS,
+    ),
+    "cancelled": Row(
+        steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=SAVED, others=SAVED),), any_exit=True,
+        says="saves after step",
+    ),
+    # That of containers is the service's.
+    "time limit": Row(
+        steps=None, ends=(End(reason="timeout", victim=ENDED["local"]),), limits={"timeout_s": 2, "grace_s": 1},
+        hosts=LOCAL, full=True,
+    ),
+}  # fmt: skip
+
+
+def kind_of(host: str) -> str:
+    return "local" if host in LOCAL else "containers"
+
+
+def cases() -> list[Any]:
+    """Return the rows with their hosts; the default run has those that are quick, and a sample of each host."""
+    found = []
+    for name, row in ROWS.items():
+        for host in row.hosts:
+            quick = name == SAMPLE or (host in QUICK and not row.full)
+            found.append(pytest.param(name, host, id=f"{name}-{host}", marks=[] if quick else [pytest.mark.full]))
+    return found
+
+
+@pytest.fixture
+def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str, Given], Player]:
+    """Start `PROGRAM` on a host."""
+
+    def start(host: str, given: Given) -> Player:
+        write("train.py", PROGRAM)
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        if host in LOCAL:
+            return Local(given, shared)
+        cloud: Cloud = request.getfixturevalue("cloud")
+        if host.startswith("folder"):
+            cloud.root = f"file://{tmp_path}/runs"
+        return Containers(given, shared, cloud)
+
+    return start
+
+
+@pytest.mark.parametrize(("name", "host"), cases())
+def test_what_the_records_say(name: str, host: str, play: Callable[[str, Given], Player]) -> None:
+    row, workers = ROWS[name], HOSTS[host][1]
+    victim = row.faults.partition(" ")[0] if row.faults.startswith("chief") else "worker-0" if workers > 1 else "chief-0"
+    env = {**row.env, **({} if row.steps is None else {"STEPS": str(row.steps)})}
+    faults = row.faults.replace("VICTIM", victim)
+    given = Given(resources={"workers": workers}, faults=faults, env=env, retry=row.retry, limits=row.limits)
+    player = play(host, given)
+    act(player, row, victim)
+    player.wait()
+    check_attempts(player, row, victim, kind_of(host))
+    assert row.says in player.output(victim, 1)
+    if isinstance(player, Local):
+        check_verdict(player, row, victim)
+
+
+def act(player: Player, row: Row, victim: str) -> None:
+    if not row.acts:
+        return
+    player.reach("step")
+    for name in row.acts:
+        if name == "cancel":
+            player.cancel()
+        elif name == "preempt_other":
+            player.preempt(next(task for task in reversed(player.plan.tasks) if task != victim))
+        else:
+            getattr(player, name)(victim)
+    if len(row.ends) > 1:
+        player.reach("step", attempt=2)
+        player.finish()
+
+
+def check_attempts(player: Player, row: Row, victim: str, kind: str) -> None:
+    events = player.events("attempt_started", "restarting", "attempt_ended", "exited", "final")
+    assert [event.attempt for event in events if event.kind == "attempt_started"] == [*range(1, len(row.ends) + 1)]
+    followed = {event.attempt: event for event in events if event.kind in ("restarting", "attempt_ended")}
+    assert [event.attempt for event in events if event.kind == "restarting"] == [*range(1, len(row.ends))]
+    for number, end in enumerate(row.ends, 1):
+        if number in followed:
+            data = followed[number].data
+            # Containers save and leave: that they were asked to is the service's knowledge.
+            asked = "checkpointed" if end.reason == "cancelled" else end.reason
+            assert (data["reason"], end.why in data["why"]) == (asked, True), data
+            if followed[number].kind == "restarting":
+                assert end.failure.replace("VICTIM", victim) in (data["failure"] or {"message": ""})["message"]
+        exits = {e.data["task"]: e for e in events if e.kind == "exited" and e.attempt == number}
+        check_exits(exits, end, row, victim, kind, player)
+
+
+def check_exits(exits: Any, end: End, row: Row, victim: str, kind: str, player: Player) -> None:
+    found = {task: Exit(*map(event.data.get, ("code", "reason", "collateral"))) for task, event in exits.items()}
+    if "replace" in row.acts and end.reason != "done":
+        # The agent is gone with its task.
+        assert victim not in found
+        found[victim] = end.victim
+    others = end.others if isinstance(end.others, Exit) else end.others[kind]
+    wanted = {task: end.victim if task == victim else others for task in player.plan.tasks}
+    if row.any_exit and end.reason != "done":
+        assert [each.collateral for each in found.values()].count(False) <= 1
+        found = {task: Exit(each.code, each.reason) for task, each in found.items()}
+    if "NOTICES" in row.env and end.reason != "done":
+        # It has noticed before it was ended, or not.
+        assert all(found[task].collateral for task in found if task != victim)
+        found = {victim: found[victim]}
+        wanted = {victim: end.victim}
+    assert found == wanted
+
+
+def check_verdict(player: Local, row: Row, victim: str) -> None:
+    status, end = player.status, row.ends[-1]
+    assert (status.reason.value, status.attempts) == (end.reason, len(row.ends)), player.why()
+    if end.failure or end.why:
+        assert status.failure is not None and status.failure.message.startswith(end.failure.replace("VICTIM", victim))
+        assert end.why in status.failure.message
+        assert row.says in status.failure.traceback
