@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support import LIMIT_S, until
+
 import sdk
 from sdk.backends.vertex import request
 from sdk.job.layout import RunPaths
 from sdk.job.plan import Plan
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
-from support import LIMIT_S, until
 
 from .cloud import Cloud, Container
 
@@ -25,7 +26,7 @@ RESTARTS = request.CONTAINER.restart_code
 # All tasks of a cluster take each step together, as in training. FAULTS says where which task does what: "worker-0 step 1 kill"
 # is a kill in attempt 1. The steps go on until the test names a last one, or end after STEPS.
 PROGRAM = """
-import atexit, json, os, pathlib, signal, sys, threading, time
+import atexit, os, pathlib, signal, subprocess, sys, threading, time
 import sdk
 ctx = sdk.context()
 shared, attempt = pathlib.Path(os.environ["SHARED"]), os.environ["PODLIFT_ATTEMPT"]
@@ -57,6 +58,8 @@ def at(place):
         if what == "error": raise ValueError("no such column")
         if what == "leave": os._exit(75)
         if what == "exit": print("last words", flush=True); os._exit(7)
+        if what == "complain": print("OSError: no such bucket", flush=True)
+        if what == "child": write(f"{ctx.task}.child", subprocess.Popen(["setsid", "sleep", "600"]).pid)
         if what == "hang": stuck_here()
         if what == "crash": atexit.register(os.abort)
     write(f"{ctx.task}.{place}", f"{os.getpid()} {restarts}")
@@ -78,6 +81,7 @@ def all_at(name, value):
 if os.environ.get("SAVES"):
     # As a loop with checkpoints does.
     ctx._auto_checkpoint.coordinator.handle_sigterm()
+print("attempt", attempt, ctx.task, flush=True)
 write(f"{ctx.task}.start", f"{os.getpid()} {restarts}")
 at("start")
 if role == "ps" or serves and role == "worker":
@@ -87,15 +91,15 @@ step = 0
 all_at("begins", 1)
 while step < int(os.environ["STEPS"]) if "STEPS" in os.environ else not (shared / "enough").exists() or step < 5:
     step += 1
-    ctx.report({"loss": 1.0}, step=step)
     if step == 3:
         at("step")
+    ctx.report({"loss": 1.0}, step=step)
     all_at("number", step)
     if ctx.should_stop():
         print(f"saves after step {step}", flush=True)
         at("save")
         all_at("saved", 1)
-        sys.exit(75)
+        sys.exit(int(os.environ.get("LEAVES", 75)))
     time.sleep(0.01)
 at("end")
 all_at("ends", 1)
@@ -192,23 +196,25 @@ class Local(Player):
 
 
 class Containers(Player):
-    """A run of containers, each with an agent of its own, and the service that starts them again as Vertex AI does."""
+    """A run of containers, each with an agent of its own; what Vertex AI does with them is played."""
 
     def __init__(self, given: Given, shared: Path, cloud: Cloud) -> None:
         self.shared, self._cloud = shared, cloud
         wanted = job(given, shared)
         self.plan = sdk.plan(wanted, root=cloud.root, name="run")
+        self.started = 0
         self._words, self._env = cloud.order(self.plan), wanted.env
         self._containers = {task: self._start(task) for task in self.plan.tasks}
         self.why = lambda: "\n".join(container.said for container in self._containers.values())
 
     def _start(self, task: str) -> Container:
+        self.started += 1
         return self._cloud.start(self.plan, self._words, task, **self._env)
 
     def preempt(self, task: str) -> None:
         self._containers[task].process.terminate()
-        if self._containers[task].code() == RESTARTS:
-            self._containers[task] = self._start(task)
+        assert self._containers[task].code() == RESTARTS, self.why()
+        self._containers[task] = self._start(task)
 
     def replace(self, task: str) -> None:
         # The task ends with its agent.
@@ -220,16 +226,7 @@ class Containers(Player):
         self._cloud.store(self.plan).put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
 
     def wait(self) -> None:
-        """Serve the containers until all have ended for good; one that exits with the code for that is started again."""
-        while running := [task for task, each in self._containers.items() if self._code(each) in (None, RESTARTS)]:
-            for task in running:
-                if self._code(self._containers[task]) == RESTARTS:
-                    self._containers[task] = self._start(task)
-            until(lambda: any(self._code(self._containers[task]) is not None for task in running), self.why)
-
-    @staticmethod
-    def _code(container: Container) -> int | None:
-        return container.process.poll()
+        self.codes = {task: container.code() for task, container in self._containers.items()}
 
     def events(self, *kinds: str) -> list[Event]:
         return self._cloud.events(self.plan, *kinds)

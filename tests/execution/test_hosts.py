@@ -5,23 +5,36 @@ A run on a laptop has one agent for all tasks, and containers have one each. Whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import has_ended
 
 from .cloud import Cloud
 from .hosts import PROGRAM, Containers, Given, Local, Player
 
 pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
 
-HOSTS = {"local 1": ("local", 1), "local 3": ("local", 3), "folder 2": ("folder", 2), "bucket 1": ("bucket", 1), "bucket 2": ("bucket", 2)}  # fmt: skip
+# Where the tasks run, or where their containers have their records, and how many tasks there are.
+HOSTS = {"local 1": 1, "local 3": 3, "folder 2": 2, "bucket 1": 1, "bucket 2": 2}
 LOCAL, CONTAINERS = ("local 1", "local 3"), ("folder 2", "bucket 1", "bucket 2")
 SEVERAL = ("local 3", "folder 2", "bucket 2")
-# The default run has these of every row that takes no longer, and this row of the others.
-QUICK, SAMPLE = LOCAL, "killed in a step"
+# The default run has these of every row that is not left to the full run, and of the others what a row names.
+QUICK = LOCAL
+# The state of a local run and its exit code, and that of containers which one of these has ended.
+VERDICTS = {
+    "done": ("SUCCEEDED", 0, 0),
+    "user_error": ("FAILED", 1, None),
+    "killed": ("FAILED", 3, 137),
+    "hung": ("FAILED", 3, 3),
+    "checkpointed": ("CHECKPOINTED", 75, 75),
+    "cancelled": ("CANCELLED", 4, 75),
+    "timeout": ("FAILED", 1, None),
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +84,10 @@ class Row:
         acts: what the test does, once all tasks are in a step: methods of `Player`.
         any_exit: whether any one of the tasks may be the one whose exit is not collateral.
         says: what the output of the victim's first attempt has.
-        full: whether all hosts are left to the full run.
+        says_all: what the outputs of all tasks of the first attempt have.
+        finding: the end of what the records say about the run beside its end.
+        sample: hosts of containers that the default run has.
+        full: whether local runs are left to the full run, too.
     """
 
     ends: tuple[End, ...]
@@ -84,6 +100,9 @@ class Row:
     hosts: tuple[str, ...] = tuple(HOSTS)
     any_exit: bool = False
     says: str = ""
+    says_all: str = ""
+    finding: str = ""
+    sample: str = ""
     full: bool = False
 
 
@@ -91,6 +110,12 @@ ONCE = {"infrastructure": 1}
 RESTARTS = "Restarting after an infrastructure failure (killed). Restarts left after this one: 0."
 KILL = End(reason="killed", victim=KILLED, why=RESTARTS, failure="VICTIM was killed by SIGKILL: ")
 ERROR = End(reason="user_error", victim=Exit(1, "user_error"), failure="VICTIM failed: ValueError: no such column")
+HANG = End(
+    reason="hung",
+    victim=KILLED_BY_AGENT,
+    others=KILLED_BY_AGENT,
+    failure="The run hangs. No task has finished a batch for 1.5 s (limit_hang). Batches so far: chief-0 ",
+)
 USED_UP = "Not restarted: 1 of 1 restarts after {} are used up"
 
 ROWS = {
@@ -98,7 +123,7 @@ ROWS = {
     "error": Row(faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
     "error twice, with a budget of one": Row(
         faults="VICTIM step 1 error;VICTIM step 2 error",
-        ends=(ERROR, End(reason="user_error", victim=ERROR.victim, why=USED_UP.format("an error of the program"))),
+        ends=(ERROR, End(reason="user_error", victim=ERROR.victim, why=USED_UP.format("an error in the program"))),
         retry={"user_errors": 1},
     ),
     "exit code": Row(
@@ -109,7 +134,7 @@ ROWS = {
         says="last words",
     ),
     "killed at the start": Row(faults="VICTIM start 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
-    "killed in a step": Row(faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
+    "killed in a step": Row(faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, sample="folder 2"),
     "killed at the end": Row(faults="VICTIM end 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
     "killed while all save": Row(
         faults="VICTIM save 1 kill", steps=None, acts=("preempt_other",), ends=(KILL, SUCCEEDED), retry=ONCE,
@@ -119,7 +144,28 @@ ROWS = {
     "lost peer": Row(
         faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, env={"NOTICES": "1"}, hosts=SEVERAL
     ),
-    "crash after the end": Row(faults="VICTIM end 1 crash", ends=(SUCCEEDED,), retry=ONCE, says="through"),
+    "all killed": Row(
+        faults="all step 1 kill", ends=(End(reason="killed", victim=KILLED, others=KILLED, why=RESTARTS), SUCCEEDED),
+        retry=ONCE, hosts=SEVERAL, any_exit=True,
+    ),
+    "crash after the end": Row(
+        faults="VICTIM end 1 crash", ends=(SUCCEEDED,), retry=ONCE, says="through",
+        finding=" was killed by SIGABRT in its exit handlers, after its program had returned and the last checkpoint "
+        "was committed: it counts as done.",
+    ),
+    "nothing trained": Row(
+        faults="chief-0 end 1 complain", steps=0, ends=(SUCCEEDED,),
+        finding="No training step was seen; last error line: OSError: no such bucket",
+    ),
+    "a child that stays": Row(faults="VICTIM end 1 child", ends=(SUCCEEDED,)),
+    "left with 75 twice, with a budget of one": Row(
+        faults="all step 1 leave;all step 2 leave",
+        ends=(
+            End(reason="checkpointed", victim=SAVED, others=SAVED, why="Restarts left after this one: 0."),
+            End(reason="checkpointed", victim=SAVED, others=SAVED, why="1 of 1 restarts after a preemption are used up"),
+        ),
+        retry={"preemptions": 1}, any_exit=True,
+    ),
     "killed twice, with a budget of one": Row(
         faults="VICTIM step 1 kill;VICTIM end 2 kill",
         ends=(KILL, End(reason="killed", victim=KILLED, why=USED_UP.format("an infrastructure failure"))),
@@ -131,24 +177,23 @@ ROWS = {
         ends=(
             End(reason="killed", victim=KILLED, why="Restarts left after this one: 8."),
             End(reason="killed", victim=KILLED, why="Restarts left after this one: 7."),
-            End(reason="killed", victim=KILLED, why="Not restarted: 3 consecutive attempts ended at step 3"),
+            End(reason="killed", victim=KILLED, why="Not restarted: 3 consecutive attempts ended at step "),
         ),
         retry={"infrastructure": 9},
         full=True,
     ),
     "hang": Row(
-        faults="VICTIM step 1 hang",
-        ends=(
-            End(reason="hung", victim=KILLED_BY_AGENT, others=KILLED_BY_AGENT, failure="The run hangs. No task has fin"),
-            SUCCEEDED,
-        ),
+        faults="VICTIM step 1 hang;VICTIM step 2 hang",
+        ends=(HANG, End(**{**vars(HANG), "why": USED_UP.format("an infrastructure failure")})),
         retry=ONCE,
         limits={"hang_s": 1.5},
         says="in stuck_here",
+        says_all="most recent call first",
         full=True,
     ),
     "preempted": Row(
         steps=None,
+        sample="bucket 1",
         acts=("preempt",),
         ends=(End(reason="preempted", victim=Exit(-15, "preempted"), why="after a preemption (preempted)"), SUCCEEDED),
         retry={"preemptions": 1},
@@ -170,10 +215,14 @@ ROWS = {
         steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=SAVED, others=SAVED),), any_exit=True,
         says="saves after step",
     ),
+    "cancelled, and the programs end by themselves": Row(
+        steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=DONE, others=DONE),), any_exit=True,
+        env={"LEAVES": "0"}, says="saves after step", hosts=LOCAL,
+    ),
     # That of containers is the service's.
     "time limit": Row(
-        steps=None, ends=(End(reason="timeout", victim=ENDED["local"]),), limits={"timeout_s": 2, "grace_s": 1},
-        hosts=LOCAL, full=True,
+        steps=None, ends=(End(reason="timeout", victim=ENDED["local"], failure="The run took longer than timeout='2s'."),),
+        limits={"timeout_s": 2, "grace_s": 1}, hosts=LOCAL,
     ),
 }  # fmt: skip
 
@@ -187,7 +236,7 @@ def cases() -> list[Any]:
     found = []
     for name, row in ROWS.items():
         for host in row.hosts:
-            quick = name == SAMPLE or (host in QUICK and not row.full)
+            quick = host == row.sample or (host in QUICK and not row.full)
             found.append(pytest.param(name, host, id=f"{name}-{host}", marks=[] if quick else [pytest.mark.full]))
     return found
 
@@ -210,10 +259,14 @@ def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequ
     return start
 
 
+@pytest.mark.fidelity("whole-job-restarts", "local")
+@pytest.mark.fidelity("timeout", "local")
 @pytest.mark.parametrize(("name", "host"), cases())
 def test_what_the_records_say(name: str, host: str, play: Callable[[str, Given], Player]) -> None:
-    row, workers = ROWS[name], HOSTS[host][1]
-    victim = row.faults.partition(" ")[0] if row.faults.startswith("chief") else "worker-0" if workers > 1 else "chief-0"
+    row, workers = ROWS[name], HOSTS[host]
+    victim = (
+        row.faults.partition(" ")[0] if row.faults.startswith("chief") else "worker-0" if workers > 1 else "chief-0"
+    )
     env = {**row.env, **({} if row.steps is None else {"STEPS": str(row.steps)})}
     faults = row.faults.replace("VICTIM", victim)
     given = Given(resources={"workers": workers}, faults=faults, env=env, retry=row.retry, limits=row.limits)
@@ -221,9 +274,11 @@ def test_what_the_records_say(name: str, host: str, play: Callable[[str, Given],
     act(player, row, victim)
     player.wait()
     check_attempts(player, row, victim, kind_of(host))
-    assert row.says in player.output(victim, 1)
+    check_output(player, row, victim)
     if isinstance(player, Local):
         check_verdict(player, row, victim)
+    elif isinstance(player, Containers):
+        check_containers(player, row)
 
 
 def act(player: Player, row: Row, victim: str) -> None:
@@ -254,7 +309,10 @@ def check_attempts(player: Player, row: Row, victim: str, kind: str) -> None:
             asked = "checkpointed" if end.reason == "cancelled" else end.reason
             assert (data["reason"], end.why in data["why"]) == (asked, True), data
             if followed[number].kind == "restarting":
-                assert end.failure.replace("VICTIM", victim) in (data["failure"] or {"message": ""})["message"]
+                message = (data["failure"] or {"message": ""})["message"]
+                assert message.startswith(end.failure.replace("VICTIM", victim))
+                slowest = end.reason == "hung" and len(player.plan.tasks) > 1
+                assert not slowest or f"The slowest task is {victim}" in message
         exits = {e.data["task"]: e for e in events if e.kind == "exited" and e.attempt == number}
         check_exits(exits, end, row, victim, kind, player)
 
@@ -265,6 +323,9 @@ def check_exits(exits: Any, end: End, row: Row, victim: str, kind: str, player: 
         # The agent is gone with its task.
         assert victim not in found
         found[victim] = end.victim
+    if kind == "local" and end.victim == ERROR.victim and found[victim].code == -15:
+        # The record of its failure ends the attempt (`Scope.ends_with_record`), and it had not exited yet.
+        found[victim] = replace(found[victim], code=1)
     others = end.others if isinstance(end.others, Exit) else end.others[kind]
     wanted = {task: end.victim if task == victim else others for task in player.plan.tasks}
     if row.any_exit and end.reason != "done":
@@ -278,10 +339,34 @@ def check_exits(exits: Any, end: End, row: Row, victim: str, kind: str, player: 
     assert found == wanted
 
 
+def check_output(player: Player, row: Row, victim: str) -> None:
+    said = {task: player.output(task, 1) for task in player.plan.tasks}
+    assert row.says in said[victim]
+    assert all(row.says_all in each for each in said.values())
+    steps = [re.findall(r"saves after step (\d+)", each) for each in said.values()]
+    assert steps == [steps[0]] * len(steps), "all stop after the same step"
+    if "replace" not in row.acts:  # what was not uploaded is gone with the container
+        for number in range(1, len(row.ends) + 1):
+            assert f"attempt {number} {victim}" in player.output(victim, number), "every attempt keeps its output"
+    for file in player.shared.glob("*/*.child"):
+        assert has_ended(int(file.read_text()))
+    findings = [event.data["text"] for event in player.events("finding")]
+    assert (len(findings), row.finding in "".join(findings)) == (1 if row.finding else 0, True)
+
+
 def check_verdict(player: Local, row: Row, victim: str) -> None:
     status, end = player.status, row.ends[-1]
     assert (status.reason.value, status.attempts) == (end.reason, len(row.ends)), player.why()
+    assert (status.state.value, status.exit_code) == VERDICTS[end.reason][:2]
     if end.failure or end.why:
         assert status.failure is not None and status.failure.message.startswith(end.failure.replace("VICTIM", victim))
         assert end.why in status.failure.message
         assert row.says in status.failure.traceback
+
+
+def check_containers(player: Containers, row: Row) -> None:
+    end = row.ends[-1]
+    code = VERDICTS[end.reason][2]
+    assert player.codes == dict.fromkeys(player.plan.tasks, end.victim.code if code is None else code)
+    # The others have stayed.
+    assert player.started == len(player.plan.tasks) + sum(name != "cancel" for name in row.acts)
