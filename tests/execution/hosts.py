@@ -23,8 +23,9 @@ from .cloud import Cloud, Container
 
 RESTARTS = request.CONTAINER.restart_code
 
-# All tasks of a cluster take each step together, as in training. FAULTS says where which task does what: "worker-0 step 1 kill"
-# is a kill in attempt 1. The steps go on until the test names a last one, or end after STEPS.
+# All tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which task
+# does what: "worker-0 step 1 kill" is a kill in attempt 1, and "1.1" is there after the task was restarted alone. The steps go
+# on until the test has seen enough, or end after STEPS.
 PROGRAM = """
 import atexit, os, pathlib, signal, subprocess, sys, threading, time
 import sdk
@@ -52,7 +53,7 @@ def stuck_here():
 def at(place):
     for fault in filter(None, os.environ.get("FAULTS", "").split(";")):
         task, where, when, what = fault.split()
-        if task not in (ctx.task, "all") or (where, when) != (place, attempt) or restarts:
+        if task not in (ctx.task, "all") or (where, when) != (place, f"{attempt}.{restarts}".removesuffix(".0")):
             continue
         if what == "kill": os.kill(os.getpid(), signal.SIGKILL)
         if what == "error": raise ValueError("no such column")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -94,15 +92,6 @@ def in_step(cloud: Cloud, write, shared: Path, *faults: dict) -> tuple[Plan, dic
 
 
 @pytest.mark.full
-def test_a_cancel_request_stops_all_tasks_after_the_same_step_and_nothing_starts_again(cloud, write, tmp_path) -> None:
-    plan, tasks = in_step(cloud, write, tmp_path / "shared")
-    cloud.store(plan).put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
-    assert {task: container.code() for task, container in tasks.items()} == dict.fromkeys(plan.tasks, 75)
-    places = [stopped_at(container) for container in tasks.values()]
-    assert places == [places[0]] * 2
-
-
-@pytest.mark.full
 def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(cloud: Cloud, write, monkeypatch) -> None:
     write("train.py", "import os; raise ValueError('no such data ' + os.environ.pop('KEY'))")
     monkeypatch.setenv("KEY", "s3cr3t-value")
@@ -121,35 +110,6 @@ def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(clou
     # The service starts the container once more all the same.
     assert cloud.start(again, words).code() == 1
     assert [event.attempt for event in cloud.events(again, "attempt_started")] == [1, 2]
-
-
-def test_a_task_that_listens_to_no_signal_ends_at_once_and_is_started_again(cloud: Cloud, write) -> None:
-    write("train.py", "import time\nprint('here', flush=True)\ntime.sleep(600)")
-    plan = cloud.plan("train.py", retry={"preemptions": None})
-    container = cloud.start(plan, cloud.order(plan))
-    cloud.until(lambda: "here" in container.said, "it runs", container)
-    container.process.send_signal(signal.SIGTERM)
-    assert container.code() == 134
-    [exited] = cloud.events(plan, "exited")
-    assert (exited.data["code"], exited.data["reason"]) == (-15, "preempted")
-
-
-@pytest.mark.full
-def test_what_a_task_leaves_running_ends_with_it(cloud: Cloud, write) -> None:
-    write(
-        "train.py",
-        """
-        import subprocess
-        left = subprocess.Popen(["setsid", "sleep", "600"])
-        print("left", left.pid, flush=True)
-        """,
-    )
-    plan = cloud.plan("train.py")
-    container = cloud.start(plan, cloud.order(plan))
-    assert container.code() == 0
-    pid = int(re.search(r"left (\d+)", container.said)[1])
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 def test_a_missing_write_permission_is_reported_and_the_job_is_not_restarted(cloud: Cloud, write) -> None:
@@ -191,51 +151,3 @@ def test_preempted_tasks_stop_after_the_same_step_also_where_the_storage_fails(c
     assert exits == dict.fromkeys(plan.tasks, (75, "checkpointed"))
     claims = [json.loads(bytes(cloud.store(plan).get(RunPaths("").membership(number)))) for number in (1, 2)]
     assert claims[0]["members"] == claims[1]["members"]
-
-
-HANGS = """
-import os, sdk, time
-ctx = sdk.context()
-first = os.environ["PODLIFT_ATTEMPT"] == "1"
-for step in range(1, 10):
-    ctx.report({}, step=step)
-    time.sleep(0.02)
-    if first and step == (7 if ctx.task == "chief-0" else 5):
-        stuck_in_the_first_attempt = time.sleep
-        stuck_in_the_first_attempt(600)
-print("through", ctx.task, flush=True)
-"""
-
-
-@pytest.mark.full
-def test_a_gang_that_hangs_is_reported_with_all_stacks_and_the_slow_task_and_restarted_in_place(
-    cloud: Cloud, write
-) -> None:
-    write("train.py", HANGS)
-    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"infrastructure": 1}, limits={"hang_s": 3.0})
-    containers = cloud.start_all(plan, cloud.order(plan))
-    assert {task: container.code() for task, container in containers.items()} == dict.fromkeys(plan.tasks, 0)
-    [restarting] = cloud.events(plan, "restarting")
-    assert (restarting.data["reason"], restarting.data["failure"]["task"]) == ("hung", "worker-0")
-    assert re.search(
-        r"No task has finished a batch for 3 s .* chief-0 7, worker-0 5\. The slowest task is worker-0",
-        restarting.data["failure"]["message"],
-    )
-    for container in containers.values():
-        before, through, _ = container.said.partition("through")
-        assert through and "train.py" in before.partition("most recent call first")[2]
-    assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
-
-
-@pytest.mark.full
-def test_a_crash_in_exit_handlers_after_a_program_that_returned_is_no_reason_to_train_again(
-    cloud: Cloud, write
-) -> None:
-    write("train.py", "import atexit, os; atexit.register(os.abort); print('OSError: no such bucket')")
-    plan = cloud.plan("train.py", retry={"infrastructure": 1})
-    container = cloud.start(plan, cloud.order(plan))
-    assert container.code() == 0
-    crashed, untrained = [event.data["text"] for event in cloud.events(plan, "finding")]
-    assert "chief-0 was killed by SIGABRT in its exit handlers" in crashed and crashed in container.said
-    assert untrained == "No training step was seen; last error line: OSError: no such bucket"
-    assert [event.data["code"] for event in cloud.events(plan, "exited")] == [0]

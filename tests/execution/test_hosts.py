@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import has_ended
+from support import full_only, has_ended
 
 from .cloud import Cloud
 from .hosts import PROGRAM, Containers, Given, Local, Player
@@ -227,6 +227,10 @@ ROWS = {
 }  # fmt: skip
 
 
+ALONE_USED_UP = USED_UP.format("an infrastructure failure")
+Play = Callable[[str, Given], Player]
+
+
 def kind_of(host: str) -> str:
     return "local" if host in LOCAL else "containers"
 
@@ -242,7 +246,7 @@ def cases() -> list[Any]:
 
 
 @pytest.fixture
-def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str, Given], Player]:
+def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequest) -> Play:
     """Start `PROGRAM` on a host."""
 
     def start(host: str, given: Given) -> Player:
@@ -262,7 +266,7 @@ def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequ
 @pytest.mark.fidelity("whole-job-restarts", "local")
 @pytest.mark.fidelity("timeout", "local")
 @pytest.mark.parametrize(("name", "host"), cases())
-def test_what_the_records_say(name: str, host: str, play: Callable[[str, Given], Player]) -> None:
+def test_what_the_records_say(name: str, host: str, play: Play) -> None:
     row, workers = ROWS[name], HOSTS[host]
     victim = (
         row.faults.partition(" ")[0] if row.faults.startswith("chief") else "worker-0" if workers > 1 else "chief-0"
@@ -279,6 +283,39 @@ def test_what_the_records_say(name: str, host: str, play: Callable[[str, Given],
         check_verdict(player, row, victim)
     elif isinstance(player, Containers):
         check_containers(player, row)
+
+
+@pytest.mark.parametrize("budget", [2, 1])
+@pytest.mark.parametrize("host", ["local 3", full_only("folder 2"), full_only("bucket 2")])
+def test_a_lost_worker_of_parameter_servers_is_restarted_alone(host: str, budget: int, play: Play) -> None:
+    faults = "worker-0 step 1 kill;worker-0 step 1.1 kill"
+    player = play(host, Given(resources={"workers": 2, "ps": 1}, faults=faults, retry={"infrastructure": budget}))
+    if budget == 2:
+        player.reach("step", tasks=["worker-0"], restarts=2)
+        player.reach("step", tasks=["chief-0", "ps-0"])
+        player.finish()
+    player.wait()
+    events = player.events("attempt_started", "restarting", "task_restarting", "attempt_ended", "final")
+    alone = [event.data for event in events if event.kind == "task_restarting"]
+    assert [(data["task"], data["code"], data["reason"]) for data in alone] == [("worker-0", -9, "killed")] * budget
+    assert all(data["failure"]["message"].startswith("worker-0 was killed by SIGKILL: ") for data in alone)
+    assert "Restarting worker-0 alone after an infrastructure failure (killed)." in alone[0]["why"]
+    assert [event.attempt for event in events if event.kind in ("attempt_started", "restarting")] == [1]
+    exits = {event.data["task"]: event.data for event in player.events("exited")}
+    if budget == 2:
+        assert (exits["chief-0"]["code"], exits["chief-0"]["reason"]) == (0, "done")
+    else:
+        assert (exits["worker-0"]["code"], exits["worker-0"]["collateral"]) == (-9, False)
+        assert exits["chief-0"]["collateral"] and exits["ps-0"]["collateral"]
+    reason, state = ("done", "SUCCEEDED") if budget == 2 else ("killed", "FAILED")
+    if isinstance(player, Local):
+        status = player.status
+        assert (status.reason.value, status.state.value, status.attempts) == (reason, state, 1)
+        assert budget == 2 or status.failure.task == "worker-0"
+        assert budget == 2 or status.failure.message.endswith(f"{ALONE_USED_UP} (retry_infrastructure).")
+    elif isinstance(player, Containers):
+        assert player.codes == dict.fromkeys(player.plan.tasks, VERDICTS[reason][2])
+        assert [ALONE_USED_UP in e.data["why"] for e in events if e.kind == "attempt_ended"] == [True] * (budget == 1)
 
 
 def act(player: Player, row: Row, victim: str) -> None:

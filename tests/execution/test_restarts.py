@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sdk.job.layout import RunPaths
-from sdk.testing.gcs import GcsServer
 
 from .cloud import Cloud, Container
 
@@ -101,57 +100,6 @@ def gang(cloud: Cloud, write, tmp_path: Path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("victims", [["worker-0"], ["chief-0"], ["chief-0", "worker-0"]], ids="+".join)
-def test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers(gang, victims) -> None:
-    found = gang()
-    found.trains(1)
-    found.kill(1, *victims)
-    found.trains(2)
-    assert [found.pids(1, task)[1] for task in found.plan.tasks] == [
-        found.pids(2, task)[1] for task in found.plan.tasks
-    ]
-    assert all(found.pids(1, task)[0] != found.pids(2, task)[0] for task in found.plan.tasks)
-    assert found.finish() == dict.fromkeys(found.plan.tasks, 0)
-    [restarting] = found.cloud.events(found.plan, "restarting")
-    assert (restarting.attempt, restarting.data["reason"]) == (1, "killed")
-    assert restarting.data["failure"]["task"] in victims
-    assert found.attempts() == [1, 2]
-    exits = {event.data["task"]: event.data for event in found.cloud.events(found.plan, "exited") if event.attempt == 1}
-    assert {task: exits[task]["code"] for task in exits} == dict.fromkeys(found.plan.tasks, -9)
-    assert [task for task in exits if not exits[task]["collateral"]] == [restarting.data["failure"]["task"]]
-
-
-@pytest.mark.full
-def test_kills_are_paid_by_the_runs_own_budget_and_then_every_container_ends_for_good(gang) -> None:
-    found = gang(retry={"infrastructure": 1})
-    found.trains(1)
-    found.kill(1, "worker-0")
-    found.trains(2, steps=8)
-    found.kill(2, "worker-0")
-    assert found.codes() == dict.fromkeys(found.plan.tasks, 137)
-    [ended] = found.cloud.events(found.plan, "attempt_ended")
-    assert "1 of 1 restarts after an infrastructure failure are used up" in ended.data["why"]
-    assert found.attempts() == [1, 2]
-
-
-@pytest.mark.full
-def test_an_attempt_in_which_a_container_is_replaced_ends_once_and_the_others_stay(gang) -> None:
-    found = gang()
-    found.trains(1)
-    agents = {task: found.pids(1, task)[1] for task in found.plan.tasks}
-    # The task ends with its agent, and the chief is not notified.
-    found.containers["worker-0"].process.kill()
-    found.containers["worker-0"].code()
-    found.containers["worker-0"] = found.start("worker-0")
-    found.trains(2)
-    assert found.pids(2, "chief-0")[1] == agents["chief-0"]
-    assert found.finish() == dict.fromkeys(found.plan.tasks, 0)
-    assert found.attempts() == [1, 2]
-    [restarting] = found.cloud.events(found.plan, "restarting")
-    assert (restarting.attempt, restarting.data["reason"]) == (1, "preempted")
-
-
-@pytest.mark.full
 def test_a_chief_is_replaced_while_its_workers_task_is_killed(gang) -> None:
     found = gang()
     found.trains(1)
@@ -182,25 +130,3 @@ def test_a_signal_between_two_attempts_ends_a_container_and_a_cancel_request_all
     os.kill(chief.process.pid, signal.SIGCONT)
     assert chief.code() in (134, 137), chief.said
     assert found.attempts() == [1]
-
-
-HANGS = """
-import os, pathlib, sdk, time
-ctx = sdk.context()
-first = os.environ["PODLIFT_ATTEMPT"] == "1"
-for step in range(1, 10):
-    ctx.report({}, step=step)
-    time.sleep(0.02)
-    if first and step == (7 if ctx.task == "chief-0" else 5):
-        stuck_in_the_first_attempt = time.sleep
-        stuck_in_the_first_attempt(600)
-print("through", ctx.task, flush=True)
-"""
-
-
-@pytest.mark.full
-def test_a_hang_without_budget_is_the_end_of_the_run(gang, podlift_gcs: GcsServer) -> None:
-    found = gang(HANGS, limits={"hang_s": 2.0}, retry={"infrastructure": 0})
-    assert found.codes() == dict.fromkeys(found.plan.tasks, 3)
-    [ended] = found.cloud.events(found.plan, "attempt_ended")
-    assert (ended.data["reason"], ended.data["failure"]["task"]) == ("hung", "worker-0")

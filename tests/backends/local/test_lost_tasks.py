@@ -124,21 +124,6 @@ def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_th
     assert "Restarting worker-1 alone after a preemption (preempted)." in why
 
 
-def test_a_worker_that_is_killed_more_often_than_the_budget_allows_ends_the_run_in_plain_words(training: Any) -> None:
-    found = training(workers=2, ps=1, retry={"infrastructure": 1})
-    for task in found.run.plan.tasks:
-        found.pid(task)
-    found.kill("worker-0")
-    found.kill("worker-0", restarts=1)
-    status = found.run.wait(LIMIT_S)
-    assert (status.state, status.reason, status.attempts) == (sdk.State.FAILED, sdk.Reason.KILLED, 1)
-    assert status.failure is not None and status.failure.task == "worker-0"
-    assert status.failure.message.startswith("worker-0 was killed by SIGKILL")
-    assert status.failure.message.endswith(
-        "Not restarted: 1 of 1 restarts after an infrastructure failure are used up (retry_infrastructure)."
-    )
-
-
 def test_a_killed_parameter_server_restarts_all_tasks_and_a_worker_that_leaves_with_75_only_itself(
     training: Any,
 ) -> None:

@@ -118,14 +118,6 @@ def test_a_fit_of_two_tasks_that_is_preempted_and_then_cancelled_loses_no_step(w
     assert status.saved_step > int(left[0]), "what the second attempt has done is saved, too"
 
 
-def test_a_task_that_trains_nothing_ends_at_once(write) -> None:
-    write("train.py", "import time; print('training', flush=True); time.sleep(600)")
-    run = sdk.submit(sdk.Job("train.py", retry=sdk.Retry(preemptions=0)))
-    until_said(run, "training")
-    os.kill(pid_of(run, "chief-0"), signal.SIGTERM)
-    assert run.wait(LIMIT_S).reason is sdk.Reason.PREEMPTED
-
-
 @pytest.mark.full
 def test_another_run_starts_with_the_state_of_this_one(write) -> None:
     write("train.py", LOOP.replace("STEPS", "10").replace("SLOW", "''"))

@@ -11,7 +11,6 @@ import pytest
 from support import LIMIT_S, full_only, said, until
 
 import sdk
-from sdk.process import spawn
 
 pytestmark = pytest.mark.process
 
@@ -129,46 +128,10 @@ def test_success_of_the_chief_is_not_undone_by_what_its_end_does_to_the_others(w
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 
 
-def test_a_task_that_was_killed_is_the_cause_and_what_its_peers_say_about_it_is_not(write) -> None:
-    text = """
-        import os, pathlib, signal, time
-        mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
-        watched = mark.with_name("watched")
-        if os.environ["PODLIFT_TASK"] == "worker-0":
-            mark.write_text(str(os.getpid()))
-            while not watched.exists():
-                time.sleep(0.001)
-            os.kill(os.getpid(), signal.SIGKILL)
-        while not mark.exists() or not mark.read_text():
-            time.sleep(0.001)
-        watched.touch()
-        while pathlib.Path("/proc", mark.read_text(), "exe").exists():
-            time.sleep(0.0005)
-        raise ConnectionError("the worker is gone")
-    """
-    write("program.py", text)
-    status = sdk.submit("program.py", workers=2).wait(LIMIT_S)
-    assert (status.reason, status.exit_code) == (sdk.Reason.KILLED, 3)
-    assert status.failure is not None
-    assert status.failure.message.startswith("worker-0 was killed by SIGKILL: ")
-
-
 def test_a_worker_that_leaves_without_a_word_does_not_keep_the_chief(write) -> None:
     write("program.py", "import os\nif os.environ['PODLIFT_TASK'] != 'chief-0': os._exit(0)")
     run = sdk.submit(sdk.Job("program.py", resources={"workers": 2}, limits={"exit_wait_s": 600}))
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-
-
-def test_a_child_in_a_session_of_its_own_does_not_outlive_the_run(write) -> None:
-    text = """
-        import subprocess
-        child = subprocess.Popen(["sleep", "600"], start_new_session=True, stdin=subprocess.DEVNULL)
-        print(child.pid)
-    """
-    write("program.py", text)
-    run = sdk.submit("program.py")
-    run.result(LIMIT_S)
-    assert spawn.identity(int(said(run)[0])) is None
 
 
 @pytest.mark.parametrize(
@@ -248,22 +211,6 @@ def test_a_second_wish_to_cancel_may_be_more_impatient(write) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
 
 
-CRASHES_AT_EXIT = """
-    import atexit, os
-    atexit.register(os.abort)
-    print("attempt", os.environ["PODLIFT_ATTEMPT"])
-"""
-
-
-def test_a_crash_in_exit_handlers_after_a_program_that_returned_is_no_reason_to_train_again(write) -> None:
-    write("train.py", CRASHES_AT_EXIT)
-    run = sdk.submit("train.py", retry_infrastructure=1)
-    status = run.wait(LIMIT_S)
-    assert (status.state.value, status.attempts) == ("SUCCEEDED", 1)
-    (finding,) = status.findings
-    assert "chief-0 was killed by SIGABRT in its exit handlers" in finding and finding.endswith("it counts as done.")
-
-
 def test_a_crash_in_exit_handlers_is_a_failure_if_the_program_had_not_returned_with_0(write) -> None:
     write("train.py", "import atexit, os\natexit.register(os.abort)\nos.abort()\n")
     status = sdk.submit("train.py", retry_infrastructure=0).wait(LIMIT_S)
@@ -281,20 +228,6 @@ def test_a_peer_that_is_lost_while_the_first_task_waits_for_it_fails_the_run(wri
         """.replace("LIMIT_S", str(LIMIT_S)))  # fmt: skip
     status = sdk.submit("train.py", workers=2, retry_infrastructure=0).wait(LIMIT_S)
     assert (status.state.value, status.findings) == ("FAILED", ())
-
-
-def test_a_program_that_caught_its_error_and_never_trained_succeeds_and_says_so(write) -> None:
-    write("train.py", """
-        import traceback
-        try:
-            raise OSError("no such bucket")
-        except OSError:
-            traceback.print_exc()
-        print("bye")
-        """)  # fmt: skip
-    status = sdk.submit("train.py").wait(LIMIT_S)
-    assert status.state.value == "SUCCEEDED"
-    assert status.findings == ("No training step was seen; last error line: OSError: no such bucket",)
 
 
 def test_an_error_line_of_a_program_that_trained_is_no_finding(write) -> None:
