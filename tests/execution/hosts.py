@@ -23,9 +23,9 @@ from .cloud import Cloud, Container
 
 RESTARTS = request.CONTAINER.restart_code
 
-# All tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which task
-# does what: "worker-0 step 1 kill" is a kill in attempt 1, and "1.1" is there after the task was restarted alone. The steps go
-# on until the test has seen enough, or end after STEPS.
+# The tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which
+# task does what: "worker-0 step 1 kill" is a kill in attempt 1, "1.1" is there after the task was restarted alone. The steps
+# go on until the test has seen enough, or end after STEPS.
 PROGRAM = """
 import atexit, os, pathlib, signal, subprocess, sys, threading, time
 import sdk
