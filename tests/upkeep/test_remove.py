@@ -417,7 +417,8 @@ def test_an_environment_goes_when_no_run_has_asked_for_it_for_long_and_none_uses
         "clock": SystemClock(),
         "stop": lambda: False,
     }
-    home = environments.ensure(python, **how).parents[2]
+    with environments.using(python, **how) as interpreter:
+        home = interpreter.parents[2]
     later = time.time() + 40 * DAY_S
     assert remove.find(root, now=time.time(), cache=cache).items == ()
     with environments.using(python, **how):
