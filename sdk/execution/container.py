@@ -46,7 +46,7 @@ from ..storage import own_folders, posix
 from ..storage.folder_files import path_of
 from ..storage.registry import open_store
 from . import ending, identity, tail
-from .agent import Agent
+from .agent import Agent, record_restart
 from .agreement import LeaveError, Membership
 from .ending import AttemptEnd
 from .host import Begun
@@ -229,6 +229,7 @@ class Container:
         if not self._attempt:
             self._uploader.start()
         number = self._attempt = membership.attempt
+        self._record_inherited()
         restarts = self._agreement.restarts_of_task(number)
         work = self.paths.work(number, self._task)
         for folder in (posixpath.dirname(work), self._scratch(number), self.paths.events):
@@ -252,6 +253,16 @@ class Container:
         folder = posixpath.dirname(work)
         self._output = self._new_output(folder, self._kept.buffer.add)
         return Begun(recorder=recorder, output=self._output, restarts=len(restarts))
+
+    def _record_inherited(self) -> None:
+        """Record the restarts that no other agent records: those of attempts whose first task's container is gone."""
+        source = task_records.agent_of(self._task, self._payload.tasks)
+        while self._agreement.inherited:
+            attempt, end = self._agreement.inherited.popitem()
+            if self._is_first:
+                Path(self.paths.events).mkdir(parents=True, exist_ok=True)
+                task_records.copy_own(self._store, self.paths, attempt, (source,))
+                record_restart(end, Recorder(self.paths, source, attempt, self.clock, continued=True))
 
     def start(self, membership: Membership, begun: Begun) -> Mapping[str, TaskProcess]:
         number = membership.attempt

@@ -101,6 +101,8 @@ class SharedAgreement:
         self._address = address
         self.nonce, self._started = secrets.token_hex(8), clock.now()
         self._memberships: list[Membership] = []
+        # Ends that new containers have concluded, of attempts of an earlier container of this task, which is gone.
+        self.inherited: dict[int, AttemptEnd] = {}
         self._left = self._announced = 0
         self._ready: dict[str, ReadyContainer] = {}
         self._ends: dict[int, AttemptEnd] = {}
@@ -213,6 +215,8 @@ class SharedAgreement:
             end = self._conclude(
                 last.attempt, lost, exit_code=EXIT_INFRASTRUCTURE, step=None, alone="", cancelled=False
             )
+        if end.nonce not in last.members.values():
+            self.inherited[last.attempt] = end
         if not end.restart:
             raise LeaveError(f"the run has ended ({end.reason.value}) {end.why}".rstrip(), end.exit_code)
 

@@ -207,10 +207,9 @@ ROWS = {
         any_exit=True,
         says="saves after step",
     ),
-    # If the first task's container is replaced, no agent records that the attempt has ended.
     "container replaced": Row(
         steps=None, acts=("replace",), ends=(End(reason="preempted", victim=Exit(0, "")), SUCCEEDED),
-        retry={"preemptions": 1}, hosts=("folder 2", "bucket 2"),
+        retry={"preemptions": 1}, hosts=("folder 2", "bucket 1", "bucket 2"),
     ),
     "cancelled": Row(
         steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=SAVED, others=SAVED),), any_exit=True,
