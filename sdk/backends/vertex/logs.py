@@ -258,11 +258,11 @@ def _timestamp(time: float) -> str:
 
 
 def query(
-    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float = _TIMEOUT_S
+    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float | None = None
 ) -> Mapping[str, Any]:
     """Send one request, and repeat it for `within_s` seconds while the service is busy."""
     url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
-    send = partial(exchange, "POST", url, _object, timeout_s, body=body, service="Cloud Logging")
+    send = partial(exchange, "POST", url, _object, timeout_s or _TIMEOUT_S, body=body, service="Cloud Logging")
     try:
         return repeated("", send, clock or SystemClock(), within_s)
     except VertexRejectedError as error:
