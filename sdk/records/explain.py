@@ -204,8 +204,13 @@ class _Story:
             yield from self._restarted_alone()
         yield self._saved()
 
+    def _launched(self) -> Event | None:
+        """Return the record of the latest supervisor: its own, which names its process also if the client's is later."""
+        records = [record for kind in ("launched", "started") if (record := self._last(kind)) is not None]
+        return max(records, key=lambda record: (int(record.source.partition("-")[2] or 0), record.kind), default=None)
+
     def lost(self) -> Iterator[str]:
-        failure, launched = self._status.failure, self._last("started", "launched")
+        failure, launched = self._status.failure, self._launched()
         yield failure.message if failure else ""
         if self._context.cloud:
             yield from self._cause()
