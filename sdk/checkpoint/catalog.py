@@ -27,7 +27,7 @@ from ..job.policies import metric_and_mode
 from ..records.plans import read_plan
 from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
-from ..storage.store import Store
+from ..storage.store import Store, exists
 from . import names, restore
 from .envelope import wrap
 
@@ -118,7 +118,7 @@ def pin(store: Store, key: str, name: str) -> None:
             break
         except (ConflictError, MissingError, AlreadyExistsError):
             continue
-    if not restore.exists(store, key):
+    if not exists(store, key):
         raise InputError(f"The checkpoint {key!r} was removed by retention before it could be pinned.")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from ..errors import CorruptCheckpointError
 from ..logs import logger
 from ..storage.registry import open_store
+from ..storage.store import exists
 from . import names, restore
 from .restore import Checkpoint
 
@@ -60,7 +61,7 @@ class CheckpointFeed:
             try:
                 checkpoint = restore.read(store, stat.key, self._run_id)
             except CorruptCheckpointError as error:
-                gone = not restore.exists(store, stat.key)
+                gone = not exists(store, stat.key)
                 why = "retention has removed it. Next: a larger checkpoint_keep_last" if gone else str(error)
                 _log.info(f"the checkpoint of step {known.step} is not evaluated: {why}")
                 continue

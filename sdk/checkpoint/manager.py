@@ -21,7 +21,7 @@ from ..errors import CorruptCheckpointError, InputError
 from ..job.policies import Checkpoints, shortest_s
 from ..logs import logger
 from ..storage.registry import open_store
-from ..storage.store import Store
+from ..storage.store import Store, exists
 from . import names, opening, restore
 from .contents import Contents
 from .manifest import Manifest
@@ -163,7 +163,7 @@ class CheckpointManager:
 
     def _end_of(self, opened: OpenStore, phase: TrainingPhase) -> Checkpoint | None:
         """Return the end of a phase that is over; None if retention has removed it."""
-        if not phase.commit or not restore.exists(opened.store, phase.commit):
+        if not phase.commit or not exists(opened.store, phase.commit):
             return None
         return restore.read(opened.store, phase.commit, self.info.run_id)
 
@@ -172,7 +172,7 @@ class CheckpointManager:
             return None
         url, _, key = self.info.warm_start.rpartition("#")
         store = open_store(url)
-        if not restore.exists(store, key):
+        if not exists(store, key):
             raise InputError(
                 "The checkpoint with which this run starts was removed, by the retention of its run or together with that run: "
                 f"{key} of {url}. Next: submit again with a checkpoint_resume_from that exists (podlift checkpoints RUN)."
@@ -267,7 +267,7 @@ class CheckpointManager:
         while True:
             # Before its mark, which it may have left just before its end.
             gone = ended()
-            waiting = {task: mark for task, mark in waiting.items() if not restore.exists(opened.store, mark)}
+            waiting = {task: mark for task, mark in waiting.items() if not exists(opened.store, mark)}
             if not waiting or not waiting.keys().isdisjoint(gone) or self._clock.monotonic() >= until:
                 return not waiting
             self._clock.sleep(_MEET_POLL_S)

@@ -19,7 +19,7 @@ from ..errors import (
     StoreError,
 )
 from ..logs import logger
-from ..storage.store import Stat, Store
+from ..storage.store import Stat, Store, exists
 from . import names
 from .envelope import text_of, wrap
 from .manifest import FileEntry, Manifest, decode
@@ -157,14 +157,6 @@ def noted(store: Store, commit: str) -> str | None:
         return text_of(store.get(names.note(commit)), "note", "reason")
     except (MissingError, CorruptObjectError, CheckpointError, FutureFormatError):
         return None
-
-
-def exists(store: Store, key: str) -> bool:
-    try:
-        store.stat(key)
-    except MissingError:
-        return False
-    return True
 
 
 def _compare(store: Store, manifest: Manifest) -> None:

@@ -152,6 +152,7 @@ class Container:
         self.tasks: Sequence[str] = (self._task,)
         self.folders: Sequence[str] = (self.paths.root,)
         self._is_first = self._task == payload.tasks[0]
+        self._source = task_records.agent_of(self._task, payload.tasks)
         self._read_secrets()
         # Words that are never stored, and those that are not shown in the log either.
         self._hidden = secret_values.words(os.environ, payload.copied)
@@ -235,10 +236,9 @@ class Container:
         for folder in (posixpath.dirname(work), self._scratch(number), self.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
         posix.put_passing(self.paths.payload(number), replace(self._payload, attempt=number).to_json().encode())
-        source = task_records.agent_of(self._task, self._payload.tasks)
         if restarts:
-            task_records.copy_own(self._store, self.paths, number, (self._task, source))
-        recorder = Recorder(self.paths, source, number, self.clock, continued=bool(restarts))
+            task_records.copy_own(self._store, self.paths, number, (self._task, self._source))
+        recorder = Recorder(self.paths, self._source, number, self.clock, continued=bool(restarts))
         if restarts:
             failure = {
                 "task": self._task,
@@ -256,13 +256,12 @@ class Container:
 
     def _record_inherited(self) -> None:
         """Record the restarts that no other agent records: those of attempts whose first task's container is gone."""
-        source = task_records.agent_of(self._task, self._payload.tasks)
         while self._agreement.inherited:
             attempt, end = self._agreement.inherited.popitem()
             if self._is_first:
                 Path(self.paths.events).mkdir(parents=True, exist_ok=True)
-                task_records.copy_own(self._store, self.paths, attempt, (source,))
-                record_restart(end, Recorder(self.paths, source, attempt, self.clock, continued=True))
+                task_records.copy_own(self._store, self.paths, attempt, (self._source,))
+                record_restart(end, Recorder(self.paths, self._source, attempt, self.clock, continued=True))
 
     def start(self, membership: Membership, begun: Begun) -> Mapping[str, TaskProcess]:
         number = membership.attempt
@@ -402,8 +401,7 @@ class Container:
         self._attempt, self._redirected = number, start.start(os.environ, self._home)
         for folder in (self.paths.attempt(number), self._scratch(number), self.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
-        source = task_records.agent_of(self._task, self._payload.tasks)
-        task_records.copy_own(self._store, self.paths, number, (source, PHASE))
+        task_records.copy_own(self._store, self.paths, number, (self._source, PHASE))
         self._kept = self._tail(number, continued=True)
         self._kept.start()
         self._uploader.start()
@@ -415,8 +413,7 @@ class Container:
         from ..runtime import last_phase
 
         number, terms = self._attempt, self._terms
-        source = task_records.agent_of(self._task, self._payload.tasks)
-        recorder = Recorder(self.paths, source, number, self.clock, continued=True)
+        recorder = Recorder(self.paths, self._source, number, self.clock, continued=True)
         recorder.record(TRAINED)
         self._output = self._new_output(self._scratch(number), kept.buffer.add)
         about = TaskStart(

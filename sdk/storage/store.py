@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import AlreadyExistsError, ConflictError, InputError
+from ..errors import AlreadyExistsError, ConflictError, InputError, MissingError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -91,6 +91,14 @@ def create(store: Store, key: str, data: bytes) -> bool:
     try:
         store.put_new(key, [data])
     except AlreadyExistsError:
+        return False
+    return True
+
+
+def exists(store: Store, key: str) -> bool:
+    try:
+        store.stat(key)
+    except MissingError:
         return False
     return True
 

@@ -79,6 +79,8 @@ class Bucket:
             raise MissingError(key)
         return self.objects[key]
 
+    stat = get
+
     def list(self, prefix: str) -> Iterator[str]:
         return iter([key for key in self.objects if key.startswith(prefix)])
 

@@ -24,7 +24,7 @@ from ...logs import logger
 from ...records.sync import index
 from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
-from ...storage.store import Store
+from ...storage.store import Store, exists
 from ..shared import Shared
 from .files import SAVING, ActionOrGo, Due, ScheduledAction, never, nothing_due
 
@@ -205,7 +205,7 @@ class BucketRendezvous:
                 return
         if not (preempts or state.requested or self.is_single) and now >= self._preempted_due:
             self._preempted_due = now + _PREEMPTED_S
-            preempts = _exists(store, _preempted_key(self.payload.attempt))
+            preempts = exists(store, _preempted_key(self.payload.attempt))
         if preempts:
             self._shared.swap(lambda state: replace(state, requested="preempt"))
 
@@ -258,11 +258,3 @@ class BucketRendezvous:
 def _preempted_key(attempt: int) -> str:
     """Return the one object that any preempted task creates."""
     return f"{_KEYS.preempted(attempt)}/any.json"
-
-
-def _exists(store: Store, key: str) -> bool:
-    try:
-        store.get(key)
-    except MissingError:
-        return False
-    return True
