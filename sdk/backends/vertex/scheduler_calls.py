@@ -149,7 +149,7 @@ def set_paused(name: str, clock: Clock, *, paused: bool) -> None:
     try:
         call("POST", f"{name}:{'pause' if paused else 'resume'}", trigger, clock, body={})
     except TriggerRejectedError as error:
-        # A job that is in this state already is rejected, also if an earlier request without an answer did it.
+        # The service rejects it if the job has this state already, perhaps by an earlier request whose answer was lost.
         there = get(name, clock) if error.status == _WRONG_STATE else None
         if there is None or there.paused is not paused:
             raise
