@@ -68,7 +68,7 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
     except PodliftError as error:
         # A run that cannot be read keeps no other slot from starting.
         _log.warning(f"{record.run} counts with all that it may have cost, because it cannot be read: {error}")
-        return max(known_usd, most_usd)
+        return known_usd + most_usd
     # Its resume may have given it another time limit.
     rest_usd = 0.0 if status.state.terminal else spending.most_usd(plan) or most_usd
     return max(known_usd, status.spent_usd or 0.0) + rest_usd

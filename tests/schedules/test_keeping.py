@@ -440,7 +440,7 @@ def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
 ) -> None:
     monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
     world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
-    world.add(max_cost_usd_per_month=9.0, pause_after_failures=0)
+    world.add(max_cost_usd_per_month=13.0, pause_after_failures=0)
 
     def damaged(url: str) -> None:
         raise CorruptRunError("plan.json is damaged.")
@@ -451,7 +451,7 @@ def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
         monkeypatch.setattr(world.runs, "state_of", damaged)
     found = world.history()
     assert [record.state for record in found] == ["FAILED", "FAILED", "SKIPPED"]
-    assert found[2].reason.startswith("budget: 8.00 USD of 9.00 USD")
+    assert found[2].reason.startswith("budget: 12.00 USD of 13.00 USD")
 
 
 def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path) -> None:

@@ -204,10 +204,12 @@ class JobClient:
         return repeated(what, call, self._clock, within_s)
 
 
-def repeated(what: str, call: Callable[[], _T], clock: Clock, within_s: float | None = None) -> _T:
+def repeated(
+    what: str, call: Callable[[], _T], clock: Clock, within_s: float | None = None, *, service: str = ""
+) -> _T:
     """Send a request until it is answered: for those that may be executed twice.
 
-    `what` follows "refuses to" in the error of one about a job; "" for another.
+    `what` follows "refuses to" in the error of one about a job; "" for another. `service` answers, by default Vertex AI.
     """
     tries = Retries.within(_RETRY_S if within_s is None else within_s, clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
     while True:
@@ -220,7 +222,7 @@ def repeated(what: str, call: Callable[[], _T], clock: Clock, within_s: float | 
             if error.status != _SLOW_DOWN:
                 raise _explained(what, error) from error
             if not tries.again(error.wait_s):
-                text = f"{service_name()} asks to slow down (429): {error}"
+                text = f"{service or service_name()} asks to slow down (429): {error}"
                 raise OutcomeUnknownError(sentence(text), error.wait_s) from error
 
 

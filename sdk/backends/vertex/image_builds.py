@@ -134,7 +134,7 @@ def _get(
         query=query, service=_NAMES[host], project=_project(draft),
     )  # fmt: skip
     try:
-        return client.repeated("", send, clock)
+        return client.repeated("", send, clock, service="Cloud Build")
     except VertexRejectedError as error:
         if error.status == _MISSING:
             return None

@@ -264,7 +264,7 @@ def query(
     url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
     send = partial(exchange, "POST", url, _object, timeout_s or _TIMEOUT_S, body=body, service="Cloud Logging")
     try:
-        return repeated("", send, clock or SystemClock(), within_s)
+        return repeated("", send, clock or SystemClock(), within_s, service="Cloud Logging")
     except VertexRejectedError as error:
         if "Next: " in str(error):
             raise AccessError(f"The logs cannot be read: {error}") from error

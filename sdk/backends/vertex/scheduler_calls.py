@@ -114,6 +114,11 @@ def _posted(body: str) -> Mapping[str, object] | str:
     return posted if isinstance(posted, dict) else body
 
 
+def _project_of(name: str) -> str:
+    """Return the project in the name of a trigger, "" if it has none."""
+    return name.partition("projects/")[2].partition("/")[0]
+
+
 def call(
     method: str,
     path: str,
@@ -126,10 +131,10 @@ def call(
     """Send a request until there is an answer, and return that, converted: each of these may be executed twice."""
     send = partial(
         client.exchange, method, f"{emulator.checked_address() or HOST}/v1/{path}", convert, _LIMIT_S,
-        query=query, body=body, service=TITLE, project=path.split("/")[1],
+        query=query, body=body, service=TITLE, project=_project_of(path),
     )  # fmt: skip
     try:
-        return client.repeated("", send, clock)
+        return client.repeated("", send, clock, service=TITLE)
     except VertexRejectedError as error:
         if error.status in _NO_LOGIN:
             raise InputError(str(error)) from error
@@ -189,7 +194,7 @@ def _status(status: Any) -> str:
 def _failure(status: int, text: str, name: str) -> PodliftError:
     said = text if text.endswith(".") else f"{text}."
     return TriggerRejectedError(
-        f'{TITLE} rejected a request about {name}: {status} "{said}" {_meant(text, name.split("/")[1])}'.rstrip(),
+        f'{TITLE} rejected a request about {name}: {status} "{said}" {_meant(text, _project_of(name))}'.rstrip(),
         status,
     )
 
@@ -247,7 +252,7 @@ def _sought(jobs: JobClient, region: str, token: str, clock: Clock) -> str:
 
 def alert(name: str) -> str:
     """Return the gcloud command of an alert on the log of failed deliveries."""
-    project, job = name.split("/")[1], name.rpartition("/")[2]
+    project, job = _project_of(name), name.rpartition("/")[2]
     words = f'resource.type="cloud_scheduler_job" AND resource.labels.job_id="{job}" AND severity>=ERROR'
     policy = {
         "displayName": f"{job}: not delivered",

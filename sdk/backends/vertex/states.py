@@ -202,7 +202,7 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         )
         reason, text = exit_reasons.describe(code, out_of_memory)
         message = _told(events, task) or f"{task} {text}"
-        return State.FAILED, Reason(seen) if seen else reason, Failure(task=task, message=message)
+        return State.FAILED, reason, Failure(task=task, message=message)
     task = replica_names(ended.tasks).get(diagnosis.replica, "")
     refused = ended.last_output.startswith(PODLIFT_PREFIX) and diagnosis.signal not in _FROM_OUTSIDE
     if not diagnosis.certain and refused:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -177,20 +178,16 @@ class BucketRequests:
                 raise status_error(response, self._body(response))
             yield response
 
-    def _pieces(self, response: Any, *, decode: bool) -> Iterator[bytes]:
-        """Yield what has arrived: a reader of whole pieces would wait beyond the deadline for a server that drips."""
-        # urllib3 has `read1` since 2.1.
-        read, moved = getattr(response.raw, "read1", response.raw.read), 0
-        while piece := read(_READ_BYTES, decode_content=decode):
-            self.check(moved := moved + len(piece))
-            yield piece
-
     def _body(self, response: requests.Response) -> bytes:
-        body = bytearray()
-        for piece in self._pieces(response, decode=True):
+        # The timeout applies to each read, and a server that drips never exceeds it. What the request has sent before took
+        # its own time.
+        body, until = bytearray(), time.monotonic() + self.timeout[1]
+        for piece in _pieces(response, decode=True):
             body += piece
             if len(body) > _JSON_BYTES:
                 raise ProtocolError(_UNEXPECTED)
+            if time.monotonic() >= until:
+                raise requests.ReadTimeout("the answer is too slow")
         return bytes(body)
 
     def _receive(self, response: requests.Response, into: memoryview | None, most: int | None) -> memoryview:
@@ -204,18 +201,28 @@ class BucketRequests:
             raise DamagedError(f"it has {size} bytes, and at most {most} can have been written")
         target = memoryview(bytearray(size)) if into is None else into
         crc = done = 0
-        for piece in self._pieces(response, decode=False):
+        for piece in _pieces(response, decode=False):
             if done + len(piece) > size:
                 raise ProtocolError("more bytes arrived than were announced")
             target[done : done + len(piece)] = piece
             crc = crc32c([piece], crc)
             done += len(piece)
+            if done < size:
+                self.check(done)
         if done != size:
             raise ProtocolError(f"{done} of {size} bytes arrived")
         if crc != wanted:
             written = "an unknown one" if wanted is None else f"{wanted:08x}"
             raise DamagedError(f"its crc32c is {crc:08x}; {written} was written")
         return target.toreadonly() if into is None else into
+
+
+def _pieces(response: Any, *, decode: bool) -> Iterator[bytes]:
+    """Yield what has arrived: a reader of whole pieces would wait for a server that drips, and could look at no clock."""
+    # urllib3 has `read1` since 2.1.
+    read = getattr(response.raw, "read1", response.raw.read)
+    while piece := read(_READ_BYTES, decode_content=decode):
+        yield piece
 
 
 def object_path(name: str) -> str:

@@ -208,7 +208,11 @@ class GcsStore:
                 raise kind(emulator.mask_token(f"{what}: {failure.text}.{after}")) from error
 
     def _requests(self, tries: Retries, least_per_s: float) -> BucketRequests:
-        """Return requests that end with the time of the call, which grows with each byte at this speed."""
+        """Return requests whose transfers end with the time of the call.
+
+        A file, which may be of any size, has that time and more for each byte at this speed, also beyond a deadline: those who
+        set one cannot send it again.
+        """
         from .auth import connection
         from .errors import OutOfTimeError
         from .requests import BucketRequests
@@ -216,9 +220,11 @@ class GcsStore:
         left_s = max(0.1, tries.left_s)
         timeout = (min(self._retry.connect_s, left_s), min(self._retry.read_s, left_s))
 
+        began, is_file = self._clock.monotonic(), least_per_s < math.inf
+
         def check(moved: int) -> None:
-            late = self._until is not None and self._clock.monotonic() >= self._until
-            if late or tries.left_s + moved / least_per_s <= 0:
+            file_left_s = began + self._retry.total_s + moved / least_per_s - self._clock.monotonic()
+            if (file_left_s if is_file else tries.left_s) <= 0:
                 raise OutOfTimeError
 
         wire = connection(self._access == "anonymous")
