@@ -16,7 +16,7 @@ from ..job.policies import Retry
 from ..process.hang import Hang, blame
 from ..records.recorder import last_attempt, last_step
 from ..records.restarts import Decision, EndedAttempt, decide
-from ..runtime.rendezvous.files import stop_agreed
+from ..runtime.rendezvous import stop_agreed
 from ..status import Reason, State
 from .ending import POLL_S, AttemptEnd
 

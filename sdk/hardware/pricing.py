@@ -60,6 +60,10 @@ class Rental:
     table: PriceTable | None = None  # read prices, which replace all of this package; None for those
 
 
+# What a container that trains asks of the bucket (docs/explanation/decisions/containers.md): plans name it where it shows.
+REQUESTS_USD_HOUR, _SMALL_SHARE = 0.005, 0.01
+
+
 @dataclass(frozen=True, kw_only=True)
 class Price:
     """What all machines of a job cost together, in US dollars, without their boot disks."""
@@ -256,7 +260,7 @@ def lines(rentals: Sequence[Rental], *, billed: bool = True) -> list[tuple[str, 
 
 def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
     found = [price(rented) for rented in rentals]
-    texts = ["; ".join(_hourly(each, rented.provisioning)) for each, rented in zip(found, rentals, strict=True)]
+    texts = ["; ".join(_hourly(each, rented)) for each, rented in zip(found, rentals, strict=True)]
     shown = [(f"price {number}" if texts[1:] else "price", text) for number, text in enumerate(texts, 1)]
     return [*shown, ("cap", _cap(found, limited=rentals[0].timeout_s is not None))]
 
@@ -297,7 +301,8 @@ def _cap(prices: Sequence[Price], *, limited: bool) -> str:
     return f"{at_most}, for {duration(dearest.timeout_s)}{where if not unknown else ''}: {what}"
 
 
-def _hourly(price: Price, provisioning: Provisioning) -> Iterator[str]:
+def _hourly(price: Price, rented: Rental) -> Iterator[str]:
+    provisioning = rented.provisioning
     amount = "unknown" if price.own is None else f"{money(price.own)} an hour"
     yield f"{amount} {PROVISIONING_WORDS[provisioning]} in {price.region}"
     if provisioning != "spot" and price.spot is not None:
@@ -311,6 +316,9 @@ def _hourly(price: Price, provisioning: Provisioning) -> Iterator[str]:
     if price.source:
         estimate = "" if price.exact else "an estimate: "
         yield f"{estimate}{price.source}, {price.date}; boot disks are extra"
+    requests = REQUESTS_USD_HOUR * sum(pool.replicas for pool in rented.pools)
+    if price.own is not None and requests > price.own * _SMALL_SHARE:
+        yield f"requests to the bucket are {money(requests)} an hour more"
 
 
 def _quota(quota: Quota) -> str:

@@ -134,8 +134,8 @@ class RunPaths:
     last_phase = _OfAttempt("last_phase.json")
     # When the logs of an attempt grew. May be missing.
     log_times = _OfAttempt("logs/times.jsonl")
-    # A folder that exists once a task has received SIGTERM.
-    preempted = _OfAttempt("preempted")
+    # A folder: what all tasks of an attempt agree to do, and after which step.
+    rendezvous = _OfAttempt("rendezvous")
     # Exists once the attempt has a verdict, before the supervisor stops its tasks.
     decided = _OfAttempt("decided.json")
 
@@ -168,9 +168,9 @@ class RunPaths:
     def cancel_request(self, number: int) -> str:
         return posixpath.join(self.control, f"{number:06d}.cancel.json")
 
-    def remote_cancel_request(self, resumes: int, nonce: str) -> str:
+    def remote_cancel_request(self, resumes: int, number: int) -> str:
         """A cancel request from another machine, for the supervisor that the run has after this many resumes."""
-        return posixpath.join(self.control, f"{resumes:04d}-{nonce}.cancel.json")
+        return posixpath.join(self.control, f"{resumes:04d}-{number:06d}.cancel.json")
 
     def owner(self, resumes: int) -> str:
         """Exists on the machine that supervises a run in a bucket, after this many resumes."""
@@ -233,10 +233,6 @@ class RunPaths:
 
     def attempt(self, attempt: int) -> str:
         return posixpath.join(self.url, "attempts", f"{attempt:04d}")
-
-    def rendezvous(self, attempt: int, number: int) -> str:
-        """What all tasks of an attempt agreed to do, and after which step."""
-        return posixpath.join(self.attempt(attempt), "rendezvous", f"{number:06d}.json")
 
     def kill(self, index: int) -> str:
         """Exists once a drill has killed a task."""

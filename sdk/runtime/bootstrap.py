@@ -63,7 +63,8 @@ from .patches import (
     shuffle_seeds,
     steps_per_execution,
 )
-from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
+from .rendezvous import StepCoordinator
+from .rendezvous import coordinator as coordinator_of
 from .unpack import unpack
 
 _log = logs.logger("runtime")
@@ -100,7 +101,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     set_path(payload, work, home)
     import_guard.install(payload.source_dirs, work)
     together = cluster.in_step(payload.tasks)
-    coordinator = StepCoordinator(_rendezvous(payload, task, is_single=len(together) == 1))
+    coordinator = coordinator_of(payload, task, together)
     checkpoint = _instrument(payload, task, coordinator, recorder, work)
     recorder.record("entry")
     code, returned, failure = _called(payload, work)
@@ -120,7 +121,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         if is_first and (unused := checkpoint.warm_start.unused):
             _report_finding(recorder, unused)
         recorder.record("done")
-        coordinator.rendezvous.close()
+        coordinator.close()
         if is_first:
             _wait_for_others(paths, payload)
     return code
@@ -134,7 +135,7 @@ def _instrument(
     is_first, takes_part = task == payload.tasks[0], task in together
     finding = functools.partial(_report_finding, recorder) if is_first else None
     disconnected = DisconnectedTasks(len(together) if takes_part else 1, finding)
-    coordinator.rendezvous.apart = lambda: disconnected.apart
+    coordinator.apart = lambda: disconnected.apart
     evaluates = cluster.role_of(task) == "evaluator"
     reporter = reporting.Reporter(
         paths.metrics(payload.attempt, task) if is_first or evaluates else None,
@@ -191,17 +192,6 @@ def set_path(payload: Payload, work: Path, home: str) -> None:
     # Processes that the task starts (multiprocessing, subprocess) find podlift too, after everything of the user's.
     last = [folder for folder in (home, payload.vendor) if folder and folder not in sys.path]
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *last]
-
-
-def _rendezvous(payload: Payload, task: str, *, is_single: bool) -> Rendezvous:
-    decides = task == payload.tasks[0]
-    if payload.bucket_url:
-        from .rendezvous.bucket import BucketRendezvous
-
-        return BucketRendezvous(payload=payload, task=task, decides=decides, is_single=is_single)
-    return FileRendezvous(
-        paths=RunPaths(payload.run_url), attempt=payload.attempt, task=task, decides=decides, is_single=is_single
-    )
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:

@@ -142,7 +142,8 @@ def test_preempted_tasks_stop_after_the_same_step_also_where_the_storage_fails(c
     lost = {"kind": "drop_after", "probability": 0.1, "seed": 2}
     plan, containers = in_step(cloud, write, tmp_path / "shared", unavailable, lost)
     # As a task that trains writes it down when it gets SIGTERM.
-    cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/any.json", [b"{}"])
+    question = json.dumps({"action": "preempt", "step": 0}).encode()
+    cloud.store(plan).put_new(f"{RunPaths('').rendezvous(1)}/000001.question.json", [question])
     assert {task: container.code() for task, container in containers.items()} == dict.fromkeys(plan.tasks, 0)
     places = [stopped_at(container) for container in containers.values()]
     assert len(places[0]) == 1 and places == [places[0]] * 2

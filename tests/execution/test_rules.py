@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sdk.backends.vertex import request
 from sdk.errors import InputError
@@ -17,8 +13,6 @@ from sdk.execution import container, identity
 from sdk.execution.shared_agreement import ReadyContainer, newest
 from sdk.job import cluster
 from sdk.packaging.runtime_archive import loader
-from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
-from sdk.runtime.rendezvous.files import StepCoordinator
 
 # --- Exit codes of containers -------------------------------------------------------------------------------------
 
@@ -138,92 +132,6 @@ def test_addresses_are_those_of_vertex_ai() -> None:
         names = [each.name for each in members]
         assert identity.task_of(environ, names, request.terms(names)) == member.name
         assert identity.addresses(environ, names, request.terms(names)) == places
-
-
-# --- What is done after which step --------------------------------------------------------------------------------
-
-
-def test_entries_lie_about_two_seconds_apart_however_fast_the_steps_are() -> None:
-    for step_s in (0.001, 0.05, 0.7, 30.0):
-        ahead, found, count = Lookahead(), [], 0
-        while len(found) < 40:
-            while ahead.is_due(count):
-                found.append(ahead.write(count, count * step_s))
-            count += 1
-        assert found[:2] == [1, 2]
-        assert all(b > a for a, b in itertools.pairwise(found))
-        width = found[-1] - found[-2]
-        assert width == max(1, int(AHEAD_S / step_s)) or abs(width * step_s - AHEAD_S) < 0.1
-
-
-class Paper:
-    """Entries that come to this task when the test wants it.
-
-    Args:
-        known: what has come so far.
-    """
-
-    def __init__(self) -> None:
-        self.known: list = []
-        self.count = self.taken = self.last = 0
-        self.save_due = lambda: None
-
-    def needs(self, count: int) -> bool:
-        """True where the task cannot go past that step yet."""
-        return count > self.last and self.taken >= len(self.known)
-
-    def begin(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def request_preemption(self) -> None: ...
-
-    def next(self):
-        entry = self.known[self.taken]
-        self.taken, self.last = self.taken + 1, entry[0]
-        return entry
-
-
-@given(tasks=st.integers(2, 5), wish_at=st.integers(0, 800), seed=st.integers(0, 1 << 32))
-def test_in_lockstep_all_tasks_do_the_same_after_the_same_step_whenever_the_entries_arrive(
-    tasks, wish_at, seed
-) -> None:
-    draw = random.Random(seed)
-    papers = [Paper() for _ in range(tasks)]
-    coordinators = [StepCoordinator(paper) for paper in papers]
-    done: list[dict[int, str]] = [{} for _ in range(tasks)]
-    counts, ahead, entries, now = [0] * tasks, Lookahead(), [], 0.0
-    # Some threads come late all the time.
-    turns = draw.choices(range(2 * tasks + 1), weights=[draw.choice([1, 5, 40]) for _ in range(2 * tasks + 1)], k=1500)
-    for turn, choice in enumerate(turns):
-        now += draw.choice([0.01, 0.3, 2.0])
-        if choice == 2 * tasks:
-            # The first task's thread writes what is due; it knows its own entry at once.
-            if ahead.is_due(counts[0]) and (not entries or entries[-1][1] != "stop"):
-                action = "stop" if turn >= wish_at else draw.choice(["go", "go", "save"])
-                entries.append((ahead.write(counts[0], now), action))
-                papers[0].known = entries
-        elif choice >= tasks:
-            # Somebody else's thread reads one more.
-            paper = papers[choice - tasks]
-            paper.known = entries[: max(len(paper.known), min(len(entries), len(paper.known) + 1))]
-        else:
-            # A step ends in a task when every task has taken part in it.
-            mine = counts[choice] + 1
-            if min(counts) >= mine - 1 and not papers[choice].needs(mine) and coordinators[choice].exit_action is None:
-                counts[choice] = mine
-                action = coordinators[choice].step()
-                if action is not None:
-                    done[choice][mine] = action
-    least = min(counts)
-    assert max(counts) <= least + 1
-    for each in done[1:]:
-        assert {step: action for step, action in each.items() if step <= least} == {
-            step: action for step, action in done[0].items() if step <= least
-        }
-    assert all(done[0].get(step) == action for step, action in entries if action != "go" and step <= counts[0])
-    stops = [step for each in done for step, action in each.items() if action == "stop"]
-    assert len(set(stops)) <= 1
 
 
 def test_the_loader_is_short_and_nothing_in_it_is_expanded_by_vertex_ai() -> None:

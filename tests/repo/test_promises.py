@@ -107,7 +107,7 @@ def test_planning_a_run_loads_no_framework_and_no_cloud_client(tmp_path: Path) -
 
 @pytest.mark.process
 def test_what_runs_in_a_training_image_needs_the_standard_library_only() -> None:
-    parts = ["runtime", "runtime.patches", "runtime.hooks", "runtime.rendezvous"]
+    parts = ["runtime", "runtime.patches", "runtime.hooks"]
     folders = {part: REPO / "sdk" / part.replace(".", "/") for part in parts}
     modules = [f"sdk.{part}.{m.name}" for part, folder in folders.items() for m in pkgutil.iter_modules([str(folder)])]
     code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import importlib; [importlib.import_module(m) for m in {modules!r}]"

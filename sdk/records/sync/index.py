@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import posixpath
@@ -12,7 +13,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
-from uuid import uuid4
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreError
@@ -23,7 +23,7 @@ from ...storage import posix
 from ...storage.locking import file_lock
 from ...storage.registry import open_files, open_store
 from ...storage.retry import RetryPolicy
-from ...storage.store import Store
+from ...storage.store import Store, create, exists
 from ...storage.trees import links_beside, make_parents, put_link
 from ..accounts import in_heartbeat
 from ..events import parse
@@ -167,7 +167,9 @@ class SyncedRun:
     def request_cancel(self, resumes: int, grace_s: float) -> None:
         """Leave a cancel request for the supervisor after this many resumes."""
         request = json.dumps({"grace_s": float(grace_s), "requested_at": self._clock.now()}).encode()
-        self.store.put_new(KEYS.remote_cancel_request(resumes, uuid4().hex[:12]), [request])
+        numbers = itertools.count(1)
+        while not create(self.store, KEYS.remote_cancel_request(resumes, next(numbers)), request):
+            pass
 
     def cancel_requests(self, resumes: int, since: int | None = None) -> list[str]:
         """Return the keys of the cancel requests for that supervisor, or for those from `since` on."""
@@ -299,6 +301,11 @@ def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16
 
 
 _KEYS = RunPaths("")
+
+
+def is_cancel_requested(store: Store, resumes: int) -> bool:
+    """Return whether there is a cancel request for the supervisor after this many resumes: one read, no list."""
+    return exists(store, _KEYS.remote_cancel_request(resumes, 1))
 
 
 def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:

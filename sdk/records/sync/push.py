@@ -39,7 +39,7 @@ _log = logger("records")
 # A part is uploaded when it has this size or age. Each is a request that a cloud bills: a container that has trained for a
 # while uploads less often what no record waits for.
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
-_YOUNG_S, _LATER_PART_S = 60.0, 10.0
+_YOUNG_S, _LATER_PART_S, _LATER_MACHINE_S = 60.0, 20.0, 60.0
 # Objects have names in UTF-8, of limited length and without line breaks. Bytes that are not UTF-8 are surrogates here.
 _NOT_IN_NAMES = re.compile("[\r\n\ud800-\udfff]")
 _GROWING = ("/logs", "/metrics", "/machine", "/unseeded")
@@ -75,9 +75,10 @@ class Pusher(SyncedRun):
         inside = [key for attempt in attempts for key in self._found(attempt)]
         growing = [file for key in inside if key.endswith(_GROWING) for file in self._found(key)]
         fresh = [key for key in records if key not in self.objects]
-        part_s = _PART_S if self._clock.monotonic() < self._young_until else _LATER_PART_S
-        grow = partial(self._grow, part_s=0.0 if last or fresh else part_s)
-        in_parallel(grow, [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
+        at_once = last or bool(fresh)
+        in_parallel(
+            partial(self._grow, at_once=at_once), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS
+        )
         payloads = [key for key in inside if key.endswith("/payload.json")]
         shared = [] if self._one_task else [*self._found("plans"), *payloads]
         in_parallel(self.create, [key for key in shared if key not in self.objects], _THREADS)
@@ -91,11 +92,17 @@ class Pusher(SyncedRun):
         """Return what is in a folder. One that cannot be listed is an error: what is in it would be lost."""
         return [f"{folder}/{name}" for name in posix.list_names(f"{self.paths.url}/{folder}") if name[0] != "."]
 
-    def _grow(self, file: str, *, part_s: float) -> None:
-        """Upload the part of a growing file that is not in the bucket yet, unless it is small and younger than `part_s`."""
+    def _part_s(self, file: str) -> float:
+        """Return how long a small part of a growing file waits."""
+        if self._clock.monotonic() < self._young_until:
+            return _PART_S
+        return _LATER_MACHINE_S if "/machine/" in file else _LATER_PART_S
+
+    def _grow(self, file: str, *, at_once: bool) -> None:
+        """Upload the part of a growing file that is not in the bucket yet; one that is small may wait."""
         with suppress(FileNotFoundError), posix.opened(f"{self.paths.url}/{file}") as handle:
             size, sent, now = os.fstat(handle).st_size, self.size(file), self._clock.monotonic()
-            recent = now - self._last.get(file, -math.inf) < part_s
+            recent = not at_once and now - self._last.get(file, -math.inf) < self._part_s(file)
             if size - sent < (_PART_BYTES if recent else 1):
                 return
             self._last[file] = now

@@ -29,7 +29,7 @@ from ...records.recorder import read_events
 from ...status import EXIT_CHECKPOINTED, continuation
 from ...storage.registry import open_store
 from ..account import CHECKPOINT
-from ..rendezvous.files import Action, StepCoordinator
+from ..rendezvous import Action, StepCoordinator
 from . import rescue
 from .warm_start import WarmStart
 
@@ -61,7 +61,7 @@ class AutoCheckpoint:
         self._phase: PhaseCheckpoints | None = None
         self.unsaved: UnsavedState | None = None  # what an exception left, to be saved if it ends the program
         self._logged: set[str] = set()
-        self.coordinator.rendezvous.save_due = self._due
+        self.coordinator.save_due = self._due
 
     @cached_property
     def manager(self) -> CheckpointManager:
@@ -183,7 +183,7 @@ def make(
             about=about,
             saved=lambda step: record("saved", step=step),
             paced=lambda every_s: record(PACED, every_s=round(every_s, 1)),
-            apart=coordinator.rendezvous.apart,
+            apart=coordinator.apart,
         )
         return CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
 

@@ -1,0 +1,421 @@
+"""What all tasks of an attempt do after the same training step: save their state, or leave their loop.
+
+Tasks exchange nothing as long as nothing is to be done. Then one of them asks, by creating a file for which all of them look.
+Each task answers with its limit, a step that it does not go past before all agree; a thread answers, so that a task inside a
+step does so too. The largest limit is the step after which all tasks act, and the first task writes it down. No task can be
+further than its own limit, so this holds however late a file becomes visible to some of them, and however far a device runs
+ahead of Python.
+
+Tasks of one machine see a file at once: they look for it between steps, and the limit is the next step. Tasks that share a
+bucket pay for each look. They look every other second, and their limits lie some seconds ahead, so that the training does not
+wait while they agree.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Literal, NamedTuple, Protocol
+
+from ..clock import Clock, SystemClock
+from ..errors import PodliftError, StoreError
+from ..job.layout import RunPaths
+from ..job.payload import Payload
+from ..job.wire import parsed
+from ..logs import logger
+from ..storage import posix
+
+_log = logger("runtime")
+
+# "epoch": the end of the epoch that this step belongs to is saved.
+Action = Literal["save", "epoch", "stop", "preempt"]
+# What makes a checkpoint due now, if anything.
+Due = Callable[[], Literal["save", "epoch"] | None]
+SAVING = ("save", "epoch")
+# Written by a first task that takes no more steps: the others go on without an agreement.
+_END = "end"
+# In a bucket, limits lie this many seconds ahead, but at most a tenth of the time since the first step: a short training
+# would be over before. A save is not urgent; a machine that is preempted has 30 seconds.
+_AHEAD_S, _URGENT_AHEAD_S, _AHEAD_SHARE = 4.0, 1.0, 0.1
+# How often a thread looks for a question, at most: more often at the beginning of a training. And for answers.
+_QUIET_S, _QUIET_SHARE, _SOONEST_S, _ASKED_S = 2.0, 0.05, 0.1, 0.5
+# Tasks of one machine look between steps: the thread only answers for one that is inside a long step.
+_FALLBACK_S = 0.2
+# How often a task that waits at its limit looks.
+_WAITING_S, _WAITING_HERE_S = 0.1, 0.002
+# Longer than anything that a task does between two steps.
+_MAX_WAIT_S = 1800.0
+_CLOSE_S = 60.0
+_SENTENCES = {
+    "stop": "the run was asked to stop: this task leaves its loop after step",
+    "preempt": "this machine is being preempted: this task saves its state and exits after step",
+}
+
+
+class Board(Protocol):
+    """Where the tasks of one attempt read each other's files, which are created once.
+
+    Attributes:
+        is_instant: whether every task sees a file as soon as it exists, and looking for it costs next to nothing.
+    """
+
+    is_instant: bool
+
+    def create(self, name: str, content: Mapping[str, object]) -> bool:
+        """Create a file; return False if it exists."""
+
+    def read(self, name: str) -> Mapping[str, object] | None:
+        """Return the content of a file, None if it does not exist."""
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder."""
+
+    def is_stop_requested(self) -> bool:
+        """Return whether the run is asked to stop. Called by the first task only."""
+
+
+class FolderBoard:
+    """The board of tasks on one machine: a folder in the run's directory. It works even if no signal can be delivered."""
+
+    is_instant = True
+
+    def __init__(self, paths: RunPaths, attempt: int) -> None:
+        self._folder, self._control = paths.rendezvous(attempt), paths.control
+        # An earlier supervisor has handled these requests.
+        self._handled = len(posix.list_names(self._control))
+
+    def create(self, name: str, content: Mapping[str, object]) -> bool:
+        try:
+            posix.put_passing(f"{self._folder}/{name}", json.dumps(content).encode())
+        except FileExistsError:
+            return False
+        return True
+
+    def read(self, name: str) -> Mapping[str, object] | None:
+        try:
+            content: dict[str, object] = parsed(Path(self._folder, name).read_bytes())
+        except FileNotFoundError:
+            return None
+        return content
+
+    def names(self, folder: str) -> list[str]:
+        return posix.list_names(f"{self._folder}/{folder}")
+
+    def is_stop_requested(self) -> bool:
+        # Usually the folder does not exist, and this costs one system call.
+        return os.path.isdir(self._control) and len(posix.list_names(self._control)) > self._handled
+
+
+class Agreed(NamedTuple):
+    """What all tasks do after a step."""
+
+    step: int
+    action: str
+
+
+@dataclass
+class Question:
+    """What the training and the thread know of the question that is open, or of the next one."""
+
+    number: int
+    due: Literal["save", "epoch"] | None = None  # what the first task wants to ask
+    action: str = ""  # as it was asked
+    step: int = 0  # of the task that asked
+    limit: int | None = None  # this task does not go past it before all agree
+    has_answered: bool = False
+    agreed: Agreed | None = None
+
+
+class StepCoordinator:
+    """Counts the steps of one task, and returns what is done after each.
+
+    Args:
+        board: shared by the tasks.
+        task: this task.
+        tasks: those that step together, the first task first.
+        decided: a file that exists once the attempt is decided: SIGTERM then ends the task at once.
+        clock: the time.
+
+    Attributes:
+        save_due: what decides that a checkpoint is due; the first task asks it after each step.
+        apart: whether the tasks train without a connection, each at its own pace.
+        exit_action: why this task has to leave its loop; None as long as it does not.
+    """
+
+    def __init__(
+        self, board: Board, task: str, tasks: Sequence[str], *, decided: str = "", clock: Clock | None = None
+    ) -> None:
+        self._board, self._task, self._tasks, self._decided = board, task, tasks, decided
+        self._clock = clock or SystemClock()
+        self._is_first, self._is_single = task == tasks[0], len(tasks) == 1
+        self.save_due: Due = lambda: None
+        self.apart: Callable[[], bool] = lambda: False
+        self.exit_action: Action | None = None
+        # The count and the limit change under this lock. Nothing waits while it is held.
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._count, self._times, self._begun = 0, deque[float](maxlen=32), math.inf
+        # The training replaces it as a whole: what the thread still writes into an old one changes nothing.
+        self._question = Question(1)
+        self._error: Exception | None = None  # of the last look
+        # Set by the training, by the thread and by the handler of SIGTERM.
+        self._is_preempted = self._is_stopped = self._is_waiting = self._is_over = False
+        self._thread: threading.Thread | None = None
+        self._wake = SimpleQueue[None]()  # unlike an Event, a handler may use it at any moment
+
+    # --- Called by the training
+
+    def begin(self) -> None:
+        """Start the thread, if this task needs one."""
+        if self._thread is None and not (self._is_single and self._board.is_instant):
+            self._thread = threading.Thread(target=self._serve, name="podlift-rendezvous", daemon=True)
+            self._thread.start()
+
+    def step(self) -> Action | None:
+        """Count a step, and return what all tasks do after it."""
+        if self.exit_action is not None:
+            return self.exit_action
+        now = self._clock.monotonic()
+        with self._lock:
+            self._count += 1
+        self._times.append(now)
+        if self._begun > now:
+            self._begun = now
+            self._wake.put(None)
+        action = self._step_alone() if self._is_single else self._step_together()
+        if action in ("stop", "preempt"):
+            self.exit_action = action
+            _log.info(f"{_SENTENCES[action]} {self._count} of this attempt")
+        return action
+
+    def close(self) -> None:
+        """Let the other tasks go on without this one, which takes no more steps."""
+        self._is_over = True
+        self._wake.put(None)
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
+        if self._is_single:
+            return
+        with suppress(PodliftError, OSError):  # a task that waits for this one reports it later
+            if not self._is_first:
+                self._board.create(f"closed/{self._task}.json", {})
+                return
+            end = {"step": self._count, "action": _END}
+            # The others may still be on their way to the step of an earlier agreement.
+            first = self._question.number
+            any(self._board.create(_agreed(number), end) for number in (first, first + 1))
+
+    def _step_alone(self) -> Action | None:
+        if self._is_stopped or (self._board.is_instant and self._board.is_stop_requested()):
+            return self._leave("stop")
+        return self._leave("preempt") if self._is_preempted else self.save_due()
+
+    def _leave(self, action: Literal["stop", "preempt"]) -> Action:
+        """Leave the loop without the others. The agent on this machine reads why."""
+        if self._board.is_instant:
+            with suppress(OSError):  # a full disk is reported where it matters
+                self._board.create(_agreed(self._question.number), {"step": self._count, "action": action})
+        return action
+
+    def _step_together(self) -> Action | None:
+        question = self._question
+        if self._is_first and not question.action and question.due is None and (due := self.save_due()) is not None:
+            if self.apart():
+                return due  # the first task alone is saved, and waits for no step of another
+            self._set_limit(question, due)
+            question.due = due
+            self._wake.put(None)
+        if self._board.is_instant:
+            self.look()
+        if question.action and self.apart():
+            # No step of one task is a step of another.
+            if self._is_first and question.action not in SAVING:
+                self._leave(question.action)  # type: ignore[arg-type]
+            return self._done(question)
+        self._wait_for_agreement(question)
+        if question.agreed is None or self._count < question.agreed.step:
+            return None
+        if question.agreed.action == _END:
+            self._is_over = True
+            return None
+        return self._done(question)
+
+    def _done(self, question: Question) -> Action:
+        self._question = Question(question.number + 1)
+        return question.action  # type: ignore[return-value]
+
+    def _wait_for_agreement(self, question: Question) -> None:
+        """Wait while this task is at its limit, and the tasks have not agreed."""
+        until = self._clock.monotonic() + _MAX_WAIT_S
+        while not self._is_over and question.agreed is None:
+            with self._lock:
+                if question.limit is None or self._count < question.limit:
+                    break
+            if self._clock.monotonic() >= until:
+                raise self._error or StoreError(
+                    f"The tasks did not agree within {_MAX_WAIT_S:g} s what to do after step {self._count}: "
+                    f"{self._missing(question)}. Is it in another loop, or does its loop not call should_stop()?"
+                )
+            self._is_waiting = True
+            if self._board.is_instant:
+                self.look()
+            else:
+                self._wake.put(None)
+            self._clock.sleep(_WAITING_HERE_S if self._board.is_instant else _WAITING_S)
+        self._is_waiting = False
+
+    def _set_limit(self, question: Question, action: str) -> int:
+        with self._lock:
+            if question.limit is None:
+                question.limit = self._count + self._ahead(action)
+            return question.limit
+
+    def _ahead(self, action: str) -> int:
+        """Return by how many steps a limit lies ahead."""
+        times = tuple(self._times)
+        if self._board.is_instant or len(times) < 2:
+            return 1
+        now = self._clock.monotonic()
+        seconds = min(_AHEAD_S if action in SAVING else _URGENT_AHEAD_S, (now - self._begun) * _AHEAD_SHARE)
+        return max(1, int(seconds * (len(times) - 1) / max(now - times[0], 1e-6)))
+
+    # --- Called by the thread, and by the training where a look costs next to nothing
+
+    def _serve(self) -> None:
+        while not self._is_over:
+            with suppress(Empty):
+                self._wake.get(timeout=self._interval_s())
+            self.look()
+
+    def _interval_s(self) -> float:
+        if self._board.is_instant:
+            return _FALLBACK_S
+        if self._question.action:
+            return _SOONEST_S if self._is_waiting else _ASKED_S
+        if self._begun == math.inf:
+            return _QUIET_S
+        return min(_QUIET_S, max(_SOONEST_S, (self._clock.monotonic() - self._begun) * _QUIET_SHARE))
+
+    def look(self) -> None:
+        """Do once what is due: ask, answer, agree."""
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._look(self._question)
+            self._error = None
+        except Exception as error:  # the training goes on until it needs what this look was for
+            if self._error is None:
+                _log.info(f"cannot agree with the other tasks now: {type(error).__name__}: {error}")
+            self._error = error
+        finally:
+            self._looking.release()
+
+    def _look(self, question: Question) -> None:
+        if self._is_first and not question.action and not self._is_stopped:
+            self._is_stopped = self._board.is_stop_requested()
+        if self._is_single or not (question.action or self._ask(question)):
+            return
+        if not question.has_answered:
+            limit = self._set_limit(question, question.action)
+            self._board.create(f"{question.number:06d}/{self._task}.{limit}.json", {})
+            question.has_answered = True
+        if question.agreed is None:
+            agreed = self._agree(question) if self._is_first else self._board.read(_agreed(question.number))
+            if agreed is not None:
+                question.agreed = Agreed(int(str(agreed["step"])), str(agreed["action"]))
+
+    def _ask(self, question: Question) -> bool:
+        """Ask, or find what another task asks; return whether there is a question."""
+        wish = "stop" if self._is_stopped else "preempt" if self._is_preempted else question.due
+        asked: Mapping[str, object] | None = {"action": wish, "step": self._count, "task": self._task}
+        name = f"{question.number:06d}.question.json"
+        if wish is None or not self._board.create(name, asked or {}):
+            asked = self._board.read(name)
+        if asked is None:
+            return False
+        question.step, question.action = int(str(asked["step"])), str(asked["action"])
+        return True
+
+    def _agree(self, question: Question) -> Mapping[str, object] | None:
+        """Write down the largest limit as the step, once every task has named its own or is closed."""
+        limits = self._limits(question)
+        missing = {*self._tasks} - limits.keys()
+        if missing and missing - {name.removesuffix(".json") for name in self._board.names("closed")}:
+            return None
+        # On one machine the step is always the second one after the question, however the tasks are scheduled.
+        least = question.step + 2 if self._board.is_instant else 0
+        agreed = {"step": max(least, *limits.values()), "action": question.action}
+        name = _agreed(question.number)
+        if not self._board.create(name, agreed) and self._board.read(name) != agreed:
+            raise StoreError(f"Another process has written {name} of this attempt. Was the run started twice?")
+        return agreed
+
+    def _limits(self, question: Question) -> dict[str, int]:
+        named = (name.removesuffix(".json").rpartition(".") for name in self._board.names(f"{question.number:06d}"))
+        return {task: int(limit) for task, _, limit in named}
+
+    def _missing(self, question: Question) -> str:
+        with suppress(PodliftError, OSError):
+            if missing := [task for task in self._tasks if task not in self._limits(question)]:
+                return f"{', '.join(missing)} did not answer"
+        return f"{self._tasks[0]} did not answer"
+
+    # --- SIGTERM
+
+    def request_preemption(self) -> None:
+        """Make all tasks save and exit: the machine of this one is being preempted. A handler may call it at any moment."""
+        if self._decided and os.path.exists(self._decided):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+        self._is_preempted = True
+        self._wake.put(None)
+
+    def handle_sigterm(self) -> None:
+        """Treat SIGTERM as a preemption from now on. Call it in the main thread at the beginning of every loop.
+
+        TensorFlow installs its own handler when a cluster starts, which is why one call is not enough. A task outside of a
+        loop, or one whose attempt is already decided, ends at once.
+        """
+        self.begin()
+        with suppress(ValueError):  # not the main thread: the handler stays as it is
+            signal.signal(signal.SIGTERM, lambda number, frame: self.request_preemption())
+
+    def reset_sigterm(self) -> None:
+        """Let SIGTERM end the task again."""
+        with suppress(ValueError):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def coordinator(payload: Payload, task: str, tasks: Sequence[str]) -> StepCoordinator:
+    """Return the coordinator of a task of an attempt, for the tasks that step together."""
+    paths, clock = RunPaths(payload.run_url), SystemClock()
+    board: Board = FolderBoard(paths, payload.attempt)
+    if payload.bucket_url:
+        from .store_board import StoreBoard
+
+        board = StoreBoard(payload, clock)
+    together = tasks if task in tasks else [task]
+    made = StepCoordinator(board, task, together, decided=paths.decided(payload.attempt), clock=clock)
+    if len(together) > 1:
+        # Before the first loop, so that a task that has not begun its own does not keep the others waiting.
+        made.begin()
+    return made
+
+
+def stop_agreed(paths: RunPaths, attempt: int) -> bool:
+    """Return whether tasks of this machine have agreed to stop."""
+    folder = paths.rendezvous(attempt)
+    names = [name for name in posix.list_names(folder) if name.endswith(".agreed.json")]
+    return any(parsed(Path(folder, name).read_bytes())["action"] == "stop" for name in names)
+
+
+def _agreed(number: int) -> str:
+    return f"{number:06d}.agreed.json"

@@ -1,1 +1,0 @@
-"""How the tasks of an attempt agree on members and steps."""

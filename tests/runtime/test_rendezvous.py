@@ -1,0 +1,430 @@
+"""All tasks do the same after the same step, however late they see each other's files, and wait for no task that is done."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from sdk.errors import AlreadyExistsError, MissingError, StoreError
+from sdk.job.payload import Payload
+from sdk.runtime import rendezvous
+from sdk.runtime.rendezvous import StepCoordinator
+from sdk.runtime.store_board import StoreBoard
+
+TASKS = ("chief-0", "worker-0", "worker-1")
+
+
+@dataclass
+class Files:
+    """What all boards of one attempt hold, with the time at which each task sees it."""
+
+    content: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    since: dict[str, float] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def agreed(self) -> list[tuple[object, object]]:
+        names = sorted(name for name in self.content if name.endswith(".agreed.json"))
+        return [(self.content[name]["step"], self.content[name]["action"]) for name in names]
+
+
+@dataclass
+class Paper:
+    """One task's view of them: it sees a file some time after it was written."""
+
+    files: Files
+    is_instant: bool = True
+    delay: Callable[[], float] = lambda: 0.0
+    is_stopped: bool = False
+    broken: bool = False
+
+    def create(self, name: str, content: Mapping[str, object]) -> bool:
+        self._check()
+        with self.files.lock:
+            if name in self.files.content:
+                return False
+            self.files.content[name] = dict(content)
+            self.files.since[name] = time.monotonic()
+            return True
+
+    def read(self, name: str) -> Mapping[str, object] | None:
+        self._check()
+        return self.files.content.get(name) if self._is_seen(name) else None
+
+    def names(self, folder: str) -> list[str]:
+        self._check()
+        with self.files.lock:
+            names = [name for name in self.files.content if name.startswith(f"{folder}/")]
+        return [name.rpartition("/")[2] for name in names if self._is_seen(name)]
+
+    def is_stop_requested(self) -> bool:
+        return self.is_stopped
+
+    def _is_seen(self, name: str) -> bool:
+        return time.monotonic() >= self.files.since.get(name, 0.0) + self.delay()
+
+    def _check(self) -> None:
+        if self.broken:
+            raise StoreError("the bucket does not answer")
+
+
+@dataclass
+class FakeClock:
+    """Time passes when somebody waits, and then the others have their turn."""
+
+    seconds: float = 0.0
+    turn: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.turn()
+
+
+class Gang:
+    """Tasks whose threads are driven by the test."""
+
+    def __init__(self, *, instant: bool, tasks: tuple[str, ...] = TASKS) -> None:
+        self.files, self.clock = Files(), FakeClock()
+        self.papers = {task: Paper(self.files, is_instant=instant) for task in tasks}
+        self.tasks = {task: StepCoordinator(self.papers[task], task, tasks, clock=self.clock) for task in tasks}
+        self.clock.turn = self.look
+        self.done: dict[str, list[tuple[int, str]]] = {task: [] for task in tasks}
+        self.count = 0
+
+    def look(self) -> None:
+        for task in self.tasks.values():
+            task.look()
+
+    def step(self, seconds: float = 0.0, *, order: tuple[str, ...] = ()) -> None:
+        """Let every task take a step, which lasts some seconds."""
+        self.clock.seconds += seconds
+        self.count += 1
+        for name in order or self.tasks:
+            action = self.tasks[name].step()
+            if action is not None:
+                self.done[name].append((self.count, action))
+
+    @property
+    def same(self) -> list[tuple[int, str]]:
+        first, *others = self.done.values()
+        assert all(other == first for other in others), self.done
+        return first
+
+
+def saves_at(*counts: int) -> Callable[[], str | None]:
+    asked = Counter[str]()
+
+    def due() -> str | None:
+        asked["due"] += 1
+        return "save" if asked["due"] in counts else None
+
+    return due
+
+
+# --- On one machine -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [TASKS, TASKS[::-1]])
+def test_on_one_machine_a_save_follows_two_steps_after_it_is_due(order) -> None:
+    gang = Gang(instant=True)
+    gang.tasks["chief-0"].save_due = saves_at(3)
+    for _ in range(8):
+        gang.step(order=order)
+    assert gang.same == [(5, "save")]
+
+
+@pytest.mark.parametrize("asks", TASKS)
+def test_sigterm_of_any_task_makes_all_exit_after_the_same_step(asks) -> None:
+    gang = Gang(instant=True)
+    gang.step()
+    gang.tasks[asks].request_preemption()
+    for _ in range(6):
+        gang.step()
+    first = gang.same[0]
+    assert first[1] == "preempt" and first[0] <= 5
+    # A loop that goes on all the same is told so again, and nothing more is agreed on.
+    assert {action for _, action in gang.same} == {"preempt"} and len(gang.files.agreed) == 1
+
+
+def test_a_cancel_request_comes_before_a_preemption_and_a_save() -> None:
+    gang = Gang(instant=True)
+    gang.tasks["chief-0"].save_due = lambda: "save"
+    gang.papers["chief-0"].is_stopped = True
+    gang.tasks["chief-0"].request_preemption()
+    for _ in range(6):
+        gang.step()
+    assert gang.same[0][1] == "stop"
+
+
+def test_saves_follow_each_other_and_a_stop_follows_an_open_save() -> None:
+    gang = Gang(instant=True)
+    gang.tasks["chief-0"].save_due = saves_at(1, 2, 4)
+    for step in range(12):
+        gang.papers["chief-0"].is_stopped = step > 3
+        gang.step()
+    actions = [action for _, action in gang.same]
+    assert actions[0] == "save" and "stop" in actions and len({*actions}) == 2
+
+
+def test_tasks_without_a_connection_wait_for_no_step_of_another() -> None:
+    gang = Gang(instant=True)
+    for task in gang.tasks.values():
+        task.apart = lambda: True
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    assert gang.tasks["chief-0"].step() == "save"
+    assert gang.files.content == {}
+    gang.papers["chief-0"].is_stopped = True
+    assert gang.tasks["chief-0"].step() == "stop"
+    assert [gang.tasks[task].step() for task in TASKS[1:]] == ["stop", "stop"]
+    # An agent on this machine reads there that the tasks left on request.
+    assert gang.files.agreed == [(2, "stop")]
+
+
+def test_a_single_task_acts_at_once() -> None:
+    gang = Gang(instant=True, tasks=TASKS[:1])
+    gang.tasks["chief-0"].save_due = saves_at(2)
+    for _ in range(3):
+        gang.step()
+    gang.tasks["chief-0"].request_preemption()
+    gang.step()
+    assert gang.same == [(2, "save"), (4, "preempt")]
+
+
+# --- Through a bucket ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_written_while_nothing_is_to_be_done() -> None:
+    gang = Gang(instant=False)
+    for _ in range(200):
+        gang.step(0.1)
+        gang.look()
+    assert gang.files.content == {} and gang.same == []
+
+
+@pytest.mark.parametrize(
+    ("step_s", "trained_s", "action", "ahead_s"),
+    [(0.01, 1, "save", 0.1), (0.01, 60, "save", 4.0), (0.01, 60, "preempt", 1.0), (10.0, 60, "save", 0.0)],
+)
+def test_all_act_a_few_seconds_later_so_that_the_training_does_not_wait(step_s, trained_s, action, ahead_s) -> None:
+    gang = Gang(instant=False)
+    for _ in range(int(trained_s / step_s)):
+        gang.step(step_s)
+    asked_at = gang.count
+    if action == "save":
+        gang.tasks["chief-0"].save_due = saves_at(1)
+    else:
+        gang.tasks["worker-1"].request_preemption()
+    waited = gang.clock.seconds
+    while not gang.done["chief-0"]:
+        gang.step(step_s)
+        gang.look()
+        waited += step_s
+    assert gang.same[0][1] == action
+    steps = gang.count - asked_at
+    assert ahead_s / step_s * 0.8 <= steps <= max(4, ahead_s / step_s * 1.2)
+
+
+def test_a_task_that_is_done_keeps_nobody_waiting() -> None:
+    gang = Gang(instant=False)
+    gang.step(1.0)
+    gang.tasks["worker-1"].close()
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    for _ in range(20):
+        gang.step(1.0, order=TASKS[:2])
+        gang.look()
+    assert gang.done["chief-0"] == gang.done["worker-0"] != []
+
+
+@pytest.mark.parametrize("instant", [True, False])
+def test_after_the_end_of_the_first_task_the_others_go_on_without_agreement(instant) -> None:
+    gang = Gang(instant=instant)
+    gang.step(1.0)
+    gang.tasks["chief-0"].close()
+    gang.tasks["worker-0"].request_preemption()
+    for _ in range(20):
+        gang.step(1.0, order=TASKS[1:])
+        gang.look()
+    assert gang.done["worker-0"] == gang.done["worker-1"] == []
+
+
+def test_a_first_task_that_ends_before_the_agreed_step_does_not_leave_the_next_question_open() -> None:
+    gang = Gang(instant=True)
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    gang.step()
+    gang.step()
+    assert gang.files.agreed == [(3, "save")]
+    gang.tasks["chief-0"].close()
+    gang.tasks["worker-0"].request_preemption()
+    for _ in range(8):
+        gang.step(order=TASKS[1:])
+    assert gang.done["worker-0"] == gang.done["worker-1"] == [(3, "save")]
+
+
+def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer() -> None:
+    gang = Gang(instant=False)
+    for paper in gang.papers.values():
+        paper.broken = True
+    for _ in range(50):
+        gang.step(1.0)
+        gang.look()
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    with pytest.raises(StoreError, match="does not answer"):
+        for _ in range(100):
+            gang.step(1.0)
+    for paper in gang.papers.values():
+        paper.broken = False
+    for _ in range(20):
+        gang.step(1.0)
+    assert gang.done["worker-0"] == gang.done["worker-1"] == gang.done["chief-0"] != []
+
+
+def test_who_did_not_answer_is_named() -> None:
+    gang = Gang(instant=False)
+    gang.step(1.0)
+    gang.tasks["worker-1"].look = lambda: None  # type: ignore[method-assign]
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    with pytest.raises(StoreError, match="worker-1 did not answer"):
+        for _ in range(100):
+            gang.tasks["chief-0"].step()
+
+
+# --- With threads -------------------------------------------------------------------------------------------------
+
+
+class Lockstep:
+    """Step n ends for a task once all tasks have begun it."""
+
+    def __init__(self, tasks: int) -> None:
+        self._begun, self._changed = [0] * tasks, threading.Condition()
+
+    def step(self, task: int) -> None:
+        with self._changed:
+            self._begun[task] += 1
+            self._changed.notify_all()
+            mine = self._begun[task]
+            assert self._changed.wait_for(lambda: min(self._begun) >= mine, timeout=60)
+
+
+def train(seed: int, *, instant: bool) -> tuple[dict[str, list[tuple[int, str]]], Files]:
+    """Train three tasks in threads until one of them is preempted; each sees the files of the others late."""
+    draw, files, lockstep = random.Random(seed), Files(), Lockstep(len(TASKS))
+    most_s = draw.choice([0.0, 0.002, 0.02])
+    done: dict[str, list[tuple[int, str]]] = {task: [] for task in TASKS}
+    papers = [
+        Paper(files, is_instant=instant, delay=lambda: 0.0 if instant else draw.uniform(0.0, most_s)) for _ in TASKS
+    ]
+    coordinators = [StepCoordinator(paper, task, TASKS) for paper, task in zip(papers, TASKS, strict=True)]
+    coordinators[0].save_due = saves_at(*draw.sample(range(3, 40), 4))
+    signalled, at = draw.choice(coordinators), draw.randrange(20, 50)
+    naps = [draw.choice([0.0, 0.0005, 0.003]) for _ in TASKS]
+
+    def run(task: int) -> None:
+        coordinator = coordinators[task]
+        coordinator.begin()
+        for count in range(1, 80):
+            lockstep.step(task)
+            time.sleep(naps[task])
+            if coordinator is signalled and count == at:
+                coordinator.request_preemption()
+            if (action := coordinator.step()) is not None:
+                done[TASKS[task]].append((count, action))
+            if coordinator.exit_action is not None:
+                break
+        coordinator.close()
+
+    threads = [threading.Thread(target=run, args=[task]) for task in range(len(TASKS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return done, files
+
+
+@pytest.mark.parametrize("instant", [True, False])
+def test_in_any_order_of_threads_all_tasks_do_the_same_after_the_same_step(instant, monkeypatch) -> None:
+    for name in ("_QUIET_S", "_ASKED_S", "_SOONEST_S", "_FALLBACK_S", "_WAITING_S"):
+        monkeypatch.setattr(rendezvous, name, 0.002)
+    for seed in range(12):
+        done, files = train(seed, instant=instant)
+        assert done["chief-0"] == done["worker-0"] == done["worker-1"], (seed, done)
+        assert files.agreed[: len(done["chief-0"])] == done["chief-0"], seed
+
+
+def test_what_the_thread_writes_into_an_answered_question_changes_nothing() -> None:
+    gang = Gang(instant=True)
+    gang.tasks["worker-0"].request_preemption()
+    old = gang.tasks["chief-0"]._question
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    for _ in range(3):
+        gang.step()
+    gang.tasks["chief-0"]._look(old)
+    assert gang.tasks["chief-0"]._question is not old
+    assert len(gang.files.agreed) == 1
+
+
+# --- What it costs ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class CountingStore:
+    objects: dict[str, bytes] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def put_new(self, key: str, data: list[bytes]) -> None:
+        self.calls["put"] += 1
+        if key in self.objects:
+            raise AlreadyExistsError(key)
+        self.objects[key] = b"".join(data)
+
+    def get(self, key: str) -> bytes:
+        self.calls["get"] += 1
+        if key not in self.objects:
+            raise MissingError(key)
+        return self.objects[key]
+
+    stat = get
+
+    def list(self, prefix: str) -> Iterator[object]:
+        self.calls["list"] += 1
+        return iter(())
+
+
+def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent() -> None:
+    payload = object.__new__(Payload)
+    for name, value in {"attempt": 1, "resumes": 0, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
+        object.__setattr__(payload, name, value)
+    clock, store = FakeClock(), CountingStore()
+    task = StepCoordinator(StoreBoard(payload, clock, store), "chief-0", TASKS, clock=clock)  # type: ignore[arg-type]
+    task.step()
+    while clock.seconds < 3600:
+        task.look()
+        clock.seconds += task._interval_s()
+    usd = store.calls["put"] * 5e-6 + store.calls["list"] * 5e-6 + store.calls["get"] * 0.4e-6
+    assert store.calls["put"] == 0 and store.calls["list"] <= 12
+    assert usd < 0.0011, store.calls
+
+
+def test_a_cancel_request_in_a_bucket_is_seen_within_six_seconds() -> None:
+    payload = object.__new__(Payload)
+    for name, value in {"attempt": 1, "resumes": 2, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
+        object.__setattr__(payload, name, value)
+    clock, store = FakeClock(), CountingStore()
+    board = StoreBoard(payload, clock, store)  # type: ignore[arg-type]
+    clock.seconds = 20.0
+    assert not board.is_stop_requested()
+    store.objects["control/0002-000001.cancel.json"] = b"{}"
+    clock.seconds = 26.0
+    assert board.is_stop_requested()
