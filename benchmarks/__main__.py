@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from . import (
+    agents,
     checkpoints,
     collectives,
     container_restart,
@@ -53,6 +54,7 @@ BENCHMARKS = {
     "gcs": gcs,
     "vertex": vertex,
     "containers": container_restart,
+    "agents": agents,
     "ray": ray_cluster,
     "goodput": goodput,
     "epochs": epochs,
