@@ -288,8 +288,8 @@ def _processes() -> dict[int, tuple[int, str]]:
                 # Zombies have exited.
                 if fields[0] not in b"ZX":
                     found[int(name)] = int(fields[1]), fields[19].decode()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue  # gone, or another user's on a machine that hides those (hidepid=1)
     return found
 
 

@@ -47,7 +47,7 @@ def read(pid: int, proc: Path = _PROC) -> Reading | None:
     ticks = memory = read_bytes = written = 0
     for each in _tree(pid, proc):
         with suppress(OSError, ValueError, LookupError):
-            fields = (proc / str(each) / "stat").read_text().rpartition(")")[2].split()
+            fields = (proc / str(each) / "stat").read_bytes().rpartition(b")")[2].split()
             ticks += sum(map(int, fields[_TIMES]))
             memory += int((proc / str(each) / "statm").read_text().split()[1]) * page
             # Not readable for a process of another user.

@@ -153,7 +153,7 @@ def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
-        left = [pid for pid in _pids() if _stat(pid)[1:2] == [me] and pid not in stay | SPARED and among(pid)]
+        left = [pid for pid in _pids() if _parent(pid) == me and pid not in stay | SPARED and among(pid)]
         if not left:
             break
         for pid in left:
@@ -185,7 +185,8 @@ def reap_orphans(besides: Collection[int]) -> None:
 
 def described(pid: int) -> str:
     try:
-        name, owner = Path(f"/proc/{pid}/comm").read_text().strip(), os.stat(f"/proc/{pid}").st_uid
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        owner = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return str(pid)
     try:
@@ -194,10 +195,18 @@ def described(pid: int) -> str:
         return f"{pid} ({name}, of user {owner})"
 
 
+def _parent(pid: int) -> str:
+    """Return the parent of a process, "" if it is gone, or another user's on a machine that hides those (hidepid=1)."""
+    with suppress(PermissionError):
+        return "".join(_stat(pid)[1:2])
+    return ""
+
+
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the command, which may contain spaces and parentheses; [] if it is gone."""
+    """Return the fields of /proc/PID/stat after the command, which may contain any bytes; [] if the process is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The kernel cuts a name after 15 bytes, also within a letter.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []
 
