@@ -133,7 +133,7 @@ def facade(folder: Path) -> str:
 def unused(cache: Path, *, unused_for_s: float, now: float) -> list[Path]:
     """Return the folders of environments that are not in use, and were not for that time."""
     folder, idle = environments(cache), []
-    for home in (folder / name for name in posix.list_names(str(folder))):
+    for home in (folder / name for name in posix.list_names(str(folder)) if not (folder / name).is_symlink()):
         with suppress(FileNotFoundError, NotADirectoryError):
             # A run that was killed in its first moment has left a lock alone, or not even that.
             last = next((home / name for name in (_USED, _LOCK) if (home / name).exists()), home)

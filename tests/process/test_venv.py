@@ -652,6 +652,13 @@ def test_a_folder_of_a_run_that_was_killed_before_its_first_use_is_unused_too(pl
     assert not home.exists()
 
 
+def test_a_link_among_the_environments_is_none(place: Place) -> None:
+    (foreign := place.folder / "elsewhere").mkdir()
+    environments_folder(place.cache).mkdir(parents=True)
+    (environments_folder(place.cache) / "abc").symlink_to(foreign)
+    assert envs.unused(place.cache, unused_for_s=60, now=time.time() + 3600) == []
+
+
 def test_two_runs_that_waited_while_their_environment_was_removed_build_one_new_one(place: Place) -> None:
     home = place.ensure().parent.parent.parent
     with (home / "lock").open("r+b") as lock:
