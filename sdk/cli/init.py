@@ -94,7 +94,7 @@ def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str,
         else f"{record.NOT_FOUND}{each.name} ({clipped(each.said, _SHOWN)})"
         for each in new
     ]
-    text = record.added(text, f"[{backend}]", entries) if entries or backend not in there else text
+    settings = [line for line in entries if not line.startswith(record.NOT_FOUND)]
     # An inline table cannot be continued below a header, and a header may be a line of a string.
     values = {each.name: list(each.value) if isinstance(each.value, tuple) else each.value for each in new}
     wanted = {
@@ -102,12 +102,15 @@ def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str,
         **there,
         backend: {**group, **{name: values[name] for name in added if name in values}},
     }
-    if record.parsed(text) != wanted:
-        raise InputError(
-            f"{path}: the table {backend} cannot be extended: it is written in another way than below a header of its own, or "
-            f"its header also stands in a string. Nothing was written. Next: add to it: {'; '.join(entries)}."
-        )
-    return text, added
+    # A table that has all settings needs no place for a note.
+    for lines in (entries, settings):
+        made = record.added(text, f"[{backend}]", lines) if lines or backend not in there else text
+        if record.parsed(made) == wanted:
+            return made, added
+    raise InputError(
+        f"{path}: the table {backend} cannot be extended: it is written in another way than below a header of its own, or "
+        f"its header also stands in a string. Nothing was written. Next: add to it: {'; '.join(settings)}."
+    )
 
 
 def _same(path: Path, text: str) -> bool:

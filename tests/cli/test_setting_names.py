@@ -32,7 +32,7 @@ def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest
     for wrong, said in (
         (
             "checkpoint_every = '5m'",
-            "checkpoint_every is written differently in the file: every below [tool.podlift.checkpoint].",
+            "checkpoint_every is written differently in the file: every below [checkpoint].",
         ),
         ("checkpoint = 3", "checkpoint is a table of settings. Received: 3."),
         ("[checkpoint]\nevrey = 3", "Unknown setting checkpoint.evrey. Did you mean 'checkpoint.every'?"),

@@ -88,8 +88,10 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("[limits]\nhang = 3", "Unknown setting limits. Did you mean 'limit'?"),
         (
             "[ray.runtime-env]\npip = ['six']",
-            "Unknown setting ray.runtime_env. Next: raw = { job = { runtime_env = { ... } } } below [tool.podlift.ray].",
+            "Unknown setting ray.runtime_env. Next: raw = { job = { runtime_env = { ... } } } below [ray].",
         ),
+        ("ray_raw = 3", "ray_raw is written differently in the file: raw below [ray]."),
+        ("[ray]\nbackend = 'ray'", "ray.backend is written differently in the file: backend at its top."),
         (
             "[tool.podlift]\nworkers = 3",
             "Unknown setting tool. In a podlift.toml the settings stand at the top, without [tool.podlift].",

@@ -75,7 +75,8 @@ def _values(given: Mapping[str, object], place: str, home: Path, problems: Probl
     for table, key, value in _entries(given):
         name = f"{table}_{key}" if table else key
         if name not in known or table_of(name)[0] != table:
-            problems.found.append(f"{place}: {_unknown(table, key, value)}")
+            said = _unknown(table, key, value)
+            problems.found.append(f"{place}: {said if place.startswith(_TABLE) else _at_top(said)}")
         elif isinstance(value, (datetime.date, datetime.time)):
             problems.found.append(f"{place}: {_key(name)} is a date. No setting accepts one.")
         elif name == "online" and not isinstance(value, bool):
@@ -117,6 +118,11 @@ def _unknown(table: str, key: str, value: Any) -> str:
     if isinstance(value, dict):
         names = list(TABLES)
     return f"Unknown setting {written}. {nearest(written, names)}"
+
+
+def _at_top(said: str) -> str:
+    """Return a sentence about tables of a pyproject.toml as one about those of a podlift.toml."""
+    return said.replace("[tool.podlift.", "[").replace("directly below [tool.podlift]", "at its top")
 
 
 def _where(name: str) -> str:

@@ -61,10 +61,10 @@ def write(where: SettingsFile, setting: str, family: str, image: str) -> None:
 
 
 def read(path: Path) -> str:
-    """Return a file's text with the ends of its lines, "" if there is none."""
+    """Return a file's text with the ends of its lines, without a mark of its encoding; "" if there is none."""
     if not path.exists():
         return ""
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         return file.read()
 
 
@@ -74,9 +74,11 @@ def line_end(text: str) -> str:
 
 def without_notes(text: str, about: str = "") -> str:
     """Return the text without the notes of what was not found, all of them or those that begin with a pattern."""
-    rest = re.sub(rf"^{NOT_FOUND}{about}.*\n?", "", text, flags=re.MULTILINE)
-    # Else such a line is part of a text.
-    return rest if parsed(rest) == parsed(text) else text
+    for note in reversed([*re.finditer(rf"^{NOT_FOUND}{about}.*\n?", text, re.MULTILINE)]):
+        rest = text[: note.start()] + text[note.end() :]
+        # Else the line is part of a text.
+        text = rest if parsed(rest) == parsed(text) else text
+    return text
 
 
 def save(path: Path, text: str) -> None:
@@ -152,7 +154,7 @@ def added(text: str, header: str, lines: Sequence[str]) -> str:
     if section is None:
         above = f"{text.rstrip()}{end}{end}" if text.strip() else ""
         return above + end.join([header, *lines, ""])
-    return f"{text[: section[0]]}{''.join(f'{end}{line}' for line in lines)}{text[section[0] :]}"
+    return f"{text[: section[0]]}{''.join(f'{end}{line}' for line in lines)}{text[section[0] :] or end}"
 
 
 def parsed(text: str) -> dict[str, object] | None:

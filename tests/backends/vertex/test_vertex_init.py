@@ -117,6 +117,30 @@ def test_a_table_that_cannot_be_extended_stays_as_it_is_and_what_to_add_is_said(
     assert (project / "podlift.toml").read_text() == mine
 
 
+@pytest.mark.parametrize(
+    ("mine", "makes"),
+    [
+        ("vertex = {{ {all} }}\n", 'backend = "vertex"\n\nvertex = {{ {all} }}\n'),
+        ('\ufeffbackend = "vertex"\n[vertex]\n{lines}', 'backend = "vertex"\n[vertex]\n{note}\n{lines}'),
+        ('backend = "vertex"\n[vertex]', 'backend = "vertex"\n[vertex]\n{lines}{note}\n'),
+        (
+            'backend = "vertex"\nargs = """\n{note}\n"""\n# not found: bucket\n[vertex]\n{lines}',
+            'backend = "vertex"\nargs = """\n{note}\n"""\n[vertex]\n{note}\n{lines}',
+        ),
+    ],
+    ids=["an inline table of all settings", "a mark", "no end of line", "a note in a string"],
+)
+def test_an_odd_file_is_written_once_and_then_stays(told: Told, project: Path, mine: str, makes: str) -> None:
+    told("init", "vertex")
+    _, _, *settings, note = (project / "podlift.toml").read_text().splitlines()
+    about = {"all": ", ".join(settings[1:]), "lines": "".join(f"{line}\n" for line in settings[1:]), "note": note}
+    (project / "podlift.toml").write_text(mine.format(**about))
+    told("init", "vertex")
+    assert (project / "podlift.toml").read_text() == makes.format(**about)
+    assert "nothing written" in told("init", "vertex")
+    assert (project / "podlift.toml").read_text() == makes.format(**about)
+
+
 def test_lines_end_as_those_of_the_file_do_and_only_at_ends_of_lines(told: Told, project: Path) -> None:
     mine = '# mine\r\nname = "a\u2028b"\r\n\r\n[ vertex ]  # the cloud\r\nproject = "podlift"\r\n'
     (project / "podlift.toml").write_bytes(mine.encode())
