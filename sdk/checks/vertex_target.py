@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..hardware import Accelerator
 from ..hardware import regions as known_regions
 from ..job.findings import Finding, error, warning
-from ..job.images import EMULATED, KEEPER
+from ..job.images import EMULATED, FAMILIES, KEEPER
 from ..job.job import Job
 from ..job.policies import Vertex
 from . import buckets
@@ -138,7 +138,8 @@ def emulated_images(target: Vertex, emulator: str) -> Iterator[Finding]:
     """Images that an emulator has named: Vertex AI cannot pull them."""
     for family, name in target.images.items():
         if EMULATED in name and not emulator:
-            built = family or name.partition(EMULATED)[0].rpartition("/")[2]
+            # An image for keepers is one of those, too.
+            built = family if family in FAMILIES else name.partition(EMULATED)[0].rpartition("/")[2]
             yield error(
                 f"This image was built by an emulator, and no registry has it. Received: {name!r}. Next: podlift image {built} "
                 "--submit, without PODLIFT_EMULATOR"

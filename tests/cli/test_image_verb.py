@@ -364,6 +364,8 @@ def test_the_image_of_an_emulator_is_never_used_on_google_and_replaces_none_of_t
     assert record.project.read_toml(Path("podlift.toml"))["vertex"]["image"]["gpu"] == real
     for name in ("PODLIFT_EMULATOR", "STORAGE_EMULATOR_HOST"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InputError, match=r"built by an emulator, and no registry has it.*podlift image cpu --submit"):
-        sdk.plan("train.py", backend="vertex")
+    kept = sdk.Vertex(image={"cpu": "r/c:1", "keeper": "r/podlift/cpu:emulated@sha256:0"})
+    for target in ("vertex", kept):
+        with pytest.raises(InputError, match=r"by an emulator, and no registry has it.*podlift image cpu --submit"):
+            sdk.plan("train.py", backend=target)
     assert Vertex.of(sdk.plan("train.py", backend="vertex", accelerator="t4").target).image == real
