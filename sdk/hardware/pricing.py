@@ -58,6 +58,7 @@ class Rental:
     disk_gb: int = 100  # of each machine
     timeout_s: float | None = None
     table: PriceTable | None = None  # read prices, which replace all of this package; None for those
+    unpriced: tuple[str, ...] = ()  # what it rents besides, or instead, without a price that is known
 
 
 # What a container that trains asks of the bucket (docs/explanation/decisions/containers.md): plans name it where it shows.
@@ -105,12 +106,12 @@ def price(rented: Rental, region: str | None = None) -> Price:
     parts = [part for pool in rented.pools for part in _parts(pool, rented.table, region)]
     own = [(what, _rate(rates, rented.provisioning, region), times) for what, rates, times in parts]
     found = [rate for _, rate, _ in own if rate]
-    missing = tuple(dict.fromkeys(what for what, rate, _ in own if rate is None))
+    missing = tuple(dict.fromkeys([*(what for what, rate, _ in own if rate is None), *rented.unpriced]))
     at_least = sum(rate.on_vertex * times for _, rate, times in own if rate)
     return Price(
         region=region,
-        per_hour=_hour(parts, "standard", region),
-        spot=_hour(parts, "spot", region),
+        per_hour=None if rented.unpriced else _hour(parts, "standard", region),
+        spot=None if rented.unpriced else _hour(parts, "spot", region),
         own=None if missing else at_least,
         at_least=at_least,
         timeout_s=rented.timeout_s or DEFAULT_TIMEOUT_S,

@@ -14,6 +14,7 @@ from ..text import joined, parse_duration
 from .findings import Facts, Finding, error
 from .images import KEEPER, family_of, one_or_by_family
 from .locations import Location, accelerator_name, location_texts, some_locations
+from .raw import leaves
 from .values import (
     Accepts,
     Bounds,
@@ -190,6 +191,10 @@ def shortest_s(store: str) -> float:
 # Vertex AI documents no longer jobs.
 LONGEST_S = 7 * 86400.0
 _KEEPER_MARGIN_S = 600.0
+# What a patch of the request changes that has a price: the number of machines, or their kind.
+_RENTED = re.compile(
+    r"jobSpec(\.workerPoolSpecs(\.[^.]*(\.(replicaCount|machineSpec(\.(machineType|accelerator\w+|tpuTopology))?))?)?)?"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -484,6 +489,7 @@ class Vertex(Target):
             disk_gb=self.disk_gb,
             timeout_s=limits.timeout_s,
             table=table,
+            unpriced=("the machines that vertex_raw changes",) if any(map(_RENTED.fullmatch, leaves(self.raw))) else (),
         )
 
     def rentals(

@@ -279,6 +279,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "allow_unknown_price=True",
     ),
     (
+        "machines without a price",
+        {"raw": in_raw(1, replicaCount=50, machineSpec={"machineType": "a3-highgpu-8g"}), "max_cost_usd": 5.0},
+        "no source gives the price of the machines that vertex_raw changes on demand in us-central1",
+        "allow_unknown_price=True",
+    ),
+    (
         "an unknown price of flex-start",
         {"accelerator": "a100", "provisioning": "flex", "max_cost_usd": 1000.0},
         "a100 as flex-start",
@@ -387,6 +393,7 @@ def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_
         {"raw": in_raw(0, replicaCount="1", machineSpec={"gpuPartitionSize": "1g.5gb"})},
         {"raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
         {"max_cost_usd": 0.22},
+        {"max_cost_usd": 0.22, "raw": {**in_raw(0, diskSpec={"bootDiskSizeGb": 200}), "labels": {"a": "b"}}},
         {"regions": ["us-east1", "us-east1:standard"], "provisioning": "spot"},
         {"accelerator": "l4", "max_cost_usd": 9.0, "allow_unknown_price": True},
         {"run_id": "r" * 128},
