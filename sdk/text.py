@@ -64,13 +64,8 @@ def compact_duration(seconds: float) -> str:
 
 def rate(steps_s: float) -> str:
     """Return a rate for people: "12.3 steps/s", "4.2 s a step"."""
-    return (
-        f"{1 / steps_s:.3g} s a step"
-        if steps_s < 0.5
-        else f"{steps_s:.3g} steps/s"
-        if steps_s < 100
-        else f"{steps_s:.0f} steps/s"
-    )
+    number, unit = (1 / steps_s, "s a step") if steps_s < 0.5 else (steps_s, "steps/s")
+    return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
 def size(count: int) -> str:

@@ -74,6 +74,7 @@ def test_a_row_says_how_far_a_run_is_how_fast_and_how_long_it_still_takes() -> N
     found = row(live, NOW)
     assert (found.share, found.pace, found.at_risk) == (0.9, "4 s a step, 6 min left", "5 min")
     assert row(info("r-bbbbbb", rate=12.345), NOW).pace == "12.3 steps/s"
+    assert row(info("r-bbbbbb", rate=1 / 1234), NOW).pace == "1234 s a step"
     assert row(info("r-cccccc"), NOW).share is None
     # A part that is no number is a gap.
     assert polylines("z0-0z") == ["0.0,1.0 25.0,23.0", "75.0,23.0 100.0,1.0"]
