@@ -5,6 +5,7 @@ Not Typer's, which complete no paths beside other words, and in bash no word wit
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,9 +95,10 @@ def _write(path: Path, text: str) -> str:
 
 
 def _added(path: Path, line: str) -> list[str]:
-    """Add a line to the end of a file, unless it is there already."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if line in text.splitlines():
+    """Add a line to the end of a file, unless it is there already; all else of it, in any encoding, stays as it is."""
+    there, new = path.read_bytes() if path.exists() else b"", os.fsencode(line)
+    if new in there.splitlines():
         return []
-    path.write_text(f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n", encoding="utf-8")
+    with path.open("ab") as file:
+        file.write((b"" if not there or there.endswith(b"\n") else b"\n") + new + b"\n")
     return [f"one line of {path}"]

@@ -17,7 +17,7 @@ import pytest
 from support import full_only
 
 import sdk
-from sdk.cli import completion
+from sdk.cli import completion, shells
 from sdk.cli.verbs import MODULES
 from sdk.hardware import accelerators
 
@@ -242,6 +242,15 @@ def test_fish_takes_what_was_installed(command: Path, runs, root: Path, tmp_path
     ):
         asked = ["fish", "-c", f"complete -C '{line}'"]
         assert subprocess.run(asked, env=environ, capture_output=True, text=True, cwd=tmp_path).stdout.strip() == said
+
+
+def test_the_rest_of_a_shells_file_stays_byte_by_byte(tmp_path: Path) -> None:
+    mine = b'alias a="\xe9"\r\n# mine'
+    (tmp_path / ".bashrc").write_bytes(mine)
+    for changed in (2, 1):
+        assert len(shells.install("bash", tmp_path, {})) == changed
+    line = f"source {tmp_path}/.bash_completions/podlift.sh".encode()
+    assert (tmp_path / ".bashrc").read_bytes() == mine + b"\n" + line + b"\n"
 
 
 def test_a_shell_without_completion_is_named(here, monkeypatch: pytest.MonkeyPatch) -> None:
