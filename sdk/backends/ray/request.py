@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...checks import Finding
+from ...errors import nearest
 from ...hardware import accelerators
 from ...job.cluster import named
 from ...job.container import RESTART_CODE, ContainerTerms
@@ -42,6 +43,7 @@ _TYPES = {
     "t4": "T4", "v100": "V100", "p100": "P100", "p4": "P4", "l4": "L4", "a100": "A100-40G", "a100-80gb": "A100-80G",
     "h100": "H100", "h200": "H200", "b200": "B200",
 }  # fmt: skip
+_STRATEGIES = ("SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK")
 # Ray asks for a kind of node with a small share of it.
 _SHARE = 0.001
 
@@ -67,9 +69,16 @@ def missing(root: str) -> list[str]:
 
 
 def findings(target: Ray) -> list[Finding]:
-    return (
-        [note(f"The request is patched by raw=, without checks: {', '.join(leaves(target.raw))}")] if target.raw else []
-    )
+    """Return what a plan says of raw; of what it sets only the strategy, with which Ray places tasks, is checked."""
+    if not target.raw:
+        return []
+    found = [note(f"The request is patched by raw=, without checks: {', '.join(leaves(target.raw))}")]
+    placement = target.raw.get("placement")
+    strategy = placement.get("strategy", "SPREAD") if isinstance(placement, Mapping) else "SPREAD"
+    if strategy not in _STRATEGIES:
+        hint = nearest(str(strategy).upper(), _STRATEGIES)
+        found.append(Finding("error", f"Unknown placement.strategy in ray_raw. Received: {strategy!r}. {hint}"))
+    return found
 
 
 def render(

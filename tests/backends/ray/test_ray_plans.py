@@ -78,6 +78,10 @@ def test_a_value_that_is_copied_from_here_is_in_no_plan() -> None:
             {"ray_raw": {"job": {"runtime_env": {"pip": ["-i https://me:s3cr3t@h/x"]}}}},
             "pip looks like a URL with a password",
         ),
+        (
+            {"ray_raw": {"placement": {"strategy": "STRICT_SPRED"}}},
+            "Unknown placement.strategy in ray_raw. Received: 'STRICT_SPRED'. Did you mean 'STRICT_SPREAD'",
+        ),
         ({"ray_raw": CREDENTIAL}, "API_KEY looks like a credential.*--env API_KEY"),
     ],
 )
