@@ -80,8 +80,8 @@ def build(
         )
         _check_size(entry.project, files)
         cached = bundle_cache.ReadCache(cache, entry.project, files, entry.generated)
-        known = cached.load()
-        index, skipped = _read_all(entry, files, cached) if known is None else (known, _SkippedFiles())
+        stored = cached.load()
+        index, skipped = _read_all(entry, files, cached) if stored is None else (stored, _SkippedFiles())
         if not skipped.are_back(entry.project):
             break
     left_out = [*files.left_out, *skipped.unreadable, *(f"{path} (looks like a secret)" for path in index.secrets)]
@@ -120,7 +120,7 @@ def check_entry(entry: LocatedEntry, made: Bundle) -> None:
 
 
 def _check_size(project: Path, files: tree.ProjectTree) -> None:
-    sizes = {item.path: item.stat.st_size for item in files.found if not item.path.endswith("/")}
+    sizes = {item.path: item.stat.st_size for item in files.entries if not item.path.endswith("/")}
     if sum(sizes.values()) > MAX_BYTES:
         largest = sorted(sizes, key=lambda path: -sizes[path])[:5]
         names = ", ".join(f"{path} ({sizes[path] / 1e6:.0f} MB)" for path in largest)
@@ -154,13 +154,13 @@ def _read_all(
     """Read every file once, and hash the archive that they would make."""
     suspects = {
         item.path
-        for item in files.found
+        for item in files.entries
         if item.stat.st_size <= _LOOK_BYTES and os.path.splitext(item.path)[1].lower() in _LOOK_SUFFIXES
     }
     suspects -= files.forced | entry.generated.keys()
     sink, skipped = _HashingFile(), _SkippedFiles()
     # A generated file replaces one of the project with its name.
-    names = sorted({*(item.path for item in files.found), *entry.generated})
+    names = sorted({*(item.path for item in files.entries), *entry.generated})
     members = [
         [member.path, member.size, member.sha256, member.executable]
         for member in _pack(entry.project, names, entry.generated, sink, skipped, suspects)
@@ -280,10 +280,10 @@ def _pack(
             sink.write(_header(path, tarfile.DIRTYPE, 0, executable=True))
             yield PackedFile(path, 0, "")
             continue
-        found = (generated[path].encode(), False) if path in generated else _read(project, path, skipped)
-        if found is None:
+        content = (generated[path].encode(), False) if path in generated else _read(project, path, skipped)
+        if content is None:
             continue
-        data, executable = found
+        data, executable = content
         if path in suspects and never_packaged.is_secret(data):
             skipped.secrets.append(path)
             continue

@@ -38,7 +38,7 @@ class ReadCache:
     def __init__(self, cache: Path | None, project: Path, tree: ProjectTree, generated: Mapping[str, str]) -> None:
         name = hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()
         self._file = None if cache is None else cache / "files" / f"{name}.json"
-        newest = max((max(item.stat.st_mtime_ns, item.stat.st_ctime_ns) for item in tree.found), default=0)
+        newest = max((max(item.stat.st_mtime_ns, item.stat.st_ctime_ns) for item in tree.entries), default=0)
         self._settled = newest + _SETTLED_NS < time.time_ns()
         self._key = _key(tree, generated)
 
@@ -47,8 +47,8 @@ class ReadCache:
             return None
         try:
             about, _, packed = self._file.read_bytes().partition(b"\n")
-            known = json.loads(about) == self._about(packed)
-            return ArchiveIndex(**json.loads(packed)) if known else None
+            is_current = json.loads(about) == self._about(packed)
+            return ArchiveIndex(**json.loads(packed)) if is_current else None
         except (OSError, ValueError, TypeError, RecursionError):
             return None
 
@@ -72,7 +72,7 @@ class ReadCache:
 
 def _key(tree: ProjectTree, generated: Mapping[str, str]) -> str:
     sha = hashlib.sha256()
-    for item in tree.found:
+    for item in tree.entries:
         about: os.stat_result = item.stat
         # No tool can set back the ctime, unlike the mtime.
         marks = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_dev, about.st_mode)

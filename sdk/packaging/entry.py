@@ -51,8 +51,8 @@ def locate(entry: str | Callable[..., Any], folder: str | None = None) -> Locate
     """
     top = None if folder is None else _folder(folder)
     with usable("The entry", entry):
-        found = _callable(entry, top) if callable(entry) else _locate(entry, top)
-        return replace(found, cwd="" if found.is_single_file else _cwd(found.project))
+        located = _callable(entry, top) if callable(entry) else _locate(entry, top)
+        return replace(located, cwd="" if located.is_single_file else _cwd(located.project))
 
 
 def widen(entry: LocatedEntry, include: Sequence[str]) -> LocatedEntry:
@@ -126,15 +126,17 @@ def _locate(entry: str, top: Path | None) -> LocatedEntry:
 def _run_folder(entry: str, path: Path, top: Path | None) -> LocatedEntry:
     if (path / "__main__.py").is_file():
         return _script(entry, path / "__main__.py", top)
-    known = sorted(item.name for item in path.glob("*.py"))
-    hint = f"Next: name a script in it: {', '.join(known[:5])}." if known else "It does not contain a script either."
+    scripts = sorted(item.name for item in path.glob("*.py"))
+    hint = (
+        f"Next: name a script in it: {', '.join(scripts[:5])}." if scripts else "It does not contain a script either."
+    )
     raise InputError(f"The entry is a folder without a __main__.py. Received: {entry!r}. {hint}")
 
 
 def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
     if not path.is_file():
-        known = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        hint = nearest(path.name, known) if known else f"The folder {str(path.parent)!r} does not contain a script."
+        scripts = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        hint = nearest(path.name, scripts) if scripts else f"The folder {str(path.parent)!r} does not contain a script."
         raise InputError(f"No such entry. Received: {entry!r}. {hint}")
     if path.suffix not in (".py", ".ipynb"):
         raise InputError(
@@ -152,7 +154,7 @@ def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
         if is_single_file
         else tuple(dict.fromkeys((_relative(path.parent, folder), *project.source_roots(folder))))
     )
-    found = LocatedEntry(
+    located = LocatedEntry(
         project=folder,
         kind="script",
         target=target,
@@ -161,7 +163,7 @@ def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
         roots=roots,
         is_single_file=is_single_file,
     )
-    return _converted(found) if path.suffix == ".ipynb" else found
+    return _converted(located) if path.suffix == ".ipynb" else located
 
 
 def _converted(notebook: LocatedEntry) -> LocatedEntry:
@@ -212,7 +214,7 @@ def _callable(function: Callable[..., Any], top: Path | None) -> LocatedEntry:
 
 def _unused(folder: Path, name: Callable[[int], str]) -> str:
     """Return the first of the names that no file of a folder has."""
-    return next(found for found in map(name, itertools.count()) if not (folder / found).exists())
+    return next(candidate for candidate in map(name, itertools.count()) if not (folder / candidate).exists())
 
 
 def _root_of(name: str) -> Path:
@@ -254,8 +256,8 @@ def _no_module(entry: str, name: str, folders: list[Path], kind: str) -> str:
         for depth in range(len(parts) - 1, -1, -1):
             parent = folder.joinpath(*parts[:depth])
             if parent.is_dir() and (depth or folder is folders[-1]):
-                known = sorted(p.stem for p in parent.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file())
-                hint = nearest(parts[depth], known) if known else "It does not contain a module."
+                modules = sorted(p.stem for p in parent.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file())
+                hint = nearest(parts[depth], modules) if modules else "It does not contain a module."
                 return f"No such entry. Received: {entry!r}. Looked for {parts[depth]!r} in {str(parent)!r}. {hint}"
     return f"No such entry. Received: {entry!r}."
 

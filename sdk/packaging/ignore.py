@@ -65,15 +65,15 @@ class IgnoreRules:
 
     def enter(self, folder: Path, prefix: str, names: Sequence[str], notes: list[Finding]) -> IgnoreRules:
         """Return the rules that apply in a folder with these files; `prefix` is its path in the bundle, with "/"."""
-        found = [
+        new = [
             _IgnoreRule(rank, prefix, _spec(folder / name, f"{prefix}{name}", notes), name)
             for rank, name in enumerate(_FILES)
             if name in names
         ]
-        if not found:
+        if not new:
             return self
         # The sort is stable: of one rank, the deeper rule stays first.
-        return IgnoreRules(sorted([*found, *self._rules], key=lambda rule: -rule.rank))
+        return IgnoreRules(sorted([*new, *self._rules], key=lambda rule: -rule.rank))
 
     def why(self, path: str) -> str | None:
         """Return which rule excludes a path, None if none does; a folder's path ends in "/"."""

@@ -39,17 +39,17 @@ def files_being_written(output: Path | None = None) -> dict[FileIdentity, str]:
         # In a notebook or a test there is no file below it.
         with suppress(AttributeError, OSError, ValueError):
             numbers.add(stream.fileno())
-    found = {}
+    reasons = {}
     for number in numbers:
         with suppress(OSError):
             about = os.fstat(number)
             if stat.S_ISREG(about.st_mode) and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-                found[about.st_dev, about.st_ino] = "this command writes to it"
+                reasons[about.st_dev, about.st_ino] = "this command writes to it"
     if output is not None:
         with suppress(OSError):
             about = output.expanduser().stat()
-            found[about.st_dev, about.st_ino] = "this command writes it"
-    return found
+            reasons[about.st_dev, about.st_ino] = "this command writes it"
+    return reasons
 
 
 def is_swap_file(name: str) -> bool:

@@ -56,8 +56,8 @@ def read_toml(path: Path) -> dict[str, object]:
 def parse_toml(data: bytes, name: str) -> dict[str, object]:
     """Return the content of a TOML file; `name` is its name in messages."""
     try:
-        found: dict[str, object] = tomllib.loads(data.decode("utf-8-sig"))
-        return found
+        content: dict[str, object] = tomllib.loads(data.decode("utf-8-sig"))
+        return content
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name!r} is not TOML: {error}.") from None
 
@@ -88,8 +88,8 @@ def table(data: object, *keys: str) -> dict[str, object]:
 
 def items(data: dict[str, object], key: str) -> list[object]:
     """Return the list at a key of a table, [] if there is none."""
-    found = data.get(key)
-    return found if isinstance(found, list) else []
+    value = data.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _below(project: Path, root: str) -> bool:
@@ -125,8 +125,8 @@ def resolve_includes(project: Path, include: Sequence[str]) -> tuple[Path, list[
 def _no_include(text: str, path: Path, project: Path) -> str:
     if project.is_relative_to(path):
         return f"An include contains the project itself. Received: {text!r}. Next: code_project={str(path)!r} instead."
-    known = sorted(item.name for item in path.parent.iterdir()) if path.parent.is_dir() else []
-    hint = nearest(path.name, known[:20]) if known else ""
+    names = sorted(item.name for item in path.parent.iterdir()) if path.parent.is_dir() else []
+    hint = nearest(path.name, names[:20]) if names else ""
     return (
         f"No such include. Received: {text!r}, which is {str(path)!r}: paths are relative to {str(project)!r}. {hint}"
     )

@@ -101,18 +101,18 @@ def _distributions() -> dict[str, importlib.metadata.Distribution]:
 
     from .audit.installed import Installed
 
-    found = {}
+    distributions = {}
     for name in sorted(Installed().closure([Requirement(name) for name in _WANTED])[0]):
         try:
-            found[name] = importlib.metadata.distribution(name)
+            distributions[name] = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             raise InputError(
                 f"A cloud run needs a copy of the package {name!r}, which is not installed here. Next: pip install {name}."
             ) from None
     for name in _OPTIONAL:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.distribution(name)
-    return found
+            distributions[name] = importlib.metadata.distribution(name)
+    return distributions
 
 
 def _about(distributions: dict[str, importlib.metadata.Distribution]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class TreeEntry:
 class ProjectTree:
     """The files of a project."""
 
-    found: list[TreeEntry] = field(default_factory=list)  # sorted by path
+    entries: list[TreeEntry] = field(default_factory=list)  # sorted by path
     left_out: list[str] = field(default_factory=list)  # "path (reason)"
     secrets: list[str] = field(default_factory=list)  # paths left out because of a name such as .env
     unreadable: list[str] = field(default_factory=list)  # "path (reason)"
@@ -63,7 +63,7 @@ def read(
     for pattern in include:
         walk.force(base or "", pattern)
     # One folder may contain another one.
-    walk.tree.found = [found for _, found in sorted({found.path: found for found in walk.tree.found}.items())]
+    walk.tree.entries = [entry for _, entry in sorted({entry.path: entry for entry in walk.tree.entries}.items())]
     return walk.tree
 
 
@@ -102,7 +102,7 @@ class _Walk:
         while waiting:
             where, above = waiting.pop()
             waiting += self._folder(where, above, forced, named=where == folder)
-            if len(self.tree.found) > MAX_FILES:
+            if len(self.tree.entries) > MAX_FILES:
                 raise InputError(self._too_many())
 
     def _folder(
@@ -119,7 +119,7 @@ class _Walk:
             self.tree.left_out.append(f"{_shown(where)}/ ({owner})")
             return []
         rules = above.enter(self._top / where, prefix, sorted(names), self.tree.notes)
-        inner, taken, leftover = [], len(self.tree.found), False
+        inner, taken, leftover = [], len(self.tree.entries), False
         for entry in entries:
             path = f"{prefix}{entry.name}"
             # A folder with nothing but stale bytecode is the rest of a deleted one.
@@ -134,9 +134,9 @@ class _Walk:
                 self.take(entry.path, path, forced=forced)
             else:
                 self.tree.left_out.append(f"{_shown(path)} ({reason})")
-        if where and not inner and not leftover and len(self.tree.found) == taken:
+        if where and not inner and not leftover and len(self.tree.entries) == taken:
             with suppress(FileNotFoundError):
-                self.tree.found.append(TreeEntry(f"{where}/", (self._top / where).stat()))
+                self.tree.entries.append(TreeEntry(f"{where}/", (self._top / where).stat()))
         return inner
 
     def _scan(self, where: str) -> list[os.DirEntry[str]] | None:
@@ -181,20 +181,20 @@ class _Walk:
         if reason is not None:
             self.tree.left_out.append(f"{_shown(path)} ({reason})")
         elif about is not None:
-            self.tree.found.append(TreeEntry(path, about))
+            self.tree.entries.append(TreeEntry(path, about))
 
     def force(self, base: str, pattern: str) -> None:
         """Take what an include names, whatever the rules say."""
         project = self._top / base
         matches = sorted(project.glob(pattern)) if _PATTERN.search(pattern) else [project / pattern]
-        before = len(self.tree.forced) + len(self.tree.found)
+        before = len(self.tree.forced) + len(self.tree.entries)
         for match in matches:
             path = match.relative_to(self._top).as_posix()
             if match.is_dir() and not match.is_symlink():
                 self.into(path, IgnoreRules(), forced=True)
             elif os.path.lexists(match):
                 self.take(str(match), path, forced=True)
-        if len(self.tree.forced) + len(self.tree.found) == before:
+        if len(self.tree.forced) + len(self.tree.entries) == before:
             raise InputError(
                 f"An include does not match any file. Received: {pattern!r}. Paths are relative to {str(project)!r}."
             )
@@ -228,8 +228,8 @@ class _Walk:
 
     def _too_many(self) -> str:
         counts: dict[str, int] = {}
-        for found in self.tree.found:
-            for above in _folders(found.path):
+        for entry in self.tree.entries:
+            for above in _folders(entry.path):
                 counts[above] = counts.get(above, 0) + 1
         fullest = sorted(counts, key=lambda name: (-counts[name], name))[:5]
         names = ", ".join(f"{_shown(name)}/ ({counts[name]})" for name in fullest)

@@ -28,7 +28,9 @@ def findings(entry: str = "train.py", **code: object) -> list[tuple[str, str]]:
     except sdk.InputError as error:
         return [("error", problem) for problem in error.problems]
     return [
-        (each.level, each.message) for each in plan.findings if any(f" {word} " in each.message for word in AUDITED)
+        (finding.level, finding.message)
+        for finding in plan.findings
+        if any(f" {word} " in finding.message for word in AUDITED)
     ]
 
 
@@ -162,9 +164,9 @@ def test_an_isolated_environment_holds_the_requirements_and_nothing_else(
     if required is not None:
         write("requirements.txt", required)
     write("train.py", text)
-    found = findings(isolated=True)
-    assert [found_level for found_level, _ in found] == [level] * bool(level)
-    assert said in "".join(message for _, message in found)
+    problems = findings(isolated=True)
+    assert [found_level for found_level, _ in problems] == [level] * bool(level)
+    assert said in "".join(message for _, message in problems)
 
 
 def test_legacy_keras_is_brought_where_it_is_asked_for(world, write) -> None:
@@ -330,10 +332,10 @@ def test_the_project_itself_in_editable_mode_does_not_hide_what_its_bundle_lacks
 
 
 def test_what_is_installed_is_known_without_importing_anything(world) -> None:
-    found = Installed()
-    assert found.versions["acme-tools"] == "1.0"
-    (place,) = found.locate("corp.alpha")
-    assert (place.kind, found.providers(place)) == ("site", {"corp-alpha"})
+    installed = Installed()
+    assert installed.versions["acme-tools"] == "1.0"
+    (location,) = installed.locate("corp.alpha")
+    assert (location.kind, installed.providers(location)) == ("site", {"corp-alpha"})
     assert not {"acme", "corp", "tensorflow.acme"} & set(sys.modules)
 
 
@@ -355,7 +357,9 @@ def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.
     args = {"count": 1, "seed": 1} if ":" in entry else None
     # A program of its own makes their data.
     inputs = dict.fromkeys(("train", "test"), __file__) if entry.startswith("examples/gate/") else {}
-    found = sdk.plan(sdk.Job(entry, args=args, inputs=inputs)).findings
+    findings = sdk.plan(sdk.Job(entry, args=args, inputs=inputs)).findings
     assert [
-        each.message for each in found if each.level != "note" and any(f" {word} " in each.message for word in AUDITED)
+        finding.message
+        for finding in findings
+        if finding.level != "note" and any(f" {word} " in finding.message for word in AUDITED)
     ] == []

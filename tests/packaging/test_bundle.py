@@ -69,9 +69,9 @@ def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path:
         "b.pyc": "",
     }
     folder = tree(tmp_path, {**FILES, **junk})
-    found = build(folder, never=folder / "out")
-    assert [member.path for member in found.members] == sorted(FILES)
-    assert found.left_out == (
+    bundle = build(folder, never=folder / "out")
+    assert [member.path for member in bundle.members] == sorted(FILES)
+    assert bundle.left_out == (
         ".git/ (never packaged)",
         "env/ (a virtual environment)",
         "out/ (the root of runs)",
@@ -184,9 +184,9 @@ def test_a_file_that_comes_and_goes_during_the_walk_is_not_packaged(tmp_path: Pa
     real = os.scandir
 
     def racing(path):
-        found = list(real(path))
+        entries = list(real(path))
         (folder / "gone.txt").unlink(missing_ok=True)
-        return contextlib.nullcontext(found)
+        return contextlib.nullcontext(entries)
 
     monkeypatch.setattr(os, "scandir", racing)
     assert [member.path for member in build(folder).members] == sorted(FILES)
@@ -200,10 +200,10 @@ def test_a_file_that_goes_between_the_walk_and_the_reading_is_not_packaged(tmp_p
     def racing(*args, **options):
         if back and looks:
             (folder / "gone.txt").write_text("saved again")
-        found = real(*args, **options)
-        looks.append(found)
+        stat = real(*args, **options)
+        looks.append(stat)
         (folder / "gone.txt").unlink() if len(looks) == 1 else None
-        return found
+        return stat
 
     # An editor brings the file back while the archive is read.
     lexists = os.path.lexists
@@ -236,11 +236,11 @@ def test_what_cannot_be_read_is_left_out_with_a_warning_and_the_project_stays_us
     monkeypatch.setattr(os, "scandir", guarded_scan)
     monkeypatch.setattr(os, "lstat", guarded_look)
     monkeypatch.setattr(os, "open", guarded_read)
-    found = build(folder)
-    assert [member.path for member in found.members] == sorted(FILES)
+    bundle = build(folder)
+    assert [member.path for member in bundle.members] == sorted(FILES)
     said = [f"{name} (cannot be read: permission denied)" for name in ("locked/", "unseen.bin", "key.bin")]
-    assert sorted(found.left_out) == sorted(said)
-    assert [(note.level, note.message) for note in found.notes] == [
+    assert sorted(bundle.left_out) == sorted(said)
+    assert [(note.level, note.message) for note in bundle.notes] == [
         ("warning", "Not packaged: unseen.bin (cannot be read: permission denied), locked/ (cannot be read: permission "
          "denied), key.bin (cannot be read: permission denied).")
     ]  # fmt: skip
@@ -360,8 +360,8 @@ def test_a_damaged_archive_with_a_right_digest_writes_neither_outside_nor_more_t
 ) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     data = bytearray(archive_of(member("a.py"), member("pkg/b.py"))) if kind == "plain" else sparse(kind, 1 << 22)
-    for place, value in noise:
-        data[place] = value
+    for offset, value in noise:
+        data[offset] = value
     for block, at, number in sizes:
         numbered(data, block, at, number)
     data = data[: len(data) - cut]
@@ -373,6 +373,6 @@ def test_a_damaged_archive_with_a_right_digest_writes_neither_outside_nor_more_t
     with contextlib.suppress(Exception):
         entrypoint.unpack(folder / "x.tar", half)
     written = [path for path in folder.rglob("*") if path.is_file() and path != folder / "x.tar"]
-    for place in (target, half):
-        assert sum(path.stat().st_size for path in written if path.is_relative_to(place)) <= len(data)
+    for where in (target, half):
+        assert sum(path.stat().st_size for path in written if path.is_relative_to(where)) <= len(data)
     assert all(path.is_relative_to(target) or path.is_relative_to(half) for path in written)

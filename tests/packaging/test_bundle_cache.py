@@ -25,23 +25,23 @@ def project(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    seen: list[str] = []
+    paths: list[str] = []
     real = bundle._read
 
     def counting(project: Path, path: str, missed):
-        seen.append(path)
+        paths.append(path)
         return real(project, path, missed)
 
     monkeypatch.setattr(bundle, "_read", counting)
-    return seen
+    return paths
 
 
 @pytest.mark.process
 def test_an_unchanged_project_is_read_once(project: Path, monkeypatch) -> None:
     first = sdk.plan("train.py")
-    seen = reads(monkeypatch)
+    paths = reads(monkeypatch)
     second = sdk.plan("train.py")
-    assert seen == []
+    assert paths == []
     assert (second.code.digest, second.code.files) == (first.code.digest, first.code.files)
     run = sdk.submit(second)
     run.result(60)

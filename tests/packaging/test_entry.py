@@ -128,7 +128,7 @@ def test_an_entry_that_a_rule_leaves_out_is_told_which_rule(write, rules, entry:
         write(name, text)
     with pytest.raises(sdk.InputError, match=rf"left out of the bundle: {reason}\. .* \(--code-include {file}\)"):
         sdk.plan(entry)
-    assert file in [each.path for each in sdk.plan(sdk.Job(entry, code=sdk.Code(include=(file,)))).code.files]
+    assert file in [member.path for member in sdk.plan(sdk.Job(entry, code=sdk.Code(include=(file,)))).code.files]
 
 
 def test_a_script_that_is_left_out_of_its_own_bundle_is_refused(write, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ ASKS = "def chief(task_type, task_id):\n    return (task_type == 'worker' and ta
 
 
 def warnings_of(plan: sdk.Plan) -> list[str]:
-    return [each.message for each in plan.findings if each.level == "warning"]
+    return [finding.message for finding in plan.findings if finding.level == "warning"]
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ def warnings_of(plan: sdk.Plan) -> list[str]:
 )
 def test_a_program_that_expects_no_chief_is_told_how_to_get_a_cluster_without_one(write, text: str, said: str) -> None:
     write("train.py", text)
-    (found,) = warnings_of(sdk.plan("train.py", workers=2))
-    assert found.startswith(said)
-    assert "local_cluster='workers'" in found
+    (message,) = warnings_of(sdk.plan("train.py", workers=2))
+    assert message.startswith(said)
+    assert "local_cluster='workers'" in message
     assert warnings_of(sdk.plan("train.py", workers=2, local_cluster="workers")) == []
     assert warnings_of(sdk.plan("train.py")) == [], "one task has no cluster"
 
@@ -58,7 +58,9 @@ PRESETS = [
 def test_variables_that_a_program_sets_for_tensorflow_in_time_are_noted(write, text: str, said: str) -> None:
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
     write("train.py", text)
-    (note,) = [each.message for each in sdk.plan("train.py").findings if "sets environment variables" in each.message]
+    (note,) = [
+        finding.message for finding in sdk.plan("train.py").findings if "sets environment variables" in finding.message
+    ]
     assert said in note
     assert "They take effect" in note
     assert warnings_of(sdk.plan("train.py")) == []
@@ -78,8 +80,8 @@ def test_variables_that_a_program_sets_after_tensorflow_are_too_late(write, text
     write("using.py", "import tensorflow\n")
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
     write("train.py", text)
-    (found,) = warnings_of(sdk.plan("train.py"))
-    assert found.startswith(said)
+    (message,) = warnings_of(sdk.plan("train.py"))
+    assert message.startswith(said)
 
 
 def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(write) -> None:
@@ -92,9 +94,9 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
             os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
         """)  # fmt: skip
     plan = sdk.plan("train:main")
-    (found,) = warnings_of(plan)
-    assert found.startswith("train.py:5 sets XLA_FLAGS")
-    assert not any("ONEDNN" in each.message for each in plan.findings)
+    (message,) = warnings_of(plan)
+    assert message.startswith("train.py:5 sets XLA_FLAGS")
+    assert not any("ONEDNN" in finding.message for finding in plan.findings)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
 )
 def test_other_variables_are_the_programs_own_business(write, text: str) -> None:
     write("train.py", text)
-    assert [each.message for each in sdk.plan("train.py").findings if "sets" in each.message] == []
+    assert [finding.message for finding in sdk.plan("train.py").findings if "sets" in finding.message] == []
 
 
 @pytest.mark.parametrize(
@@ -126,9 +128,9 @@ def test_a_variable_that_is_read_and_not_passed_on_is_named_with_the_option_that
     monkeypatch.setenv("MY_KEY", "S3CRET")
     write("reading.py", "import os\nos.environ['MY_KEY']\n")
     write("train.py", text)
-    (found,) = warnings_of(sdk.plan("train.py"))
-    assert "reads MY_KEY, which is set here but is not passed on. Next: --env MY_KEY." in found
-    assert "S3CRET" not in found
+    (message,) = warnings_of(sdk.plan("train.py"))
+    assert "reads MY_KEY, which is set here but is not passed on. Next: --env MY_KEY." in message
+    assert "S3CRET" not in message
     assert warnings_of(sdk.plan(sdk.Job("train.py", env={"MY_KEY": sdk.job.job.FromCaller()}))) == []
     monkeypatch.delenv("MY_KEY")
     assert warnings_of(sdk.plan("train.py")) == []

@@ -24,7 +24,9 @@ def found(**code: object) -> tuple[str, str]:
         plan = sdk.plan(sdk.Job("train.py", code=sdk.Code(**code)))
     except sdk.InputError as error:
         return "error", next(problem for problem in error.problems if "tf.estimator" in problem)
-    return next(((each.level, each.message) for each in plan.findings if "tf.estimator" in each.message), ("", ""))
+    return next(
+        ((finding.level, finding.message) for finding in plan.findings if "tf.estimator" in finding.message), ("", "")
+    )
 
 
 @pytest.mark.parametrize(

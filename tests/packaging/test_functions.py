@@ -40,21 +40,21 @@ def notebook(*cells: str) -> dict[str, Any]:
     return scope
 
 
-def elsewhere(found: FunctionModule, tmp_path: Path, **kwargs: Any) -> Any:
+def elsewhere(module: FunctionModule, tmp_path: Path, **kwargs: Any) -> Any:
     """What the function returns in a Python that has only its module; the repr of it, as a value."""
-    (tmp_path / "moved.py").write_text(found.text, encoding="utf-8")
+    (tmp_path / "moved.py").write_text(module.text, encoding="utf-8")
     code = f"import sys, json; sys.path.insert(0, {str(tmp_path)!r}); import moved; "
-    code += f"print(ascii(moved.{found.name}(**json.loads({json.dumps(kwargs)!r}))))"
+    code += f"print(ascii(moved.{module.name}(**json.loads({json.dumps(kwargs)!r}))))"
     done = subprocess.run([sys.executable, "-I", "-B", "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + found.text
+    assert done.returncode == 0, done.stderr + module.text
     return ast.literal_eval(done.stdout.splitlines()[-1])
 
 
-def loaded(found: FunctionModule) -> Any:
+def loaded(module: FunctionModule) -> Any:
     """What the function returns in a namespace that has only its module."""
     space: dict[str, Any] = {"__name__": "moved"}
-    exec(compile(found.text, "moved.py", "exec"), space)
-    return space[found.name]()
+    exec(compile(module.text, "moved.py", "exec"), space)
+    return space[module.name]()
 
 
 def problems(function: object) -> str:
@@ -106,9 +106,9 @@ def problems(function: object) -> str:
 )  # fmt: skip
 def test_a_function_of_a_notebook_gives_the_same_in_another_process(cells: list[str], value: Any, tmp_path) -> None:
     scope = notebook(*cells)
-    found = function_module(scope["main"])
-    assert elsewhere(found, tmp_path) == (scope["main"]() if value is None else value)
-    assert function_module(scope["main"]) == found
+    module = function_module(scope["main"])
+    assert elsewhere(module, tmp_path) == (scope["main"]() if value is None else value)
+    assert function_module(scope["main"]) == module
 
 
 def test_closures_of_one_function_keep_their_own_values(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def main(n=1): return n
 
 def test_decorators_are_applied_once_and_find_what_they_use(tmp_path: Path) -> None:
     scope = notebook("SIZE = 8", DECORATED)
-    found = function_module(scope["main"])
-    assert elsewhere(found, tmp_path, n=5) == 10
-    assert "def main(n=1): return n" in found.text
+    module = function_module(scope["main"])
+    assert elsewhere(module, tmp_path, n=5) == 10
+    assert "def main(n=1): return n" in module.text
 
 
 def test_what_keeps_its_function_as_tensorflow_does_is_written_with_its_decorator(tmp_path, monkeypatch) -> None:
@@ -181,10 +181,10 @@ def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypa
         "import helping\nfrom helping import build as b, lock, Net\ndef main():\n"
         " with lock: return b().size, helping.Net is Net"
     )
-    found = function_module(scope["main"])
-    assert found.modules == ("helping",)
-    assert "class Net" not in found.text
-    assert elsewhere(found, tmp_path) == (4, True)
+    module = function_module(scope["main"])
+    assert module.modules == ("helping",)
+    assert "class Net" not in module.text
+    assert elsewhere(module, tmp_path) == (4, True)
     assert import_name(scope["b"]) == "helping:build"
 
 
@@ -222,9 +222,9 @@ exact_values = st.recursive(
 def test_values_of_globals_closures_and_defaults_arrive_as_they_were(one: Any, two: Any) -> None:
     scope = notebook("def make(two):\n def main(three=two):\n  return one, two, three\n return main")
     scope["one"] = one
-    found = loaded(function_module(scope["make"](two)))
-    assert found == (one, two, two)
-    assert types(found) == types((one, two, two))
+    values = loaded(function_module(scope["make"](two)))
+    assert values == (one, two, two)
+    assert types(values) == types((one, two, two))
 
 
 def types(value: Any) -> Any:
@@ -397,5 +397,5 @@ PLACES = {"one": Path("1")}
 def main():
     return [str(DATA), str(PURE), log.name, WORD.findall("Ab 1"), str(PLACES["one"]), type(DATA).__name__]
 """
-    found = function_module(notebook(cell)["main"])
-    assert elsewhere(found, tmp_path) == ["data/x.csv", "/a", "training", ["Ab"], "1", "PosixPath"]
+    module = function_module(notebook(cell)["main"])
+    assert elsewhere(module, tmp_path) == ["data/x.csv", "/a", "training", ["Ab"], "1", "PosixPath"]

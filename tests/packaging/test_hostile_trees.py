@@ -38,11 +38,11 @@ def link(path: str, target: str) -> Make:
 
 def raw(name: bytes, *, folder: bool = False) -> Make:
     def make(top: Path) -> None:
-        place = os.path.join(os.fsencode(top), name)
+        path = os.path.join(os.fsencode(top), name)
         if folder:
-            os.mkdir(place)
-            place = os.path.join(place, b"inner.txt")
-        with open(place, "wb") as file:
+            os.mkdir(path)
+            path = os.path.join(path, b"inner.txt")
+        with open(path, "wb") as file:
             file.write(b"x")
 
     return make
@@ -74,11 +74,11 @@ def sparse(top: Path) -> None:
 
 
 def deep(top: Path) -> None:
-    place = top
+    folder = top
     for _ in range(60):
-        place = place / "d"
-    place.mkdir(parents=True)
-    (place / "end.txt").write_text("x")
+        folder = folder / "d"
+    folder.mkdir(parents=True)
+    (folder / "end.txt").write_text("x")
 
 
 # Each: what makes the tree, what is packaged of it ("" for what the error says instead), what is left out with the reason.

@@ -11,7 +11,7 @@ import sdk
 
 def findings(entry: str = "train.py", **options: object) -> list[str]:
     """The sentences of a plan about imports and names."""
-    said = [each.message for each in sdk.plan(entry, **options).findings if each.level == "warning"]
+    said = [finding.message for finding in sdk.plan(entry, **options).findings if finding.level == "warning"]
     return [message for message in said if "TensorFlow" not in message]
 
 

@@ -134,8 +134,8 @@ json.dump(found, open(sys.argv[2], "w"))
 
 def warned(write, body: str, **settings: object) -> list[str]:
     write("train.py", BEGIN + body + "\n")
-    found = sdk.plan("train.py", **settings).findings  # type: ignore[arg-type]
-    return [each.message for each in found if each.message.startswith("Keras 3 rejects")]
+    findings = sdk.plan("train.py", **settings).findings  # type: ignore[arg-type]
+    return [finding.message for finding in findings if finding.message.startswith("Keras 3 rejects")]
 
 
 @pytest.mark.parametrize("name", REJECTED)
@@ -159,7 +159,7 @@ def test_lines_are_named_in_their_order_and_counted(write) -> None:
 
 def test_what_is_imported_from_keras_itself_has_to_be_imported_from_tensorflow(write) -> None:
     write("train.py", "import keras\nkeras.optimizers.legacy.Adam(0.1)\n")
-    (message,) = [each.message for each in sdk.plan("train.py").findings if "Keras 3" in each.message]
+    (message,) = [finding.message for finding in sdk.plan("train.py").findings if "Keras 3" in finding.message]
     assert "from tensorflow import keras" in message
 
 
@@ -197,18 +197,22 @@ def test_what_is_said_of_both_libraries_is_true(tmp_path: Path) -> None:
     needs("tensorflow", "keras", "tf_keras")
     (tmp_path / "run.py").write_text(RUN)
     (tmp_path / "cases.json").write_text(json.dumps({"begin": BEGIN, **REJECTED, **HARMLESS}))
-    found = {}
+    tracebacks = {}
     for legacy in ("0", "1"):
         folder = tmp_path / legacy
         folder.mkdir()
         command = [sys.executable, "../run.py", "../cases.json", "found.json"]
         env = {**os.environ, "TF_USE_LEGACY_KERAS": legacy, "TF_CPP_MIN_LOG_LEVEL": "3"}
         subprocess.run(command, cwd=folder, env=env, check=True, timeout=LONG_LIMIT_S, capture_output=True)
-        found[legacy] = json.loads((folder / "found.json").read_text())
-    assert [name for name in REJECTED if not found["0"][name]] == [], "Keras 3 accepts them now"
-    assert {name: found["1"][name] for name in REJECTED if found["1"][name]} == {}, "Keras 2 rejects them, too"
-    assert {name: found["0"][name] for name in HARMLESS if found["0"][name]} == {}
+        tracebacks[legacy] = json.loads((folder / "found.json").read_text())
+    assert [name for name in REJECTED if not tracebacks["0"][name]] == [], "Keras 3 accepts them now"
+    assert {name: tracebacks["1"][name] for name in REJECTED if tracebacks["1"][name]} == {}, (
+        "Keras 2 rejects them, too"
+    )
+    assert {name: tracebacks["0"][name] for name in HARMLESS if tracebacks["0"][name]} == {}
     unexplained = [
-        found["0"][name] for name in REJECTED if "--code-keras legacy" not in keras2.explanation(found["0"][name])
+        tracebacks["0"][name]
+        for name in REJECTED
+        if "--code-keras legacy" not in keras2.explanation(tracebacks["0"][name])
     ]
     assert unexplained == []

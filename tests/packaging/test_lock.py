@@ -34,11 +34,11 @@ def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way
     write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click', 'new']\n")
     write("uv.lock", LOCK.read_text())
     write("../libs/common/pyproject.toml", "[project]\nname = 'common'\ndependencies = ['attrs']\n")
-    found = read()
-    assert found.source == "uv.lock"
-    assert found.folders == ("../libs/common",)
-    assert found.options == ()
-    assert found.lines == (
+    requirements = read()
+    assert requirements.source == "uv.lock"
+    assert requirements.folders == ("../libs/common",)
+    assert requirements.options == ()
+    assert requirements.lines == (
         "anyio==4.16.0",
         "attrs==26.1.0",
         "certifi==2026.10.18",
@@ -52,7 +52,7 @@ def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way
         "socksio==1.0.0",
         'typing-extensions==4.16.0 ; python_full_version < "3.15"',
     )
-    assert [note.message for note in found.notes] == [
+    assert [note.message for note in requirements.notes] == [
         "uv.lock is older than pyproject.toml, which also requires new. Next: uv lock."
     ]
 
@@ -132,9 +132,9 @@ def member(write) -> Path:
 def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(write, member: Path) -> None:
     write("packages/app/wheels/readme.txt")
     write("uv.lock", LOCKED.replace('registry = "wheels"', 'registry = "packages/app/wheels"'))
-    found = gather("auto", member)
-    assert found.source == "uv.lock"
-    assert found.lines == (
+    requirements = gather("auto", member)
+    assert requirements.source == "uv.lock"
+    assert requirements.lines == (
         "a==1.0+local",
         'b==1.0 ; os_name == "nt"',
         "c==1.0",
@@ -142,12 +142,12 @@ def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(wr
         "own==1.0",
         "u @ https://host.example/u-1-py3-none-any.whl",
     )
-    assert found.options == (
+    assert requirements.options == (
         "--extra-index-url https://torch.example/whl",
         f"--find-links {member / 'wheels'}",
     )
-    assert found.folders == ("../lib",)
-    (note,) = found.notes
+    assert requirements.folders == ("../lib",)
+    (note,) = requirements.notes
     assert note.level == "note" and "--extra-index-url https://torch.example/whl and --find-links" in note.message
 
 
@@ -217,14 +217,14 @@ def test_a_lock_of_the_standard_is_read_when_it_is_named(write) -> None:
         name = "common"
         directory = { path = "common" }
         """)  # fmt: skip
-    found = read("pylock.toml")
-    assert found.lines == (
+    requirements = read("pylock.toml")
+    assert requirements.lines == (
         'numpy==2.0 ; python_version >= "3.10"',
         "x @ git+https://host.example/x@abc",
         "y @ https://host.example/y.zip#subdirectory=a",
     )
-    assert found.options == ("--index-url https://mine.example/simple",)
-    assert found.folders == ("common",)
+    assert requirements.options == ("--index-url https://mine.example/simple",)
+    assert requirements.folders == ("common",)
     assert read().source == ""
 
 

@@ -135,11 +135,11 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypa
     real = trees.read
 
     def racing(*args, **options):
-        found = real(*args, **options)
+        content = real(*args, **options)
         if (folder / "data.txt").is_file():
             (folder / "data.txt").unlink()
             os.mkfifo(folder / "data.txt")
-        return found
+        return content
 
     monkeypatch.setattr(trees, "read", racing)
     plan = sdk.plan("train.py")

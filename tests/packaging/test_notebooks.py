@@ -45,13 +45,13 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
     data = notebook("a = 1\n\nb = 2", ["print(a,\n", "      b)"])
     data["cells"].insert(1, {"cell_type": "markdown", "source": "# not code"})
     (tmp_path / "train.ipynb").write_text(json.dumps(data))
-    found = script(tmp_path / "train.ipynb")
-    assert found.text.splitlines()[1:] == [
+    program = script(tmp_path / "train.ipynb")
+    assert program.text.splitlines()[1:] == [
         *("# cell 1, 3 lines", "a = 1", "", "b = 2"),
         *("# cell 3, 2 lines", "print(a,", "      b)"),
     ]
-    assert found.notes == ()
-    (tmp_path / "train.py").write_text(found.text)
+    assert program.notes == ()
+    (tmp_path / "train.py").write_text(program.text)
     done = subprocess.run(
         [sys.executable, "-I", str(tmp_path / "train.py")], capture_output=True, text=True, check=True
     )
@@ -82,9 +82,9 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
 def test_what_only_a_notebook_understands_is_dropped_with_a_note(
     tmp_path: Path, cell: str, kept: str, notes: list[str]
 ) -> None:
-    found = converted(tmp_path, cell)
-    assert found.text == f"# -*- coding: utf-8 -*-\n{above(kept)}\n{kept}\n"
-    assert list(found.notes) == [f"cell 1 line {note}" for note in notes]
+    program = converted(tmp_path, cell)
+    assert program.text == f"# -*- coding: utf-8 -*-\n{above(kept)}\n{kept}\n"
+    assert list(program.notes) == [f"cell 1 line {note}" for note in notes]
 
 
 @pytest.mark.parametrize(
@@ -102,24 +102,24 @@ def test_what_only_a_notebook_understands_is_dropped_with_a_note(
     ],
 )
 def test_a_percent_sign_that_is_python_stays(tmp_path: Path, cell: str) -> None:
-    found = converted(tmp_path, cell)
-    assert (found.text, found.notes) == (f"# -*- coding: utf-8 -*-\n{above(cell)}\n{cell}\n", ())
+    program = converted(tmp_path, cell)
+    assert (program.text, program.notes) == (f"# -*- coding: utf-8 -*-\n{above(cell)}\n{cell}\n", ())
 
 
 def test_future_imports_of_later_cells_go_to_the_top(tmp_path: Path) -> None:
-    found = converted(
+    program = converted(
         tmp_path, "def f(x: Never): ...", "%who\nfrom __future__ import (annotations,\n  division); y = 1"
     )
-    assert found.text.splitlines()[1:3] == ["from __future__ import annotations, division", "# cell 1, 1 line"]
-    assert found.text.split("\n")[-4:] == ["", "pass; y = 1", "", ""]
-    assert found.notes[1] == (
+    assert program.text.splitlines()[1:3] == ["from __future__ import annotations, division", "# cell 1, 1 line"]
+    assert program.text.split("\n")[-4:] == ["", "pass; y = 1", "", ""]
+    assert program.notes[1] == (
         "cell 2 line 2: moved `from __future__ import annotations, division` to the top, for all cells"
     )
 
 
 def test_a_cell_cannot_change_the_encoding_of_the_script(tmp_path: Path) -> None:
-    found = converted(tmp_path, "# coding: latin-1\nx = 'é'\nprint(ascii(x))")
-    (tmp_path / "train.py").write_text(found.text, encoding="utf-8")
+    program = converted(tmp_path, "# coding: latin-1\nx = 'é'\nprint(ascii(x))")
+    (tmp_path / "train.py").write_text(program.text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-I", str(tmp_path / "train.py")], capture_output=True, text=True, check=True
     )
@@ -167,10 +167,10 @@ def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> No
 
 
 def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Path) -> None:
-    found = converted(tmp_path, "from __future__ import annotations\ndisplay('a', 2)", "print(get_ipython())")
-    done = subprocess.run([sys.executable, "-c", found.text], capture_output=True, text=True, check=True)
+    program = converted(tmp_path, "from __future__ import annotations\ndisplay('a', 2)", "print(get_ipython())")
+    done = subprocess.run([sys.executable, "-c", program.text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["a", "2", "None"]
-    assert found.notes[1:] == (
+    assert program.notes[1:] == (
         "outside of a notebook display() prints text",
         "outside of a notebook get_ipython() returns None",
     )
@@ -187,14 +187,14 @@ def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Pat
     ],
 )
 def test_a_warning_says_what_was_dropped_if_the_program_may_miss_it(tmp_path, cell: str, warned: list[str]) -> None:
-    found = converted(tmp_path, cell).warnings
-    assert [text.split("`")[1] for text in found] == warned
+    warnings = converted(tmp_path, cell).warnings
+    assert [text.split("`")[1] for text in warnings] == warned
 
 
 @pytest.mark.parametrize("cell", ["from IPython.display import display", "def display(x): ...", "display = print"])
 def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str) -> None:
-    found = converted(tmp_path, cell, "display(1)")
-    assert (found.notes, "def display(*" in found.text) == ((), False)
+    program = converted(tmp_path, cell, "display(1)")
+    assert (program.notes, "def display(*" in program.text) == ((), False)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_files_that_cells_write_are_written_into_the_copy_of_the_run_in_the_orde
     plan = sdk.plan("keras.ipynb", workers=2)
     assert plan.code.program == "keras.ipynb.py"
     assert plan.run_id.startswith("keras-")
-    said = [each.message for each in plan.findings if each.message.startswith("keras.ipynb: cell")]
+    said = [finding.message for finding in plan.findings if finding.message.startswith("keras.ipynb: cell")]
     assert len([text for text in said if "writes" in text]) == 5
     assert len([text for text in said if "is not written: it must be below the notebook's folder" in text]) == 4
     run = sdk.submit(plan)
@@ -364,11 +364,11 @@ def test_anything_is_a_program_or_a_sentence(tmp_path: Path, data: Any) -> None:
     path = tmp_path / "fuzz.ipynb"
     path.write_text(json.dumps(data))
     try:
-        found = script(path)
+        program = script(path)
     except sdk.InputError as error:
         assert all(problem.endswith((".", ")")) and "\n" not in problem for problem in error.problems)
     else:
-        compile(found.text.encode(), "fuzz", "exec", dont_inherit=True)
+        compile(program.text.encode(), "fuzz", "exec", dont_inherit=True)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -376,10 +376,10 @@ def test_anything_is_a_program_or_a_sentence(tmp_path: Path, data: Any) -> None:
 @example("%%writefile a.py\n\ud800")
 def test_every_line_of_a_cell_keeps_its_number(tmp_path: Path, cell: str) -> None:
     try:
-        found = converted(tmp_path, "0", cell)
+        program = converted(tmp_path, "0", cell)
     except sdk.InputError:
         return
-    first, second = cells.cells(found.text)
+    first, second = cells.cells(program.text)
     assert (first.lines, second.number, second.above) == (("0",), 2, first.above + 2)
     assert len(second.lines) == len(cell.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-    assert found.text.split("\n")[second.above : -1] == list(second.lines)
+    assert program.text.split("\n")[second.above : -1] == list(second.lines)

@@ -22,15 +22,15 @@ CALLS = [
 
 def warnings_of(requirements: list[str]) -> list[str]:
     plan = sdk.plan("train.py", code_isolated=True, code_requirements=requirements)
-    return [each.message for each in plan.findings if each.level == "warning"]
+    return [finding.message for finding in plan.findings if finding.level == "warning"]
 
 
 @pytest.mark.parametrize(("text", "said", "package"), CALLS)
 def test_a_call_that_needs_a_package_is_named_with_the_package(write, text: str, said: str, package: str) -> None:
     write("train.py", text)
-    (found,) = warnings_of(["tensorflow==2.21.0"])
-    assert found.startswith(f"{said}, which needs the package {package!r}, which TensorFlow does not install: ")
-    assert re.search(r"Next: add .* to the requirements", found)
+    (message,) = warnings_of(["tensorflow==2.21.0"])
+    assert message.startswith(f"{said}, which needs the package {package!r}, which TensorFlow does not install: ")
+    assert re.search(r"Next: add .* to the requirements", message)
     assert warnings_of(["tensorflow==2.21.0", "tensorboard", "pydot", "pillow"]) == []
 
 
@@ -44,11 +44,11 @@ def test_graphviz_is_missed_where_its_program_is_not_found(write, monkeypatch: p
     write("train.py", CALLS[3][0])
 
     def said() -> list[str]:
-        return [each.message for each in sdk.plan("train.py").findings if "the program 'dot'" in each.message]
+        return [finding.message for finding in sdk.plan("train.py").findings if "the program 'dot'" in finding.message]
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    (found,) = said()
-    assert found.startswith(
+    (message,) = said()
+    assert message.startswith(
         "train.py:2 calls keras.utils.plot_model, which needs the program 'dot': it is not installed here."
     )
     (tmp_path / "dot").write_text("#!/bin/sh\n")

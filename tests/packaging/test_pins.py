@@ -32,11 +32,11 @@ BROUGHT = {"tensorflow": "2.21.0", "keras": "3.12.4", "numpy": "2.2.6", "protobu
 )
 def test_a_pin_that_would_replace_what_an_image_brings_is_refused_with_the_fix(write, line: str, said: str) -> None:
     write("limits.txt", "numpy<2\n")
-    (found,) = pins(read((line,)), BROUGHT)
-    assert found.level == "error"
-    assert said in found.message
-    assert "--code-isolated" in found.message
-    assert "code_requirements='none'" in found.message
+    (finding,) = pins(read((line,)), BROUGHT)
+    assert finding.level == "error"
+    assert said in finding.message
+    assert "--code-isolated" in finding.message
+    assert "code_requirements='none'" in finding.message
     assert pins(read((line,)), {"pandas": "1.0"}) == [], "nothing is there to replace"
 
 
@@ -54,8 +54,8 @@ def test_a_lock_is_told_to_lock_what_is_there(write) -> None:
     write("uv.lock", "version = 1\nrequires-python = '>=3.10'\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n"
           "dependencies = [{ name = 'numpy' }]\n[[package]]\nname = 'numpy'\nversion = '1.26.4'\n"
           "source = { registry = 'https://pypi.org/simple' }\n" + files)  # fmt: skip
-    (found,) = pins(read(), BROUGHT)
-    assert "uv add 'numpy==2.2.6'" in found.message
+    (finding,) = pins(read(), BROUGHT)
+    assert "uv add 'numpy==2.2.6'" in finding.message
 
 
 def test_local_tasks_are_told_where_the_environment_differs(write) -> None:
@@ -68,14 +68,14 @@ def test_local_tasks_are_told_where_the_environment_differs(write) -> None:
         "y; python_version < '3'",
         "z[more]>=1",
     )
-    (found,) = differences(read(lines), here)
-    assert found.level == "warning"
-    assert "pandas is not installed, z is not installed, scipy is 1.15.0, not ==1.14" in found.message
-    assert "pip install" in found.message
-    assert "--code-isolated" in found.message
+    (finding,) = differences(read(lines), here)
+    assert finding.level == "warning"
+    assert "pandas is not installed, z is not installed, scipy is 1.15.0, not ==1.14" in finding.message
+    assert "pip install" in finding.message
+    assert "--code-isolated" in finding.message
     assert differences(read(("numpy",)), here) == []
     assert differences(Requirements(), here) == []
     write("requirements.txt", "".join(f"missing{number}\n" for number in range(30)))
-    (found,) = differences(read(), here)
-    assert "and 20 more" in found.message
-    assert "pip install -r requirements.txt" in found.message
+    (finding,) = differences(read(), here)
+    assert "and 20 more" in finding.message
+    assert "pip install -r requirements.txt" in finding.message

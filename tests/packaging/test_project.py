@@ -66,7 +66,7 @@ def test_a_mark_on_another_file_system_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("toml", "place", "roots"),
+    ("toml", "folder", "roots"),
     [
         ("", "src", ["src", ""]),
         ('[tool.setuptools]\npackage-dir = {"" = "lib"}', "lib", ["lib", ""]),
@@ -77,10 +77,10 @@ def test_a_mark_on_another_file_system_is_not_followed() -> None:
         ('[tool]\nsetuptools = 3\npoetry = []\nhatch = {build = "x"}', "", [""]),
     ],
 )
-def test_the_builds_own_source_folder_goes_first_on_the_path(write, toml: str, place: str, roots: list[str]) -> None:
+def test_the_builds_own_source_folder_goes_first_on_the_path(write, toml: str, folder: str, roots: list[str]) -> None:
     write("pyproject.toml", toml)
-    write(f"{place}/pkg/__init__.py" if place else "pkg/__init__.py")
-    write(f"{place}/pkg/train.py" if place else "pkg/train.py", "import pkg\ndef main(): ...\n")
+    write(f"{folder}/pkg/__init__.py" if folder else "pkg/__init__.py")
+    write(f"{folder}/pkg/train.py" if folder else "pkg/train.py", "import pkg\ndef main(): ...\n")
     assert sdk.plan("pkg.train:main").code.roots == roots
 
 

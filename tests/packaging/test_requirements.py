@@ -51,8 +51,8 @@ def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
 )
 def test_a_line_of_any_kind_comes_out_in_one_spelling(write, written: str, line: str) -> None:
     write("requirements.txt", f"# a comment\n\n{written}\n")
-    found = read()
-    assert (found.source, found.lines) == ("requirements.txt", (line,))
+    requirements = read()
+    assert (requirements.source, requirements.lines) == ("requirements.txt", (line,))
     if "\n" not in written:
         assert read((written,)).lines == (line,)
 
@@ -95,15 +95,15 @@ def test_the_plan_shows_where_packages_come_from_and_warns_of_what_nobody_vouche
         other @ http://three.example/other-1.0-py3-none-any.whl
         """,
     )
-    found = read().notes
-    (shown,) = [each.message for each in found if each.level == "note"]
-    for place in ("--index-url HTTP://one", "--extra-index-url https://two", "--trusted-host two", "--find-links /"):
-        assert place in shown
-    assert "S3CRET" not in str(found)
-    warnings = [each.message for each in found if each.level == "warning"]
-    plain = [each.partition(":")[0] for each in warnings if "TLS" in each]
+    findings = read().notes
+    (shown,) = [finding.message for finding in findings if finding.level == "note"]
+    for source in ("--index-url HTTP://one", "--extra-index-url https://two", "--trusted-host two", "--find-links /"):
+        assert source in shown
+    assert "S3CRET" not in str(findings)
+    warnings = [finding.message for finding in findings if finding.level == "warning"]
+    plain = [warning.partition(":")[0] for warning in warnings if "TLS" in warning]
     assert plain == ["Packages come from HTTP", "Packages come from http"]
-    assert any(each.startswith("--trusted-host two.example: the certificate") for each in warnings)
+    assert any(warning.startswith("--trusted-host two.example: the certificate") for warning in warnings)
     write("requirements.txt", "--pre\nnumpy\n")
     assert read().notes == ()
 
@@ -114,9 +114,9 @@ def test_files_name_files_beside_them(write) -> None:
     write("requirements/more.txt", "scipy; python_version >= '3.0'\n")
     write("requirements/limits.txt", "numpy<2\nscipy<9\nabsl-py<3\n-r further.txt\n")
     write("requirements/further.txt", "pandas<4\n")
-    found = read()
-    assert found.lines == ("numpy<2", "pandas<4", 'scipy<9 ; python_version >= "3.0"')
-    assert found.constraints == ("absl-py<3", "numpy<2", "pandas<4", "scipy<9"), (
+    requirements = read()
+    assert requirements.lines == ("numpy<2", "pandas<4", 'scipy<9 ; python_version >= "3.0"')
+    assert requirements.constraints == ("absl-py<3", "numpy<2", "pandas<4", "scipy<9"), (
         "for what requirements bring themselves"
     )
 
@@ -140,8 +140,8 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         """,
     )
     write("more.txt", "-r requirements.txt\n\n\n'quoted'\n")
-    found = refused()
-    for place, said in [
+    problems = refused()
+    for location, said in [
         ("requirements.txt:1:", "Received: 'numpy>>1'"),
         ("requirements.txt:3:", "this is not a requirement"),
         ("gone.txt:", "cannot be read"),
@@ -155,8 +155,8 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("requirements.txt:11:", "must follow a requirement"),
         ("requirements.txt:12:", "--pre must be in a line of its own"),
     ]:
-        assert any(problem.startswith(place) and said in problem for problem in found), (place, said, found)
-    assert len(found) == 12
+        assert any(problem.startswith(location) and said in problem for problem in problems), (location, said, problems)
+    assert len(problems) == 12
 
 
 @pytest.mark.parametrize(
@@ -201,10 +201,10 @@ def test_nothing_in_a_line_is_left_out_without_a_word(write, line: str, said: st
 )
 def test_credentials_are_refused_and_never_shown(write, line: str) -> None:
     write("requirements.txt", line)
-    for found in (refused(), refused((line,))):
-        assert len(found) == 1
-        assert "CRET" not in found[0]
-        assert "user" not in found[0]
+    for problems in (refused(), refused((line,))):
+        assert len(problems) == 1
+        assert "CRET" not in problems[0]
+        assert "user" not in problems[0]
 
 
 def test_a_user_of_ssh_is_no_secret_and_the_way_out_of_one_is_named(write) -> None:
@@ -214,9 +214,9 @@ def test_a_user_of_ssh_is_no_secret_and_the_way_out_of_one_is_named(write) -> No
 
 def test_a_variable_of_the_environment_is_refused(write) -> None:
     write("requirements.txt", "--index-url https://${TOKEN}@host.example/simple\nnumpy==${VERSION}\nx==$y\n")
-    found = refused()
-    assert "requirements.txt:1: it reads TOKEN from the environment" in found[0]
-    assert "requirements.txt:2: it reads VERSION from the environment" in found[1]
+    problems = refused()
+    assert "requirements.txt:1: it reads TOKEN from the environment" in problems[0]
+    assert "requirements.txt:2: it reads VERSION from the environment" in problems[1]
 
 
 def test_a_file_of_another_encoding_is_read_by_its_mark_or_refused(write) -> None:
@@ -232,9 +232,9 @@ def test_the_locale_does_not_change_what_a_file_says(write, monkeypatch: pytest.
     monkeypatch.setattr(locale, "getpreferredencoding", lambda do_setlocale=True: "ascii")
     write("requirements.txt").write_bytes("numpy  # für später\n-f räder\n".encode())
     write("räder/readme.txt")
-    found = read()
-    assert found.lines == ("numpy",)
-    assert "räder" in found.options[0]
+    requirements = read()
+    assert requirements.lines == ("numpy",)
+    assert "räder" in requirements.options[0]
 
 
 def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
@@ -247,9 +247,9 @@ def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
         most = ["pandas"]
         other = ["bad bad"]
         """)  # fmt: skip
-    found = read()
-    assert found.source == "pyproject.toml"
-    assert found.lines == ("numpy>=1", "pandas", "scipy", 'x ; os_name == "nt"')
+    requirements = read()
+    assert requirements.source == "pyproject.toml"
+    assert requirements.lines == ("numpy>=1", "pandas", "scipy", 'x ; os_name == "nt"')
     write("pyproject.toml", "[project]\nname = 'app'\ndynamic = ['dependencies']\n"
           "[tool.setuptools.dynamic]\ndependencies = {file = ['base.txt']}\n")  # fmt: skip
     write("base.txt", "numpy\n")
@@ -270,18 +270,18 @@ def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
 )
 def test_what_pyproject_does_not_say_is_said(write, text: str, source: str, said: str) -> None:
     write("pyproject.toml", text)
-    found = read()
-    assert (found.source, found.lines) == (source, ())
-    assert [note.level for note in found.notes] == ["warning"] * bool(said)
-    assert all(said in note.message for note in found.notes)
+    requirements = read()
+    assert (requirements.source, requirements.lines) == (source, ())
+    assert [note.level for note in requirements.notes] == ["warning"] * bool(said)
+    assert all(said in note.message for note in requirements.notes)
 
 
 def test_mistakes_in_pyproject_have_a_line(write) -> None:
     write(
         "pyproject.toml", "[project]\nname = 'app'\ndependencies = [\n  'numpy>>1',\n  'fine',\n  '-r base.txt',\n]\n"
     )
-    found = refused()
-    assert [problem.partition(" ")[0] for problem in found] == ["pyproject.toml:4:", "pyproject.toml:6:"]
+    problems = refused()
+    assert [problem.partition(" ")[0] for problem in problems] == ["pyproject.toml:4:", "pyproject.toml:6:"]
     write("pyproject.toml", "[project]\ndependencies = 'numpy'\n")
     assert "is not a list of strings" in refused()[0]
     write("pyproject.toml", "[project\n")
@@ -307,16 +307,16 @@ def test_sources_of_uv_are_followed(write) -> None:
         "[project]\nname = 'common'\n[project.optional-dependencies]\nfast = ['numba', 'member']\n",
     )
     write("packages/one/pyproject.toml", "[project]\nname = 'member'\ndependencies = ['attrs']\n")
-    found = read()
-    assert found.folders == ("../common", "packages/one")
-    assert found.lines == (
+    requirements = read()
+    assert requirements.folders == ("../common", "packages/one")
+    assert requirements.lines == (
         "attrs",
         "numba",
         "x @ git+https://host.example/x@v1#subdirectory=a",
         "y",
         'z @ https://host.example/z-1-py3-none-any.whl ; os_name == "nt"',
     )
-    assert "uv's index 'private'" in found.notes[0].message
+    assert "uv's index 'private'" in requirements.notes[0].message
 
 
 def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
@@ -331,11 +331,12 @@ def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
         "requirements.txt",
         f"-e .[t]\n./libs/x\n-e ../common\nold @ file://{Path.cwd().parent}/old\ncommon==1.0\nlast\n",
     )
-    found = read()
-    assert found.folders == ("../common", "../old", "libs/x")
-    assert found.lines == ("last", "more", "of-common", "of-x", "own")
+    requirements = read()
+    assert requirements.folders == ("../common", "../old", "libs/x")
+    assert requirements.lines == ("last", "more", "of-common", "of-x", "own")
     assert any(
-        "../old" in note.message or "old: the requirements in its setup.py" in note.message for note in found.notes
+        "../old" in note.message or "old: the requirements in its setup.py" in note.message
+        for note in requirements.notes
     )
     assert read((".",)).lines == ("own",)
     assert read((".[t]", "last")).lines == ("last", "more", "own")
@@ -353,10 +354,10 @@ def test_every_way_to_write_a_local_folder_packages_it(write, line: str) -> None
     write("libs/x/pyproject.toml", "[project]\nname = 'x'\n[project.optional-dependencies]\ntrain = ['of-train']\n")
     write("limits.txt", "x @ file:./libs/x\n")
     write("requirements.txt", f"{line}\nx>=1\n" if "x @" in line or "-c" in line else line)
-    for found in (read(), read((line,))):
-        assert found.folders == ("libs/x",)
-        assert found.lines == (("of-train",) if "[train]" in line else ())
-        assert found.constraints == (), "a path of this machine is no limit for pip elsewhere"
+    for requirements in (read(), read((line,))):
+        assert requirements.folders == ("libs/x",)
+        assert requirements.lines == (("of-train",) if "[train]" in line else ())
+        assert requirements.constraints == (), "a path of this machine is no limit for pip elsewhere"
 
 
 @pytest.mark.parametrize("line", ["./libs/x ; python_version < '3'", "x @ ./libs/x ; python_version < '3'"])
@@ -431,9 +432,9 @@ def test_any_text_is_read_or_refused_in_sentences(tmp_path_factory: pytest.TempP
         return
     for setting in ("auto", (text,)):
         try:
-            found = gather(setting, folder)
+            requirements = gather(setting, folder)
         except sdk.InputError as error:
             assert all("u:p" not in problem for problem in error.problems)
         else:
-            assert not any("u:p" in line for line in (*found.lines, *found.options))
-            assert all(line.isprintable() for line in found.lines)
+            assert not any("u:p" in line for line in (*requirements.lines, *requirements.options))
+            assert all(line.isprintable() for line in requirements.lines)

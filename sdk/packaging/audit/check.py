@@ -111,11 +111,13 @@ def _with_strategies(
     """Add what a program asks of strategies; `certain` are the files that certainly run."""
     names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
     # In a checkout of podlift, its own modules are files of the project.
-    own = [each for each in reachable.items() if not (program.entry.project / each[0]).is_relative_to(_PODLIFT)]
+    own = [
+        (file, tree) for file, tree in reachable.items() if not (program.entry.project / file).is_relative_to(_PODLIFT)
+    ]
     asked = (
-        replace(each, place=program.location(file, each.line), sure=each.sure and file in certain)
+        replace(call, place=program.location(file, call.line), sure=call.sure and file in certain)
         for file, tree in own
-        for each in communication.communications_of(tree)
+        for call in communication.communications_of(tree)
     )
     return replace(
         preload,
@@ -126,16 +128,16 @@ def _with_strategies(
 
 
 def _credentials(program: Program, files: Iterable[str]) -> list[str]:
-    found = []
+    mistakes = []
     for file in files:
         source = program.text(file).decode("utf-8", "replace")
-        for kind, place in formats_in(source):
-            where = program.location(file, source.count("\n", 0, place) + 1)
-            found.append(
+        for kind, offset in formats_in(source):
+            where = program.location(file, source.count("\n", 0, offset) + 1)
+            mistakes.append(
                 f"{where}: {kind} would be packaged. Next: let the program read it from a variable, which --env NAME or "
                 f"--secret passes; or --allow-secret {file}, if it is none."
             )
-    return found
+    return mistakes
 
 
 class _ProgramReader:
@@ -147,8 +149,8 @@ class _ProgramReader:
         self._problems = problems
         self.trees: dict[str, ast.Module] = {}  # modules that certainly run
         self.later: dict[str, ast.Module] = {}  # modules that run if one of their functions is called
-        self._found: list[tuple[str, Import, ImportProblem]] = []
-        self._found_later: list[tuple[str, Import, ImportProblem]] = []
+        self._import_problems: list[tuple[str, Import, ImportProblem]] = []
+        self._later_problems: list[tuple[str, Import, ImportProblem]] = []
         self._unknown_later: list[str] = []
         self._read_certain(start)
         self._read_later()
@@ -165,15 +167,15 @@ class _ProgramReader:
             self.trees[file] = tree
             if file == program.entry.file and program.entry.kind == "script":
                 self._problems.found += program.relative_imports_of_script(tree)
-            for wanted in program.imports(tree, file):
-                if shadowed.is_podlifts(wanted.name):
-                    self._problems.found += shadowed.hidden_modules(program, file, wanted)
-                    self._problems.found += shadowed.unknown_imports(program, file, wanted)
+            for statement in program.imports(tree, file):
+                if shadowed.is_podlifts(statement.name):
+                    self._problems.found += shadowed.hidden_modules(program, file, statement)
+                    self._problems.found += shadowed.unknown_imports(program, file, statement)
                     continue
-                found = program.find_sources(wanted)
-                self._found += [(file, wanted, problem) for problem in self._sources.problems(wanted)]
-                waiting += [path for path in found if path not in seen]
-                seen.update(found)
+                paths = program.find_sources(statement)
+                self._import_problems += [(file, statement, problem) for problem in self._sources.problems(statement)]
+                waiting += [path for path in paths if path not in seen]
+                seen.update(paths)
 
     def _read_later(self) -> None:
         """Read what the functions of those modules import."""
@@ -183,44 +185,46 @@ class _ProgramReader:
         ]
         while waiting:
             file, imports = waiting.pop()
-            for wanted in imports:
-                if shadowed.is_podlifts(wanted.name):
-                    self._unknown_later += shadowed.unknown_imports(program, file, wanted)
+            for statement in imports:
+                if shadowed.is_podlifts(statement.name):
+                    self._unknown_later += shadowed.unknown_imports(program, file, statement)
                     continue
-                self._found_later += [(file, wanted, problem) for problem in self._sources.problems(wanted)]
-                for path in program.find_sources(wanted):
-                    known = path in self.trees or path in self.later
-                    tree = None if known else program.tree(path)
+                self._later_problems += [(file, statement, problem) for problem in self._sources.problems(statement)]
+                for path in program.find_sources(statement):
+                    is_read = path in self.trees or path in self.later
+                    tree = None if is_read else program.tree(path)
                     if tree is not None:
                         self.later[path] = tree
                         waiting.append((path, chain(program.imports(tree, path), program.later_imports(tree, path))))
 
     def judge_imports(self) -> list[Finding]:
         """Return the warnings about imports; those that certainly fail go to the problems."""
-        found: dict[tuple[str, Level, str], list[str]] = {}
-        doubtful = any(problem.kind != "unrequired" for _, _, problem in (*self._found, *self._found_later))
+        locations: dict[tuple[str, Level, str], list[str]] = {}
+        doubtful = any(
+            problem.kind != "unrequired" for _, _, problem in (*self._import_problems, *self._later_problems)
+        )
         reachable = self._program.reachable(self.trees) if doubtful else {}
-        for file, wanted, problem in self._found:
+        for file, statement, problem in self._import_problems:
             doubt = _doubt(self._program, problem, reachable)
-            where = f"{self._program.location(file, wanted.line)} imports {problem.name!r}"
+            where = f"{self._program.location(file, statement.line)} imports {problem.name!r}"
             subject = problem.group or problem.name
             if doubt is not None:
                 message = f"not found where the program starts; {doubt}"
-                found.setdefault((subject, "warning", message), []).append(where)
+                locations.setdefault((subject, "warning", message), []).append(where)
             elif problem.level == "error":
                 self._problems.found.append(f"{where}: {problem.message}")
             else:
-                found.setdefault((subject, problem.level, problem.message), []).append(where)
-        reported = {subject for subject, _, _ in found}
-        for file, wanted, problem in self._found_later:
+                locations.setdefault((subject, problem.level, problem.message), []).append(where)
+        reported = {subject for subject, _, _ in locations}
+        for file, statement, problem in self._later_problems:
             subject = problem.group or problem.name
             if subject not in reported and _doubt(self._program, problem, reachable) is None:
                 # The function may never be called: this is not an error.
                 level: Level = "note" if problem.level == "note" else "warning"
-                where = f"{self._program.location(file, wanted.line)} imports {problem.name!r} when it is called"
-                found.setdefault((subject, level, problem.message), []).append(where)
+                where = f"{self._program.location(file, statement.line)} imports {problem.name!r} when it is called"
+                locations.setdefault((subject, level, problem.message), []).append(where)
         findings = [Finding("warning", message) for message in self._unknown_later]
-        for (_, level, message), lines in found.items():
+        for (_, level, message), lines in locations.items():
             more = len(set(lines)) - 1
             like_it = f" (and {text.counted(more, 'more line')} like it)" if more else ""
             findings.append(Finding(level, f"{lines[0]}{like_it}: {message}"))
@@ -274,8 +278,8 @@ def _gate(program: Program, sources: ImportSources, evaluate: str) -> tuple[list
         if left_out:
             return [f"{about}{left_out[1]} is not packaged. Next: code_project or code_include."], []
         modules = [path for path in sorted(program.files) if path.endswith(".py")]
-        known = [_module_name(path, program.prefixes) for path in modules]
-        return [f"{about}the packaged code has no such module. {nearest(name, known)}"], []
+        names = [_module_name(path, program.prefixes) for path in modules]
+        return [f"{about}the packaged code has no such module. {nearest(name, names)}"], []
     if not files[-1].endswith(".py"):
         return [], []
     problems = Problems()
@@ -286,7 +290,7 @@ def _gate(program: Program, sources: ImportSources, evaluate: str) -> tuple[list
 
 
 def _module_name(path: str, prefixes: Sequence[str]) -> str:
-    prefix = max((each for each in prefixes if path.startswith(each)), key=len, default="")
+    prefix = max((prefix for prefix in prefixes if path.startswith(prefix)), key=len, default="")
     return path.removeprefix(prefix).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -314,8 +318,8 @@ def _function_mistakes(
         used = {word.rpartition(".")[2] for word in names_used(tree)}
         if "*" in bound or "__getattr__" in bound or used & _BINDS_HIDDEN_NAMES:
             return []
-        known = sorted({other for other in bound if not hasattr(builtins, other)}) or ["nothing"]
-        return [f"{file} has no function {name!r}. {nearest(name, known)}"]
+        names = sorted({other for other in bound if not hasattr(builtins, other)}) or ["nothing"]
+        return [f"{file} has no function {name!r}. {nearest(name, names)}"]
     function = _definition(tree, name)
     # The result of a second assignment is only known when it runs.
     if bound.count(name) > 1 or function is None:
@@ -345,8 +349,8 @@ def _unread_args(
 
 def _definition(tree: ast.Module, name: str) -> _Function | None:
     """Return the undecorated function that a module defines last under a name."""
-    found = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
-    return None if not found or found[-1].decorator_list else found[-1]
+    definitions = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
+    return None if not definitions or definitions[-1].decorator_list else definitions[-1]
 
 
 def _module_level(top: ast.AST) -> Iterator[ast.AST]:
@@ -378,11 +382,11 @@ def _wrong_arguments(function: _Function, kwargs: Mapping[str, object] | None) -
     positional = [*args.posonlyargs, *args.args]
     required = [arg.arg for arg in positional[: len(positional) - len(args.defaults)]]
     required += [arg.arg for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
-    known = [arg.arg for arg in (*args.args, *args.kwonlyargs)]
+    accepted = [arg.arg for arg in (*args.args, *args.kwonlyargs)]
     mistakes = []
     for name in kwargs:
-        if name not in known:
-            hint = nearest(name, known) if known else "It accepts none."
+        if name not in accepted:
+            hint = nearest(name, accepted) if accepted else "It accepts none."
             mistakes.append(f"{function.name} has no argument {name!r}. {hint}")
     missing = [name for name in required if name not in kwargs]
     if missing:

@@ -42,20 +42,20 @@ def set_by_program(program: Program, trees: Mapping[str, ast.Module]) -> list[Fi
     """Return a note on the variables that are set before TensorFlow is imported, and warnings for those set later."""
     walk = _StatementWalk(program, trees)
     walk.run()
-    found = []
+    findings = []
     if walk.early:
         message = (
             f"The program sets environment variables itself: {text.and_more(walk.early, _SHOWN)}. They take effect, because "
             "each task is a new Python process."
         )
-        found.append(Finding("note", message))
+        findings.append(Finding("note", message))
     for change, first_import in walk.late:
         message = (
             f"{change} after {first_import} has imported TensorFlow or Keras: too late for what is read at the import. Next: "
             "set it above that line."
         )
-        found.append(Finding("warning", message))
-    return found
+        findings.append(Finding("warning", message))
+    return findings
 
 
 def not_passed_on(program: Program, trees: Mapping[str, ast.Module], dropped: Collection[str]) -> list[Finding]:
@@ -91,9 +91,9 @@ class Preload:
 def find_preload(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> Preload:
     """Return what the tasks of a program could share; `legacy` if `tf.keras` is tf_keras."""
     imported = {
-        wanted.top: program.location(file, wanted.line)
+        statement.top: program.location(file, statement.line)
         for file, tree in trees.items()
-        for wanted in program.imports(tree, file, everywhere=True)
+        for statement in program.imports(tree, file, everywhere=True)
     }
     modules = [name for name in _FRAMEWORKS if name in imported]
     if not modules:
@@ -172,8 +172,8 @@ class _StatementWalk:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for wanted in self.program.imports_of(node, file):
-                self._import(wanted, self.program.location(file, node))
+            for statement in self.program.imports_of(node, file):
+                self._import(statement, self.program.location(file, node))
             return
         if is_main_guard(node) and not self.program.runs_as_main(file):
             return
@@ -189,10 +189,10 @@ class _StatementWalk:
             function = functions[node.func.id]
             self._body(function, function.body, file, functions)
 
-    def _import(self, wanted: Import, location: str) -> None:
-        for path in self.program.find(wanted) or []:
+    def _import(self, statement: Import, location: str) -> None:
+        for path in self.program.find(statement) or []:
             self._module(path)
-        if not self._first_import and wanted.top in _FRAMEWORKS:
+        if not self._first_import and statement.top in _FRAMEWORKS:
             self._first_import = location
 
 

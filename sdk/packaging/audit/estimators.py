@@ -49,9 +49,9 @@ def _version(tasks: TaskEnvironment) -> str:
     """Return the TensorFlow that tasks get, if it is known to have no Estimators; otherwise ""."""
     if not tasks.isolated and not tasks.in_image:
         installed = (Installed(pythonpath=tasks.pythonpath).versions.get(name) for name in sorted(TENSORFLOWS))
-        found = next(filter(None, installed), "")
-        parts = found.split(".")[:2]
-        return f"TensorFlow {found}" if found and [int(part) for part in parts if part.isdigit()] >= [2, 16] else ""
+        version = next(filter(None, installed), "")
+        parts = version.split(".")[:2]
+        return f"TensorFlow {version}" if version and [int(part) for part in parts if part.isdigit()] >= [2, 16] else ""
     for requirement in tasks.requirements.here():
         if canonicalize_name(requirement.name) in TENSORFLOWS and any(map(requirement.specifier.contains, _WITHOUT)):
             return f"the newest that {str(requirement)!r} allows"

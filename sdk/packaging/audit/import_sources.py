@@ -80,7 +80,7 @@ class ImportSources:
         self._tasks = environment
         self._requirements = environment.requirements
         self._installed = Installed(pythonpath=environment.pythonpath)
-        self._known: dict[tuple[str, tuple[str, ...]], tuple[ImportProblem, ...]] = {}
+        self._by_import: dict[tuple[str, tuple[str, ...]], tuple[ImportProblem, ...]] = {}
         self._required = self._requirements.here()
         self._names = {str(canonicalize_name(requirement.name)) for requirement in self._required}
         title = self._requirements.title
@@ -91,28 +91,28 @@ class ImportSources:
         """Whether tasks run with what is installed here."""
         return not (self._tasks.isolated or self._tasks.in_image)
 
-    def problems(self, wanted: Import) -> Sequence[ImportProblem]:
+    def problems(self, statement: Import) -> Sequence[ImportProblem]:
         """Return what is wrong with an import."""
-        key = (wanted.name, wanted.wanted)
-        if key not in self._known:
-            self._known[key] = tuple(self._problems(wanted))
-        return self._known[key]
+        key = (statement.name, statement.names)
+        if key not in self._by_import:
+            self._by_import[key] = tuple(self._problems(statement))
+        return self._by_import[key]
 
-    def _problems(self, wanted: Import) -> Iterator[ImportProblem]:
-        left_out = self._program.left_out(wanted)
+    def _problems(self, statement: Import) -> Iterator[ImportProblem]:
+        left_out = self._program.left_out(statement)
         if left_out is not None:
             name, path = left_out
             yield ImportProblem(name, "error", self._left_out_message(path), "missing")
-        elif self._program.is_regular(wanted.top):
+        elif self._program.is_regular(statement.top):
             # A package of the bundle has precedence: what it lacks is not found anywhere else.
-            if not self._program.has(wanted.name):
-                yield self._missing(wanted.name)
-        elif wanted.top == "podlift" and self._program.find_anywhere(wanted.top) is None:
+            if not self._program.has(statement.name):
+                yield self._missing(statement.name)
+        elif statement.top == "podlift" and self._program.find_anywhere(statement.top) is None:
             yield ImportProblem(
-                wanted.name, "error", "podlift's import name is sdk. Next: write import sdk.", "misnamed"
+                statement.name, "error", "podlift's import name is sdk. Next: write import sdk.", "misnamed"
             )
         else:
-            for module in self._installed.locate(wanted.name, wanted.wanted):
+            for module in self._installed.locate(statement.name, statement.names):
                 # A folder without an `__init__.py` counts only if nothing else has its name.
                 in_bundle = module.kind != "site" and self._program.has(module.name)
                 problem = None if in_bundle else self._problem(module)
@@ -141,14 +141,16 @@ class ImportSources:
 
     def _requirement_of(self, name: str) -> str:
         """Return the requirement with a module's name, "" if there is none."""
-        found = _distribution_of(name, self._names)
-        if found or not self._tasks.isolated:
-            return found
-        brings = [each for each in self._required if canonicalize_name(each.name) in TENSORFLOWS]
+        distribution = _distribution_of(name, self._names)
+        if distribution or not self._tasks.isolated:
+            return distribution
+        brings = [requirement for requirement in self._required if canonicalize_name(requirement.name) in TENSORFLOWS]
         if name.partition(".")[0] == _TENSORBOARD:
-            brings = [each for each in brings if not each.specifier.contains(_WITHOUT_TENSORBOARD)]
-        known = any(part in _TENSORFLOW_BRINGS for part in _prefixes(name))
-        return min((str(canonicalize_name(each.name)) for each in brings), default="") if known else ""
+            brings = [requirement for requirement in brings if not requirement.specifier.contains(_WITHOUT_TENSORBOARD)]
+        is_brought = any(part in _TENSORFLOW_BRINGS for part in _prefixes(name))
+        return (
+            min((str(canonicalize_name(requirement.name)) for requirement in brings), default="") if is_brought else ""
+        )
 
     def _extra_of(self, module: ModuleLocation) -> str:
         """Return the extra of the project that brings a module, "" if there is none."""
@@ -174,9 +176,9 @@ class ImportSources:
         if self._requirements.is_lock:
             # It names everything, but a name only tells the modules of an installed distribution.
             return set(self._names), self._names - set(self._installed.versions)
-        known, unknown = self._installed.closure(self._required)
+        brought, unknown = self._installed.closure(self._required)
         other_version = {canonicalize_name(item.name) for item in self._required if not self._is_installed(item)}
-        return known, unknown | other_version
+        return brought, unknown | other_version
 
     def _is_installed(self, requirement: Requirement) -> bool:
         version = self._installed.versions.get(canonicalize_name(requirement.name))

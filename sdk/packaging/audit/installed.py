@@ -51,22 +51,22 @@ class Installed:
         """Versions of the distributions by normalised name, such as "tf-keras"."""
         return {name: version for name, (_, version) in reversed(self._distributions.items())}
 
-    def locate(self, name: str, wanted: Iterable[str] = ()) -> list[ModuleLocation]:
-        """Return where `import name` or `from name import wanted` would load from.
+    def locate(self, name: str, names: Iterable[str] = ()) -> list[ModuleLocation]:
+        """Return where `import name` or `from name import names` would load from.
 
         Below a package with an `__init__.py` nothing is searched; names imported from a namespace package are modules.
         """
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
             return [ModuleLocation(name, "standard")]
-        found = self._find(name, self._sites) or self._find(name, None)
-        if found is None:
+        spec = self._find(name, self._sites) or self._find(name, None)
+        if spec is None:
             return [ModuleLocation(name, "missing")]
-        if found.origin is not None or not found.submodule_search_locations:
-            return [self._location(name, found)]
-        below = [item for item in wanted if item != "*"]
+        if spec.origin is not None or not spec.submodule_search_locations:
+            return [self._location(name, spec)]
+        below = [item for item in names if item != "*"]
         locations = [location for item in below for location in self.locate(f"{name}.{item}")]
-        return locations or [self._location(name, found)]
+        return locations or [self._location(name, spec)]
 
     def providers(self, module: ModuleLocation) -> set[str]:
         """Return the normalized names of the distributions that installed a module, as far as that is recorded."""
@@ -76,45 +76,47 @@ class Installed:
         file = os.path.relpath(module.path, above)
         return {name for name, files in self._files.items() if _holds(files, file)}
 
-    def closure(self, wanted: Iterable[Requirement]) -> tuple[set[str], set[str]]:
+    def closure(self, requirements: Iterable[Requirement]) -> tuple[set[str], set[str]]:
         """Return the names of all that requirements bring, directly or not, and of those that are not installed here."""
-        known: set[str] = set()
+        names: set[str] = set()
         unknown: set[str] = set()
         seen: set[tuple[str, str]] = set()
-        waiting = [(canonicalize_name(item.name), extra) for item in wanted if applies(item) for extra in _extras(item)]
+        waiting = [
+            (canonicalize_name(item.name), extra) for item in requirements if applies(item) for extra in _extras(item)
+        ]
         while waiting:
             name, extra = waiting.pop()
             if (name, extra) in seen:
                 continue
             seen.add((name, extra))
-            known.add(name)
+            names.add(name)
             if name not in self._distributions:
                 unknown.add(name)
                 continue
             for item in self._requires(name):
                 if applies(item, extra):
                     waiting += [(canonicalize_name(item.name), more) for more in _extras(item)]
-        return known, unknown
+        return names, unknown
 
     def _requires(self, name: str) -> list[Requirement]:
-        found = []
+        requirements = []
         for text in importlib.metadata.Distribution.at(self._distributions[name][0]).requires or []:
             try:
-                found.append(Requirement(text))
+                requirements.append(Requirement(text))
             except InvalidRequirement:
                 continue
-        return found
+        return requirements
 
     @cached_property
     def _distributions(self) -> dict[str, tuple[Path, str]]:
         """The metadata folder and the version of each distribution: the first one on the path, as for modules."""
-        found: dict[str, tuple[Path, str]] = {}
+        distributions: dict[str, tuple[Path, str]] = {}
         for folder in (*self._sites, *(path for path in sys.path if path not in self._sites)):
             for entry in names_in(folder):
                 if entry.endswith(_SUFFIXES):
                     name, version = _named(Path(folder, entry))
-                    found.setdefault(canonicalize_name(name), (Path(folder, entry), version))
-        return found
+                    distributions.setdefault(canonicalize_name(name), (Path(folder, entry), version))
+        return distributions
 
     @cached_property
     def _files(self) -> dict[str, bytes]:
@@ -147,14 +149,14 @@ class Installed:
     def _find(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a module, or of a regular package above it; None for `path` asks all finders."""
         parts = name.split(".")
-        found = _top(parts[0], path)
+        spec = _top(parts[0], path)
         for depth in range(1, len(parts)):
-            if found is None or found.origin is not None or found.submodule_search_locations is None:
-                return found
+            if spec is None or spec.origin is not None or spec.submodule_search_locations is None:
+                return spec
             # By its last part: a search for the whole name needs its parent packages imported.
-            folders = list(found.submodule_search_locations)
-            found = importlib.machinery.PathFinder.find_spec(parts[depth], folders)
-        return found
+            folders = list(spec.submodule_search_locations)
+            spec = importlib.machinery.PathFinder.find_spec(parts[depth], folders)
+        return spec
 
     def _location(self, name: str, spec: importlib.machinery.ModuleSpec) -> ModuleLocation:
         if spec.origin in ("built-in", "frozen"):
@@ -171,9 +173,9 @@ def _top(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpe
     if path is not None:
         return importlib.machinery.PathFinder.find_spec(name, path)
     for finder in sys.meta_path:
-        found = finder.find_spec(name, None) if hasattr(finder, "find_spec") else None
-        if found is not None:
-            return found
+        spec = finder.find_spec(name, None) if hasattr(finder, "find_spec") else None
+        if spec is not None:
+            return spec
     return None
 
 
@@ -182,8 +184,8 @@ def _named(info: Path) -> tuple[str, str]:
     name, _, version = info.stem.rpartition("-")
     if info.suffix == ".dist-info" and name and "-" not in name:
         return name, version
-    found = importlib.metadata.Distribution.at(info).metadata
-    return str(found["Name"] or info.stem), str(found["Version"] or "0")
+    metadata = importlib.metadata.Distribution.at(info).metadata
+    return str(metadata["Name"] or info.stem), str(metadata["Version"] or "0")
 
 
 def _recorded(info: Path) -> bytes:
@@ -201,8 +203,8 @@ def _holds(files: bytes, file: str) -> bool:
     return starts[1] in files or any(starts[0] + end in files for end in (b",", b"\n", b"/"))
 
 
-def _extras(wanted: Requirement) -> list[str]:
-    return ["", *(canonicalize_name(extra) for extra in wanted.extras)]
+def _extras(requirement: Requirement) -> list[str]:
+    return ["", *(canonicalize_name(extra) for extra in requirement.extras)]
 
 
 def _below(path: str, folder: str) -> bool:

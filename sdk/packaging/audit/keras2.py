@@ -39,7 +39,7 @@ def rejected_by_keras_3(program: Program, trees: Mapping[str, ast.Module]) -> li
     methods = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, _Function)}
     for file, tree in sorted(trees.items(), key=lambda item: (item[0] != program.entry.file, item[0])):
         reader = _Reader(tree, methods)
-        for node, why in sorted(reader.found(), key=lambda item: (item[0].lineno, item[0].col_offset)):  # type: ignore[attr-defined]
+        for node, why in sorted(reader.rejections(), key=lambda item: (item[0].lineno, item[0].col_offset)):  # type: ignore[attr-defined]
             lines.append(f"{program.location(file, node)} {why}")
         own = own or reader.imports_keras
     if not lines:
@@ -89,11 +89,11 @@ class _Reader:
         self._imports = imported(tree)
         self.imports_keras = any(name.partition(".")[0] == "keras" for name in self._imports.values())
         self._guarded = guarded(tree)
-        self._found: list[tuple[ast.AST, str]] = []
+        self._rejected: list[tuple[ast.AST, str]] = []
         self._returns: dict[str, str] = {}
         self._bases: dict[str, str] = {}
 
-    def found(self) -> list[tuple[ast.AST, str]]:
+    def rejections(self) -> list[tuple[ast.AST, str]]:
         """Return each place that Keras 3 rejects, and why."""
         if not self._imports:
             return []
@@ -102,16 +102,16 @@ class _Reader:
                 self._import(node)
         # Twice: what a function returns is known once it was read.
         for _ in range(2):
-            self._found = [each for each in self._found if isinstance(each[0], ast.ImportFrom)]
+            self._rejected = [rejection for rejection in self._rejected if isinstance(rejection[0], ast.ImportFrom)]
             self._scope(self._tree, None)
-        return self._found
+        return self._rejected
 
     def _import(self, node: ast.ImportFrom) -> None:
         base = _below_keras(node.module or "")
         for alias in node.names if base is not None else ():
             name = f"{base}.{alias.name}".lstrip(".")
             if keras2.is_gone(name):
-                self._found.append((node, f"imports {alias.name} from {node.module}, which Keras 3 does not have"))
+                self._rejected.append((node, f"imports {alias.name} from {node.module}, which Keras 3 does not have"))
                 return
 
     # --- Scopes -------------------------------------------------------------------------------------------------------
@@ -151,12 +151,12 @@ class _Reader:
         if isinstance(node, ast.ClassDef):
             scope.bind(node.name, None)
             bases = [self._dotted(base) or "" for base in node.bases]
-            known = [kind for kind in map(_kind_of_class, bases) if kind]
-            known += [
+            kinds = [kind for kind in map(_kind_of_class, bases) if kind]
+            kinds += [
                 self._bases[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in self._bases
             ]
-            if known:
-                self._bases[node.name] = known[0]
+            if kinds:
+                self._bases[node.name] = kinds[0]
         elif isinstance(node, _Function):
             scope.bind(node.name, None)
         elif (name := _only_target(node)) is not None:
@@ -256,10 +256,10 @@ class _Reader:
         if dotted.startswith("optimizers.legacy."):
             self._say(node, f"calls {ast.unparse(node.func)}, which Keras 3 does not have")
             return
-        known = keras2.ARGUMENTS.get(dotted, frozenset())
+        arguments = keras2.ARGUMENTS.get(dotted, frozenset())
         if re.fullmatch(r"(optimizers|layers)\.(?!Input)[A-Z]\w+", dotted):
-            known |= keras2.ARGUMENTS[dotted.partition(".")[0] + "."]
-        self._arguments(node, name, known)
+            arguments |= keras2.ARGUMENTS[dotted.partition(".")[0] + "."]
+        self._arguments(node, name, arguments)
         if dotted == "callbacks.ModelCheckpoint":
             only = _keyword(node, "save_weights_only")
             if only is None or isinstance(only, ast.Constant):
@@ -280,9 +280,9 @@ class _Reader:
             return
         if kind in ("layer", "model") and name == "add_weight" and _is_text(node.args[:1]):
             self._say(node, "gives add_weight a name by position, which Keras 3 takes for a shape")
-        known = keras2.METHOD_ARGUMENTS.get(f"{kind}.{name}", frozenset())
+        arguments = keras2.METHOD_ARGUMENTS.get(f"{kind}.{name}", frozenset())
         anyway = [words for key, words in keras2.METHOD_ARGUMENTS.items() if key.endswith(f".{name}")]
-        self._arguments(node, name, known | (frozenset().union(*anyway) & keras2.UNMISTAKABLE))
+        self._arguments(node, name, arguments | (frozenset().union(*anyway) & keras2.UNMISTAKABLE))
         if kind == "model" and name == "save":
             self._file(node, 0, keras2.MODEL_FILES, scope)
         elif kind == "model" and name == "save_weights":
@@ -294,15 +294,15 @@ class _Reader:
             if isinstance(given, ast.Call) and self._full(given.func) == "tensorflow.train.latest_checkpoint":
                 self._say(node, "loads a TensorFlow checkpoint with load_weights, which Keras 3 does not read")
 
-    def _arguments(self, node: ast.Call, name: str, known: frozenset[str]) -> None:
+    def _arguments(self, node: ast.Call, name: str, rejected: frozenset[str]) -> None:
         for keyword in node.keywords:
-            if keyword.arg in known:
+            if keyword.arg in rejected:
                 self._say(node, f"passes {keyword.arg}= to {name}, which Keras 3 does not accept")
 
-    def _file(self, node: ast.Call, place: int, accepted: tuple[str, ...], scope: _Scope) -> None:
-        given = node.args[place] if len(node.args) > place else _keyword(node, "filepath")
+    def _file(self, node: ast.Call, position: int, accepted: tuple[str, ...], scope: _Scope) -> None:
+        given = node.args[position] if len(node.args) > position else _keyword(node, "filepath")
         if _keyword(node, "zipped") is not None or (
-            place < len(node.args) and isinstance(node.args[place], ast.Starred)
+            position < len(node.args) and isinstance(node.args[position], ast.Starred)
         ):
             return
         tail = self._tail(given, scope)
@@ -352,7 +352,7 @@ class _Reader:
         return bool(is_layer and node.args and self._is_symbolic(node.args[0], symbolic))
 
     def _say(self, node: ast.AST, why: str) -> None:
-        self._found.append((node, why))
+        self._rejected.append((node, why))
 
 
 # --- Nodes and names --------------------------------------------------------------------------------------------------
@@ -382,11 +382,11 @@ def _bound_otherwise(node: ast.AST) -> set[str]:
 
 
 def _stored(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
 
 
 def _is_text(nodes: list[ast.expr]) -> bool:
-    return bool(nodes) and all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in nodes)
+    return bool(nodes) and all(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in nodes)
 
 
 def _keyword(node: ast.Call, name: str) -> ast.expr | None:
@@ -395,33 +395,33 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 
 def guarded(tree: ast.Module) -> set[int]:
     """Return the ids of the nodes that may be meant to fail, or to run with one Keras only."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for node in ast.walk(tree):
         tested = isinstance(node, (ast.If, ast.IfExp)) and _GUARD.search(ast.unparse(node.test))
         if tested or (isinstance(node, ast.Try) and node.handlers):
-            found.update(map(id, ast.walk(node)))
-    return found
+            ids.update(map(id, ast.walk(node)))
+    return ids
 
 
 def imported(tree: ast.Module, tops: Collection[str] = ("tensorflow", "keras")) -> dict[str, str]:
     """Return the full names, below these packages, that names stand for; one that is anything else somewhere is left out."""
-    found: dict[str, set[str]] = {}
+    meanings: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 name = alias.asname or alias.name.partition(".")[0]
-                found.setdefault(name, set()).add(alias.name if alias.asname else name)
+                meanings.setdefault(name, set()).add(alias.name if alias.asname else name)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 full = f"{node.module}.{alias.name}" if node.module and not node.level else _UNKNOWN
-                found.setdefault(alias.asname or alias.name, set()).add(full)
+                meanings.setdefault(alias.asname or alias.name, set()).add(full)
         elif isinstance(node, ast.arg):
-            found.setdefault(node.arg, set()).add(_UNKNOWN)
+            meanings.setdefault(node.arg, set()).add(_UNKNOWN)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.setdefault(node.id, set()).add(_UNKNOWN)
+            meanings.setdefault(node.id, set()).add(_UNKNOWN)
         elif isinstance(node, (ast.ClassDef, *_SCOPES[:2])):
-            found.setdefault(node.name, set()).add(_UNKNOWN)
-    single = {name: _plain(min(fulls)) for name, fulls in found.items() if len(fulls) == 1}
+            meanings.setdefault(node.name, set()).add(_UNKNOWN)
+    single = {name: _plain(min(fulls)) for name, fulls in meanings.items() if len(fulls) == 1}
     return {name: full for name, full in single.items() if full.partition(".")[0] in tops}
 
 

@@ -22,11 +22,11 @@ _MAIN_TESTS = tuple(
 
 @dataclass(frozen=True)
 class Import:
-    """`import name`, or `from name import wanted`."""
+    """`import name`, or `from name import names`."""
 
     name: str
     line: int
-    wanted: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def top(self) -> str:
@@ -97,19 +97,19 @@ class Program:
                 return f"{self.entry.notebook}: cell {cell.number} line {line - cell.above}"
         return f"{self.entry.notebook}: all cells together"
 
-    def find(self, wanted: Import) -> list[str] | None:
+    def find(self, statement: Import) -> list[str] | None:
         """Return the bundle's files that an import runs, None if the bundle does not have the module."""
-        parts = wanted.name.split(".")
+        parts = statement.name.split(".")
         for prefix in self.prefixes:
             chain = [self.module(prefix + "/".join(parts[: i + 1])) for i in range(len(parts))]
             if all(chain):
-                below = [self.module(f"{prefix}{'/'.join(parts)}/{item}") for item in wanted.wanted]
+                below = [self.module(f"{prefix}{'/'.join(parts)}/{item}") for item in statement.names]
                 return [path for path in [*chain, *below] if path is not None and path in self.files]
         return None
 
-    def find_sources(self, wanted: Import) -> list[str]:
+    def find_sources(self, statement: Import) -> list[str]:
         """Return the Python files that an import runs; extension modules cannot be read."""
-        return [path for path in self.find(wanted) or [] if path.endswith(".py")]
+        return [path for path in self.find(statement) or [] if path.endswith(".py")]
 
     def has(self, name: str) -> bool:
         return self.find(Import(name, 0)) is not None
@@ -135,12 +135,12 @@ class Program:
     def find_anywhere(self, part: str) -> str | None:
         """Return a file or folder of the bundle that would be the module if its folder were on sys.path."""
         folders = sorted({"", *self.folders} - {"."})
-        found = (self.module(f"{folder}/{part}" if folder else part) for folder in folders)
-        return next((path for path in found if path), None)
+        paths = (self.module(f"{folder}/{part}" if folder else part) for folder in folders)
+        return next((path for path in paths if path), None)
 
-    def left_out(self, wanted: Import) -> tuple[str, str] | None:
+    def left_out(self, statement: Import) -> tuple[str, str] | None:
         """Return a module and its file that the program would import from the project, but that is not in the bundle."""
-        for name in (wanted.name, *(f"{wanted.name}.{item}" for item in wanted.wanted if item != "*")):
+        for name in (statement.name, *(f"{statement.name}.{item}" for item in statement.names if item != "*")):
             bases = [f"{prefix}{name.replace('.', '/')}" for prefix in self.prefixes]
             if any(self.module(base) for base in bases):
                 continue
@@ -202,16 +202,16 @@ class Program:
 
     def reachable(self, trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
         """Return the modules that may run: the given ones, and what they import in functions and under conditions."""
-        found, waiting = dict(trees), list(trees)
+        modules, waiting = dict(trees), list(trees)
         while waiting:
             file = waiting.pop()
-            for wanted in self.imports(found[file], file, everywhere=True):
-                for path in self.find_sources(wanted):
-                    tree = None if path in found else self.tree(path)
+            for statement in self.imports(modules[file], file, everywhere=True):
+                for path in self.find_sources(statement):
+                    tree = None if path in modules else self.tree(path)
                     if tree is not None:
-                        found[path] = tree
+                        modules[path] = tree
                         waiting.append(path)
-        return found
+        return modules
 
 
 def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:

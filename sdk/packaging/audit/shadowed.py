@@ -49,12 +49,14 @@ def mistakes_of_entry(program: Program) -> list[str]:
     return hidden_modules(program, entry.file, Import(entry.target, 0))
 
 
-def hidden_modules(program: Program, file: str, wanted: Import) -> list[str]:
+def hidden_modules(program: Program, file: str, statement: Import) -> list[str]:
     """Return what an import wants from a folder of the project that podlift hides, because it has no `__init__.py`."""
     if program.is_regular(NAME):
         return []
-    names = [wanted.name] if wanted.name != wanted.top else [f"{wanted.top}.{name}" for name in wanted.wanted]
-    location = program.location(file, wanted.line) if wanted.line else "The entry"
+    names = (
+        [statement.name] if statement.name != statement.top else [f"{statement.top}.{name}" for name in statement.names]
+    )
+    location = program.location(file, statement.line) if statement.line else "The entry"
     return [
         f"{location} imports {name!r} from the project's folder {NAME!r}: that is podlift's import name. Next: {_RENAME}."
         for name in names
@@ -62,13 +64,15 @@ def hidden_modules(program: Program, file: str, wanted: Import) -> list[str]:
     ]
 
 
-def unknown_imports(program: Program, file: str, wanted: Import) -> list[str]:
+def unknown_imports(program: Program, file: str, statement: Import) -> list[str]:
     """Return a sentence for each name that an import wants from podlift, and that podlift does not have."""
     if program.is_regular(NAME):
         return []
-    names = [f"{NAME}.{name}" for name in wanted.wanted if name != "*"] if wanted.name == NAME else [wanted.name]
+    names = (
+        [f"{NAME}.{name}" for name in statement.names if name != "*"] if statement.name == NAME else [statement.name]
+    )
     unknown = [name for name in names if not _is_podlifts_name(name) and not program.has(name)]
-    return [f"{program.location(file, wanted.line)} imports {_unknown(name)}" for name in unknown]
+    return [f"{program.location(file, statement.line)} imports {_unknown(name)}" for name in unknown]
 
 
 def unknown_attributes(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
@@ -98,7 +102,7 @@ def _is_podlifts_name(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    public = [f"{NAME}.{known}" for known in dir(sys.modules[NAME]) if not known.startswith("_")]
+    public = [f"{NAME}.{attribute}" for attribute in dir(sys.modules[NAME]) if not attribute.startswith("_")]
     return f"{name!r}, which podlift does not have. {nearest(name, public)}"
 
 

@@ -61,15 +61,15 @@ class RequirementsCollector:
 
     def lines(self) -> tuple[str, ...]:
         """Return the requirements for pip, without those that the bundle contains."""
-        found = set()
+        lines = set()
         for requirement, hashes in self._requirements.values():
             if canonicalize_name(requirement.name) not in self.local_names:
                 narrowed = Requirement(str(requirement))
                 for limit in self.constraints:
                     if same_name(limit, requirement) and not (limit.marker or limit.url or requirement.url):
                         narrowed.specifier &= limit.specifier
-                found.add(" ".join([normalized(narrowed), *(f"--hash={value}" for value in sorted(hashes))]))
-        return tuple(sorted(found))
+                lines.add(" ".join([normalized(narrowed), *(f"--hash={value}" for value in sorted(hashes))]))
+        return tuple(sorted(lines))
 
     def add_text(self, text: str, where: str, *, base: Path) -> None:
         """Add a requirement in PEP 508, as a pyproject.toml or a lock has it."""
@@ -132,31 +132,31 @@ class RequirementsCollector:
             path = path.replace("{root:uri}", str(self.project)).replace("{root}", str(self.project))
             bases = [self.project] if base is None else [self.project, base]
             candidates = [Path(os.path.normpath(above / Path(path).expanduser())) for above in bases]
-            found = next((found for found in candidates if found.exists()), None)
+            target = next((target for target in candidates if target.exists()), None)
             received = f"Received: {redacted(text)!r}."
-            if found is None:
+            if target is None:
                 # If the text was redacted, the path would show what it hides.
                 looked = f" Looked at {str(candidates[0])!r}." if redacted(text) == text else ""
                 self.refuse(where, f"there is no such folder here. {received}{looked}")
-            elif found.is_file():
-                name = archive_name(found.name) or "name"
+            elif target.is_file():
+                name = archive_name(target.name) or "name"
                 self.refuse(
                     where,
                     f"a file of this machine cannot be installed elsewhere. {received} Next: put it into a folder of the "
                     f"project, such as wheels, and write two lines instead: '--find-links wheels' and '{name}'.",
                 )
-            elif not any((found / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
+            elif not any((target / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
                 self.refuse(where, f"the folder is not a Python project: it has no pyproject.toml. {received}")
             else:
-                self.add_folder(found, extras)
+                self.add_folder(target, extras)
 
     def add_folder(self, folder: Path, extras: Collection[str] = ()) -> None:
         """Add a local folder that exists."""
         if not folder.samefile(self.project):
             self.folders.add(os.path.relpath(folder, self.project))
-        wanted = (folder, tuple(sorted(extras)))
-        if wanted not in self.waiting:
-            self.waiting.append(wanted)
+        item = (folder, tuple(sorted(extras)))
+        if item not in self.waiting:
+            self.waiting.append(item)
 
 
 def normalized(requirement: Requirement) -> str:

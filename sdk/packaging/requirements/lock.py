@@ -50,8 +50,8 @@ def read_uv(collector: RequirementsCollector, path: Path) -> None:
 
 def _warn_if_older(collector: RequirementsCollector, label: str) -> None:
     """Warn if the project asks for something that the lock does not contain."""
-    known = collector.names() | collector.local_names
-    new = sorted(item.name for item in dependencies(collector.project) if canonicalize_name(item.name) not in known)
+    names = collector.names() | collector.local_names
+    new = sorted(item.name for item in dependencies(collector.project) if canonicalize_name(item.name) not in names)
     if new:
         message = f"{label} is older than pyproject.toml, which also requires {', '.join(new)}. Next: uv lock."
         collector.notes.append(Finding("warning", message))
@@ -92,13 +92,13 @@ def _read(collector: RequirementsCollector, label: str, data: bytes, folder: Pat
 
 def _source(package: Package) -> str:
     """Return what follows a package's name in a requirement, "" if the lock does not say."""
-    found = package.vcs or package.archive
-    if found is None:
+    origin = package.vcs or package.archive
+    if origin is None:
         return f"=={package.version}" if package.version else ""
-    part = f"#subdirectory={found.subdirectory}" if found.subdirectory else ""
+    part = f"#subdirectory={origin.subdirectory}" if origin.subdirectory else ""
     if package.vcs:
         return f" @ {package.vcs.type}+{package.vcs.url or package.vcs.path}@{package.vcs.commit_id}{part}"
-    return f" @ {found.url or found.path}{part}"
+    return f" @ {origin.url or origin.path}{part}"
 
 
 def _add_folder(collector: RequirementsCollector, where: str, name: str, path: Path) -> None:

@@ -22,20 +22,20 @@ def read(collector: RequirementsCollector, folder: Path, extras: Collection[str]
 
 def optional(folder: Path) -> dict[str, tuple[str, ...]]:
     """Return the optional dependencies of the project in a folder, by extra, as far as they can be parsed."""
-    found = {}
+    by_extra = {}
     data = project.read_toml(folder / "pyproject.toml")
     extras = table(data, "project", "optional-dependencies")
     for extra in extras:
         texts = [item for item in items(extras, extra) if isinstance(item, str)]
-        found[extra] = tuple(text for text in texts if parsed(text) is not None)
-    return found
+        by_extra[extra] = tuple(text for text in texts if parsed(text) is not None)
+    return by_extra
 
 
 def dependencies(folder: Path) -> list[Requirement]:
     """Return the dependencies of the project in a folder, as far as they can be parsed."""
-    wanted = items(table(project.read_toml(folder / "pyproject.toml"), "project"), "dependencies")
-    found = [parsed(item) for item in wanted if isinstance(item, str)]
-    return [requirement for requirement in found if requirement is not None]
+    texts = items(table(project.read_toml(folder / "pyproject.toml"), "project"), "dependencies")
+    requirements = [parsed(item) for item in texts if isinstance(item, str)]
+    return [requirement for requirement in requirements if requirement is not None]
 
 
 def parsed(text: str) -> Requirement | None:
@@ -80,7 +80,7 @@ class _PyprojectReader:
         return "dependencies" in self._project or "dependencies" in dynamic
 
     def _read_extras(self, optional: Mapping[str, object], extras: Collection[str]) -> None:
-        by_name = {canonicalize_name(name): (name, wanted) for name, wanted in optional.items()}
+        by_name = {canonicalize_name(name): (name, value) for name, value in optional.items()}
         waiting, seen = list(extras), set()
         while waiting:
             extra = canonicalize_name(waiting.pop())
@@ -91,19 +91,19 @@ class _PyprojectReader:
                 hint = nearest(extra, list(by_name)) if by_name else "It has none."
                 self._collector.refuse(self._label, f"it has no extra {extra!r}. {hint}")
                 continue
-            name, wanted = by_name[extra]
-            if isinstance(wanted, dict):
-                self._read_files(f"optional-dependencies.{name}", wanted)
+            name, value = by_name[extra]
+            if isinstance(value, dict):
+                self._read_files(f"optional-dependencies.{name}", value)
             else:
-                waiting += self._read_list(wanted, f"project.optional-dependencies.{name}")
+                waiting += self._read_list(value, f"project.optional-dependencies.{name}")
 
-    def _read_list(self, wanted: object, key: str) -> list[str]:
+    def _read_list(self, value: object, key: str) -> list[str]:
         """Read a list of requirements; return the extras of the project itself that it names."""
-        if not isinstance(wanted, list) or not all(isinstance(item, str) for item in wanted):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self._collector.refuse(self._label, f"{key} is not a list of strings.")
             return []
         own_extras = []
-        for number, item in enumerate(wanted):
+        for number, item in enumerate(value):
             requirement = parsed(item)
             if requirement is not None and canonicalize_name(requirement.name) == self._name:
                 own_extras += sorted(requirement.extras)
@@ -136,8 +136,8 @@ class _PyprojectReader:
     def _add_from_uv(self, requirement: Requirement) -> bool:
         """Add a requirement from the place in [tool.uv.sources]; False if no such place is named."""
         name = canonicalize_name(requirement.name)
-        found = self._sources.get(name)
-        choices = [source for source in (found if isinstance(found, list) else [found]) if isinstance(source, dict)]
+        entry = self._sources.get(name)
+        choices = [source for source in (entry if isinstance(entry, list) else [entry]) if isinstance(source, dict)]
         where = f"{self._label}: tool.uv.sources.{requirement.name}"
         for source in choices:
             if "path" in source:
@@ -157,9 +157,9 @@ class _PyprojectReader:
 
     def _add_member(self, requirement: Requirement, where: str) -> None:
         """Add the member of the workspace with the requirement's name."""
-        wanted = canonicalize_name(requirement.name)
-        self._collector.local_names.add(wanted)
-        folder = next((folder for name, folder in _members(self._folder) if name == wanted), None)
+        required = canonicalize_name(requirement.name)
+        self._collector.local_names.add(required)
+        folder = next((folder for name, folder in _members(self._folder) if name == required), None)
         if folder is None:
             self._collector.refuse(where, "no folder of the workspace has this name.")
         else:
@@ -203,11 +203,11 @@ def _members(folder: Path) -> Iterator[tuple[str, Path]]:
     if top is None:
         return
     settings = table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace")
-    found, excluded = (
+    included, excluded = (
         [path for pattern in items(settings, key) if isinstance(pattern, str) for path in sorted(top.glob(pattern))]
         for key in ("members", "exclude")
     )
-    for member in [top, *(path for path in found if path not in excluded)]:
+    for member in [top, *(path for path in included if path not in excluded)]:
         name = table(project.read_toml(member / "pyproject.toml"), "project").get("name")
         if isinstance(name, str):
             yield canonicalize_name(name), member

@@ -170,9 +170,9 @@ def _read_first(collector: RequirementsCollector) -> str:
         return "requirements.txt"
     if pyproject.read(collector, folder):
         return "pyproject.toml"
-    found = [name for name in _UNSUPPORTED if (folder / name).is_file()]
-    if found and not collector.notes:
-        message = f"No requirements were read: {found[0]} is not supported. Next: {_UNSUPPORTED[found[0]]}."
+    unsupported = [name for name in _UNSUPPORTED if (folder / name).is_file()]
+    if unsupported and not collector.notes:
+        message = f"No requirements were read: {unsupported[0]} is not supported. Next: {_UNSUPPORTED[unsupported[0]]}."
         collector.notes.append(Finding("note", message))
     return ""
 
@@ -223,40 +223,40 @@ def _read_file(collector: RequirementsCollector, setting: str) -> str:
 def _no_file(setting: str, folder: Path) -> str:
     if re.search(r"[<>=!~;@\[]|://", setting):
         return f"No such requirements file. Received: {len(setting)} characters. Next: write one requirement as a list."
-    known = [name for name in ("uv.lock", "pyproject.toml") if (folder / name).is_file()]
-    known += [
+    files = [name for name in ("uv.lock", "pyproject.toml") if (folder / name).is_file()]
+    files += [
         path.relative_to(folder).as_posix() for path in sorted([*folder.glob("*.txt"), *folder.glob("*/*.txt")])[:20]
     ]
-    words = ["auto", "none", *known]
+    words = ["auto", "none", *files]
     return f"No such requirements file. Received: {setting!r}. Looked in {str(folder)!r}. {nearest(setting, words)}"
 
 
 def pins(requirements: Requirements, installed: Mapping[str, str]) -> list[Finding]:
     """Return an error for each requirement that would replace an installed TensorFlow, Keras, NumPy or protobuf."""
     limits = [Requirement(line) for line in requirements.constraints]
-    found = []
-    for wanted in [*requirements.here(), *filter(applies, limits)]:
-        name = canonicalize_name(wanted.name)
+    messages = []
+    for requirement in [*requirements.here(), *filter(applies, limits)]:
+        name = canonicalize_name(requirement.name)
         if name not in _IMAGES_OWN:
             continue
         affected: list[str] = [name] if name in installed else []
         if not affected and name in TENSORFLOWS:
             affected = sorted(TENSORFLOWS & installed.keys())
         for other in affected:
-            fits = not wanted.url and wanted.specifier.contains(installed[other], prereleases=True)
+            fits = not requirement.url and requirement.specifier.contains(installed[other], prereleases=True)
             if other != name or not fits:
-                found.append(_replaces(requirements, wanted, other, installed[other]))
-    return [Finding("error", message) for message in dict.fromkeys(found)]
+                messages.append(_replaces(requirements, requirement, other, installed[other]))
+    return [Finding("error", message) for message in dict.fromkeys(messages)]
 
 
-def _replaces(requirements: Requirements, wanted: Requirement, there: str, version: str) -> str:
-    name = canonicalize_name(wanted.name)
-    what = f"{name} from a URL" if wanted.url else f"{name}{wanted.specifier}"
+def _replaces(requirements: Requirements, requirement: Requirement, there: str, version: str) -> str:
+    name = canonicalize_name(requirement.name)
+    what = f"{name} from a URL" if requirement.url else f"{name}{requirement.specifier}"
     why = "" if name == there else f" Both are the module 'tensorflow'; {name} would overwrite its files."
     if requirements.is_lock:
         fix = f"lock the installed version (uv add '{there}=={version}')"
     else:
-        fix = f"accept the installed version too ({there}{_loosened(wanted, version)})"
+        fix = f"accept the installed version too ({there}{_loosened(requirement, version)})"
     subject = "The list of requirements" if requirements.source == "list" else requirements.source
     return (
         f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use an "
@@ -265,9 +265,9 @@ def _replaces(requirements: Requirements, wanted: Requirement, there: str, versi
     )
 
 
-def _loosened(wanted: Requirement, version: str) -> str:
+def _loosened(requirement: Requirement, version: str) -> str:
     """Return a specifier with the lowest version that was required, if the installed one is not older."""
-    lows = [part.version.removesuffix(".*") for part in wanted.specifier if part.operator in ("==", "~=", ">=")]
+    lows = [part.version.removesuffix(".*") for part in requirement.specifier if part.operator in ("==", "~=", ">=")]
     fits = [low for low in lows if Requirement(f"x>={low}").specifier.contains(version, prereleases=True)]
     return f">={fits[0]}" if len(fits) == 1 else ""
 
@@ -276,15 +276,15 @@ def differences(requirements: Requirements, installed: Mapping[str, str]) -> lis
     """Return a warning if this environment, in which local tasks run, does not meet the requirements."""
     limits = [limit for line in requirements.constraints if applies(limit := Requirement(line))]
     needed = requirements.here()
-    names = dict.fromkeys(canonicalize_name(wanted.name) for wanted in needed)
-    found = [f"{name} is not installed" for name in names if name not in installed]
-    for wanted in [*needed, *limits]:
-        name = canonicalize_name(wanted.name)
-        if name in installed and not wanted.specifier.contains(installed[name], prereleases=True):
-            found.append(f"{name} is {installed[name]}, not {wanted.specifier}")
-    if not found:
+    names = dict.fromkeys(canonicalize_name(requirement.name) for requirement in needed)
+    deviations = [f"{name} is not installed" for name in names if name not in installed]
+    for requirement in [*needed, *limits]:
+        name = canonicalize_name(requirement.name)
+        if name in installed and not requirement.specifier.contains(installed[name], prereleases=True):
+            deviations.append(f"{name} is {installed[name]}, not {requirement.specifier}")
+    if not deviations:
         return []
-    shown = text.and_more(list(dict.fromkeys(found)), _SHOWN)
+    shown = text.and_more(list(dict.fromkeys(deviations)), _SHOWN)
     return [
         Finding(
             "warning",

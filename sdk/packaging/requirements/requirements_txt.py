@@ -73,7 +73,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
     # Only a project with such a file needs it.
     from pip_requirements_parser import TextLine, preprocess
 
-    return ((found.line_number, found.line) for found in preprocess(text) if isinstance(found, TextLine))
+    return ((line.line_number, line.line) for line in preprocess(text) if isinstance(line, TextLine))
 
 
 def find_links(collector: RequirementsCollector, text: str, where: str, base: Path) -> None:
@@ -83,11 +83,11 @@ def find_links(collector: RequirementsCollector, text: str, where: str, base: Pa
             collector.option("--find-links", text)
         return
     path = text.removeprefix("file://")
-    found = next((found for found in (base / path, collector.project / path) if found.exists()), None)
-    if found is None or not found.resolve().is_relative_to(collector.project):
+    folder = next((folder for folder in (base / path, collector.project / path) if folder.exists()), None)
+    if folder is None or not folder.resolve().is_relative_to(collector.project):
         collector.refuse(where, f"--find-links does not name a folder of the project. Received: {redacted(text)!r}.")
     else:
-        collector.option("--find-links", shlex.quote(str(found.resolve())))
+        collector.option("--find-links", shlex.quote(str(folder.resolve())))
 
 
 class _LineReader:
@@ -210,8 +210,8 @@ class _LineReader:
 
     def _folder(self, parts: RequirementParts, where: str) -> None:
         path, extras = parts.link.url, parts.extras
-        if found := _WITH_EXTRAS.fullmatch(path):
-            path, extras = found[1], [extra.strip() for extra in found[2].split(",")]
+        if match := _WITH_EXTRAS.fullmatch(path):
+            path, extras = match[1], [extra.strip() for extra in match[2].split(",")]
         if self._holds(parts.marker, where):
             self._collector.folder(path, where, base=self._base, extras=extras)
 

@@ -31,12 +31,12 @@ _AT_ONCE = ("listcomp", "setcomp", "dictcomp", "genexpr")
 def spliced(lines: list[str], edits: Mapping[Any, str]) -> list[str]:
     """Return lines with the text of some nodes replaced; the number of lines stays the same."""
     # A tree counts columns in bytes.
-    found = [line.encode("utf-8", "surrogatepass") for line in lines]
+    encoded = [line.encode("utf-8", "surrogatepass") for line in lines]
     for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         first, last = node.lineno - 1, node.end_lineno - 1
-        changed = found[first][: node.col_offset] + edits[node].encode() + found[last][node.end_col_offset :]
-        found[first : last + 1] = [changed, *[b""] * (last - first)]
-    return [line.decode("utf-8", "surrogatepass") for line in found]
+        changed = encoded[first][: node.col_offset] + edits[node].encode() + encoded[last][node.end_col_offset :]
+        encoded[first : last + 1] = [changed, *[b""] * (last - first)]
+    return [line.decode("utf-8", "surrogatepass") for line in encoded]
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class Definition:
         # How a call compiles depends on the imports that are compiled with it.
         flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         try:
-            found = {_shape(code) for code in _codes(compile(text, "alone", "exec", flags, dont_inherit=True))}
+            shapes = {_shape(code) for code in _codes(compile(text, "alone", "exec", flags, dont_inherit=True))}
             positions = _positions(self.text, flags)
         except (SyntaxError, ValueError):
             return False
-        kept = (_shape(code) in found or (_shape(code), code.co_firstlineno) in positions for code in codes)
+        kept = (_shape(code) in shapes or (_shape(code), code.co_firstlineno) in positions for code in codes)
         return all(same or "@pytest_ar" in code.co_names for same, code in zip(kept, codes, strict=True))
 
     def module(self, maker: str, free: Iterable[str], function: FunctionType | None) -> str:
@@ -87,19 +87,19 @@ class Definition:
 def definitions(file: str, text: str) -> tuple[Definition, ...]:
     """Return what a file defines, or a live cell, whose functions have a made-up name as their file."""
     waiting: list[tuple[ast.AST, frozenset[str]]] = []
-    found = []
+    defined = []
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         waiting = [(ast.parse(text), frozenset())]
     while waiting:
         node, around = waiting.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.append(Definition(node, file, text, around))
+            defined.append(Definition(node, file, text, around))
         if isinstance(node, _FUNCTIONS):
             inside = list(ast.walk(node))
             around |= {inner.arg for inner in inside if isinstance(inner, ast.arg)}
             around |= {inner.id for inner in inside if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
         waiting += [(child, around) for child in ast.iter_child_nodes(node)]
-    return tuple(found)
+    return tuple(defined)
 
 
 @functools.lru_cache(maxsize=8)
@@ -110,14 +110,14 @@ def _positions(text: str, flags: int) -> frozenset[tuple[object, int]]:
 
 def _defaults(args: ast.arguments, function: FunctionType) -> dict[ast.expr, str]:
     """Return those default values that a literal can express, by their nodes."""
-    named, found = function.__kwdefaults__ or {}, {}
+    named, literals = function.__kwdefaults__ or {}, {}
     pairs = [*zip(args.defaults, function.__defaults__ or (), strict=False)]
     pairs += [(node, named.get(arg.arg)) for arg, node in zip(args.kwonlyargs, args.kw_defaults, strict=True) if node]
     for node, value in pairs:
         with contextlib.suppress(ValueError, SyntaxError):
             if isinstance(value, _FIXED) and ast.literal_eval(repr(value)) == value:
-                found[node] = repr(value)
-    return found
+                literals[node] = repr(value)
+    return literals
 
 
 def names_used(text: str, at_once: str) -> tuple[set[str], set[str]]:
@@ -160,8 +160,10 @@ def undecorated(value: Any) -> FunctionType | None:
 
 def methods(cls: type) -> list[FunctionType]:
     """Return the functions that a class's text defines; the text of those that a dataclass generates is not kept."""
-    found = [undecorated(getattr(value, "__func__", getattr(value, "fget", value))) for value in vars(cls).values()]
-    own = [raw for raw in found if raw and raw.__module__ == cls.__module__ and raw.__code__.co_filename != "<string>"]
+    functions = [undecorated(getattr(value, "__func__", getattr(value, "fget", value))) for value in vars(cls).values()]
+    own = [
+        raw for raw in functions if raw and raw.__module__ == cls.__module__ and raw.__code__.co_filename != "<string>"
+    ]
     return [raw for raw in own if raw.__qualname__.startswith(cls.__qualname__)]
 
 
@@ -284,7 +286,7 @@ class DefinedObject:
     def find(self, maker: str, free: Iterable[str]) -> tuple[Definition, str]:
         """Return the definition that made it, and the text of that as a module."""
         flags = FUTURE if self.postpones_annotations else 0
-        found: dict[str, Definition] = {}
+        matches: dict[str, Definition] = {}
         for file in dict.fromkeys(self._files()):
             for definition in definitions(file, "".join(linecache.getlines(file, self.use.scope))):
                 is_class = isinstance(definition.node, ast.ClassDef)
@@ -292,16 +294,16 @@ class DefinedObject:
                 if definition.node.name == self.name and (is_class or same_line):
                     text = definition.module(maker, free, None if is_class else self.functions[0])
                     if definition.holds(text, self.codes, flags):
-                        found[text] = definition
+                        matches[text] = definition
         # `In` holds a notebook's cells, in the order in which they ran: the last one counts.
         cells: Any = self.use.scope.get("In")
         if type(cells) is list:
-            ran = [text for cell in cells for text in found if text.strip() in str(cell)]
-            found = {ran[-1]: found[ran[-1]]} if ran else found
-        if len(found) != 1:
-            why = "several cells define it" if found else "its text was changed since, or is not kept anywhere"
+            ran = [text for cell in cells for text in matches if text.strip() in str(cell)]
+            matches = {ran[-1]: matches[ran[-1]]} if ran else matches
+        if len(matches) != 1:
+            why = "several cells define it" if matches else "its text was changed since, or is not kept anywhere"
             raise self.use.cannot_send(why, "define it in a file, or in one cell without %%magic, and run that")
-        ((text, definition),) = found.items()
+        ((text, definition),) = matches.items()
         return definition, text
 
     def _files(self) -> list[str]:

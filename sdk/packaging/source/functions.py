@@ -219,12 +219,12 @@ class _ModuleWriter:
             if shared is None or vars(shared) is not use.scope:
                 return False
         # A lazy module, such as TensorFlow's `keras`, is a stand-in: importers may hold the real one.
-        found = _importable_names((value,) if module is None else (value, module), {name, own_name})
-        if not found:
+        origins = _importable_names((value,) if module is None else (value, module), {name, own_name})
+        if not origins:
             return False
         # Public names last longer than private ones, those of the value's own package longer than others.
         path, key = min(
-            found, key=lambda at: ("._" in f".{at[0]}", at[0].partition(".")[0] != package, at[0].count("."), at)
+            origins, key=lambda at: ("._" in f".{at[0]}", at[0].partition(".")[0] != package, at[0].count("."), at)
         )
         self.imports[f"from {path} import {key}" if key == name else f"from {path} import {key} as {name}"] = path
         return True
@@ -369,13 +369,13 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _importable_names(values: tuple[Any, ...], names: set[str]) -> list[tuple[str, str]]:
     """Return the modules, with the name in each, from which other processes can import one of the values."""
-    found = []
+    origins = []
     for path in list(sys.modules):
         module = importable(path)
         if module is not None:
             held = vars(module)
-            found += [(path, key) for key in names if key in held and any(held[key] is value for value in values)]
-    return found
+            origins += [(path, key) for key in names if key in held and any(held[key] is value for value in values)]
+    return origins
 
 
 def _constructor(value: Any) -> str:

@@ -116,18 +116,18 @@ def _cells(path: Path, problems: Problems) -> list[_CodeCell]:
     _check_language(data.get("metadata", {}))
     if not isinstance(data.get("cells"), list):
         raise InputError(f"Not a notebook: its cells are not a list. Received: {str(path)!r}.")
-    found = []
+    cells = []
     for number, cell in enumerate(data["cells"], 1):
         kind, source = (cell.get("cell_type"), cell.get("source")) if isinstance(cell, dict) else (None, None)
         if kind == "code" and isinstance(source, (str, list)) and all(isinstance(part, str) for part in source):
-            found.append(_CodeCell(number, re.split(r"\r\n|\r|\n", "".join(source))))
+            cells.append(_CodeCell(number, re.split(r"\r\n|\r|\n", "".join(source))))
         elif kind == "code":
             problems.found.append(f"cell {number} has no text: its source is neither a string nor a list of strings.")
         elif kind not in ("markdown", "raw"):
             problems.found.append(f"cell {number} is neither code, markdown nor raw.")
-    if not found and not problems.found:
+    if not cells and not problems.found:
         raise InputError(f"The notebook has no code cell. Received: {str(path)!r}.")
-    return found
+    return cells
 
 
 def _json(path: Path) -> Any:
