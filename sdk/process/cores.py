@@ -72,17 +72,17 @@ class Division:
         share = self.shares[task]
         if not share.threads:
             return {}
-        found = {INTRA: str(share.threads), INTER: str(max(share.threads, self.least_inter))}
+        variables = {INTRA: str(share.threads), INTER: str(max(share.threads, self.least_inter))}
         # It is read at imports, which forked tasks share.
-        found |= {OPENMP: str(most)} if (most := min(share.threads for share in self.shares.values())) else {}
-        return {**found, VARIABLE: f"{spans(share.cpus)}/{spans(self.cores.cpus)}"} if share.cpus else found
+        variables |= {OPENMP: str(most)} if (most := min(share.threads for share in self.shares.values())) else {}
+        return {**variables, VARIABLE: f"{spans(share.cpus)}/{spans(self.cores.cpus)}"} if share.cpus else variables
 
     def __str__(self) -> str:
         """Return the line for the log, "" if nothing is restricted."""
         if not any(share.threads for share in self.shares.values()):
             return ""
-        each = [f"{task} {_words(share)}" for task, share in self.shares.items()]
-        return f"{counted(len(each), 'task')} on {self.cores}: {', '.join(each)}"
+        texts = [f"{task} {_words(share)}" for task, share in self.shares.items()]
+        return f"{counted(len(texts), 'task')} on {self.cores}: {', '.join(texts)}"
 
 
 def available(groups: Path = _GROUPS, process: Path = _PROCESS, system: Path = _SYSTEM) -> Cores:
@@ -94,12 +94,12 @@ def available(groups: Path = _GROUPS, process: Path = _PROCESS, system: Path = _
 
 
 def _nodes(allowed: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
-    found = []
+    nodes = []
     for folder in sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name[4:])):
         with contextlib.suppress(OSError, ValueError):
-            found.append(allowed & _numbers((folder / "cpulist").read_text()))
-    found.append(allowed.difference(*found))
-    return tuple(tuple(sorted(node, key=lambda cpu: (_core(cpu, system), cpu))) for node in found if node)
+            nodes.append(allowed & _numbers((folder / "cpulist").read_text()))
+    nodes.append(allowed.difference(*nodes))
+    return tuple(tuple(sorted(node, key=lambda cpu: (_core(cpu, system), cpu))) for node in nodes if node)
 
 
 def _core(cpu: int, system: Path) -> int:
@@ -132,28 +132,28 @@ def _quotas(groups: Path, process: Path) -> Iterator[float]:
                     yield quota / period
 
 
-def divide(tasks: Sequence[str], cores: Cores, wanted: str = "share") -> Division:
+def divide(tasks: Sequence[str], cores: Cores, setting: str = "share") -> Division:
     """Return the CPUs and threads of each task of a run; `wanted` is "share", "all" or the number of threads for each task."""
     # A parameter server answers each worker and the coordinator: with fewer threads TensorFlow's clusters have stopped.
     least = len(tasks) + 1 if cluster.has_servers(tasks) else _LEAST_INTER
-    found = {task: Share() for task in tasks}
-    if wanted == "share" and len(tasks) > 1:
-        found |= _equal(tasks, cores)
-    elif wanted not in ("share", "all"):
-        found = {task: Share(threads=min(int(wanted), cores.count)) for task in tasks}
-    return Division(cores=cores, shares=found, least_inter=least)
+    shares = {task: Share() for task in tasks}
+    if setting == "share" and len(tasks) > 1:
+        shares |= _equal(tasks, cores)
+    elif setting not in ("share", "all"):
+        shares = {task: Share(threads=min(int(setting), cores.count)) for task in tasks}
+    return Division(cores=cores, shares=shares, least_inter=least)
 
 
 def _equal(tasks: Sequence[str], cores: Cores) -> dict[str, Share]:
     computing = _computing(tasks)
     # The others mostly wait, and may do so on any CPU.
-    found = {task: Share(threads=max(1, int(cores.limit / len(tasks)))) for task in tasks}
+    shares = {task: Share(threads=max(1, int(cores.limit / len(tasks)))) for task in tasks}
     if len(computing) == 1:
-        return {**found, computing[0]: Share()}
+        return {**shares, computing[0]: Share()}
     own = parts(cores.nodes, len(computing)) if _may_confine(cores) else [()] * len(computing)
-    each = max(1, int(cores.limit / len(computing)))
-    made = [_share(cpus, each, cores) for cpus in own]
-    return {**found, **dict(zip(computing, made, strict=True))}
+    threads = max(1, int(cores.limit / len(computing)))
+    made = [_share(cpus, threads, cores) for cpus in own]
+    return {**shares, **dict(zip(computing, made, strict=True))}
 
 
 def within_quota(cores: Cores) -> dict[str, str]:
@@ -167,9 +167,9 @@ def _may_confine(cores: Cores) -> bool:
     return bool(cores.nodes) and not cores.has_quota
 
 
-def _share(cpus: tuple[int, ...], each: int, cores: Cores) -> Share:
+def _share(cpus: tuple[int, ...], threads: int, cores: Cores) -> Share:
     if not cpus or len(cpus) == len(cores.cpus):
-        return Share(threads=each)
+        return Share(threads=threads)
     return Share(cpus=cpus, threads=len(cpus))
 
 
@@ -196,8 +196,8 @@ def parts(nodes: Sequence[Sequence[int]], number: int) -> list[tuple[int, ...]]:
 
 
 def _even(cpus: Sequence[int], number: int) -> list[tuple[int, ...]]:
-    each = len(cpus) // number
-    return [(*cpus[index * each : (index + 1) * each], *cpus[each * number :]) for index in range(number)]
+    size = len(cpus) // number
+    return [(*cpus[index * size : (index + 1) * size], *cpus[size * number :]) for index in range(number)]
 
 
 def _words(share: Share) -> str:
@@ -243,19 +243,19 @@ def own_part() -> int:
 
 def _numbers(text: str) -> set[int]:
     """Return the numbers of "0-3,8"."""
-    found = set[int]()
+    numbers = set[int]()
     for span in filter(None, text.strip().split(",")):
         first, _, last = span.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def spans(numbers: Iterable[int]) -> str:
     """Return "0-3,8" for these numbers."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

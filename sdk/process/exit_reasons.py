@@ -167,10 +167,10 @@ def _named(handle: int, since_us: int) -> Iterator[int]:
         if not record:
             return
         about, _, message = record.partition(b";")
-        found = _KILLED.search(message)
+        match = _KILLED.search(message)
         # Its clock is the monotonic one, within some milliseconds.
-        if found and int(about.split(b",")[2]) >= since_us - 1_000_000:
-            yield int(found[1])
+        if match and int(about.split(b",")[2]) >= since_us - 1_000_000:
+            yield int(match[1])
 
 
 def _group_counter(proc: str) -> str | None:
@@ -179,13 +179,13 @@ def _group_counter(proc: str) -> str | None:
         groups = [line.split(":", 2) for line in Path(proc, "self/cgroup").read_text().splitlines()]
         for line in Path(proc, "self/mountinfo").read_text().splitlines():
             mount, _, source = line.partition(" - ")
-            root, place = mount.split()[3:5]
+            root, folder = mount.split()[3:5]
             kind, _, options = source.split(" ", 2)
             for _, controllers, path in groups:
                 second = kind == "cgroup2" and not controllers
                 first = kind == "cgroup" and "memory" in controllers.split(",") and "memory" in options.split(",")
                 inside = path.removeprefix(root) if root != "/" else path
-                file = f"{place}/{inside.strip('/')}/{'memory.events' if second else 'memory.oom_control'}"
+                file = f"{folder}/{inside.strip('/')}/{'memory.events' if second else 'memory.oom_control'}"
                 if (first or second) and _count(file) is not None:
                     return file
     return None

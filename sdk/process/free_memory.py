@@ -20,9 +20,9 @@ def allows_standby(root: str = "/") -> bool:
 
 def available(root: str = "/") -> int | None:
     """Return the bytes that this process may still allocate according to kernel and control groups; None if unknown."""
-    found = [_system_available(Path(root)), *_cgroups_available(Path(root))]
-    known = [value for value in found if value is not None]
-    return min(known) if known else None
+    limits = [_system_available(Path(root)), *_cgroups_available(Path(root))]
+    readable = [value for value in limits if value is not None]
+    return min(readable) if readable else None
 
 
 def is_short(size: int, free: int | None) -> bool:

@@ -152,7 +152,7 @@ def end_marked(url: str, temporary: Iterable[str], noted: dict[int, str] | None 
 
     `noted` holds further processes of the run: the start time by process id.
     """
-    hosts = {found for place in temporary if (found := _device_and_inode(f"{place}/hosts", follow=False))}
+    hosts = {identity for folder in temporary if (identity := _device_and_inode(f"{folder}/hosts", follow=False))}
     # Only a copy is a mark: everything on the machine sees its own.
     hosts.discard(_device_and_inode("/etc/hosts"))
     until = time.monotonic() + _LIMIT_S
@@ -219,10 +219,10 @@ def _is_log(pid: int, handle: str, url: str) -> bool:
 
 def _device_and_inode(path: str, *, follow: bool = True) -> tuple[int, int] | None:
     try:
-        found = os.stat(path, follow_symlinks=follow)
+        about = os.stat(path, follow_symlinks=follow)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return about.st_dev, about.st_ino
 
 
 def _lock(url: str, events: str) -> int | None:
@@ -278,7 +278,7 @@ def _wake(pid: int, *, end: bool = False) -> None:
 
 def _processes() -> dict[int, tuple[int, str]]:
     """Return parent and start time of every process, by process id."""
-    found = {}
+    processes = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -287,31 +287,31 @@ def _processes() -> dict[int, tuple[int, str]]:
                     fields = file.read().rpartition(b")")[2].split()
                 # Zombies have exited.
                 if fields[0] not in b"ZX":
-                    found[int(name)] = int(fields[1]), fields[19].decode()
+                    processes[int(name)] = int(fields[1]), fields[19].decode()
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue  # gone, or another user's on a machine that hides those (hidepid=1)
-    return found
+    return processes
 
 
 def _below(table: dict[int, tuple[int, str]], roots: Iterable[int]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
-    found: set[int] = set()
+    below: set[int] = set()
     waiting = list(roots)
     while waiting:
-        new = [pid for pid in children.get(waiting.pop(), ()) if pid not in found]
-        found.update(new)
+        new = [pid for pid in children.get(waiting.pop(), ()) if pid not in below]
+        below.update(new)
         waiting += new
-    return found
+    return below
 
 
 def _above(table: dict[int, tuple[int, str]], pid: int) -> set[int]:
-    found = set()
-    while pid in table and pid not in found:
-        found.add(pid)
+    above = set()
+    while pid in table and pid not in above:
+        above.add(pid)
         pid = table[pid][0]
-    return found
+    return above
 
 
 def _wait_for(supervisor: int) -> None:

@@ -84,10 +84,10 @@ def temporary_folders(paths: RunPaths) -> list[str]:
     itself that it is of this run.
     """
     named = [str(event.data.get("temporary", "")) for event in read_events(paths, ("started", "placed"))]
-    outside = [each for each in dict.fromkeys(named) if _OUTSIDE.fullmatch(each) and each != paths.temporary]
-    found = [each for each in outside if own_folders.claimed(each) == paths.url]
+    outside = [folder for folder in dict.fromkeys(named) if _OUTSIDE.fullmatch(folder) and folder != paths.temporary]
+    claimed = [folder for folder in outside if own_folders.claimed(folder) == paths.url]
     inside = os.path.isdir(paths.temporary) and not os.path.islink(paths.temporary)
-    return [paths.temporary, *found] if inside else found
+    return [paths.temporary, *claimed] if inside else claimed
 
 
 # If no supervisor was recorded within this time, its client died before starting it.

@@ -73,8 +73,8 @@ class LogGrowth:
 
     def after(self, offset: int) -> tuple[float, int] | None:
         """Return when the byte at `offset` existed at the latest, and the file's size then, or None if unknown."""
-        found = bisect_left(self.sizes, offset + 1)
-        return (self.times[found], self.sizes[found]) if found < len(self.sizes) else None
+        index = bisect_left(self.sizes, offset + 1)
+        return (self.times[index], self.sizes[index]) if index < len(self.sizes) else None
 
 
 class LogIndex:
@@ -82,11 +82,11 @@ class LogIndex:
         self._path = path
         self._read = 0
         self._rest = b""
-        self._found: dict[str, list[LogGrowth]] = {}
+        self._growths: dict[str, list[LogGrowth]] = {}
 
     def of(self, task: str) -> list[LogGrowth]:
         """Return the growth of a task's log, one item per file if it was rotated, oldest first."""
-        return self._found.setdefault(task, [LogGrowth()])
+        return self._growths.setdefault(task, [LogGrowth()])
 
     def refresh(self) -> None:
         with suppress(FileNotFoundError), Path(self._path).open("rb") as file:

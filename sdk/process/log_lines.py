@@ -57,23 +57,25 @@ def read(
     return _read(plan, tasks, attempt, supervised if follow else None)
 
 
-def _read(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable[[], bool] | None) -> Iterator[LogLine]:
+def _read(
+    plan: Plan, tasks: list[str], attempt: int | None, supervised: Callable[[], bool] | None
+) -> Iterator[LogLine]:
     logs: _AttemptLogs | None = None
     try:
         for poll in count():
             # Checked before reading, so that everything written before the end is read.
             over = supervised is None or has_ended(plan.paths) or (poll % _POLLS_PER_CHECK == 0 and not supervised())
-            known = _attempts(plan)
-            for number in known:
+            numbers = _attempts(plan)
+            for number in numbers:
                 # Earlier attempts were read to their end: an attempt does not grow once the next one has begun.
-                if wanted not in (None, number) or (logs is not None and number < logs.number):
+                if attempt not in (None, number) or (logs is not None and number < logs.number):
                     continue
                 if logs is None or logs.number < number:
                     if logs is not None:
                         logs.close()
                     logs = _AttemptLogs(plan, number, tasks)
-                yield from logs.lines(last=over or number < known[-1])
-            if over or (wanted is not None and known and wanted < known[-1]):
+                yield from logs.lines(last=over or number < numbers[-1])
+            if over or (attempt is not None and numbers and attempt < numbers[-1]):
                 return
             time.sleep(_POLL_S)
     finally:
@@ -95,14 +97,14 @@ class _AttemptLogs:
     def lines(self, *, last: bool) -> Iterator[LogLine]:
         self._index.refresh()
         streams = [self._stream(task, last) for task in self._tails]
-        for when, task, found in heapq.merge(*streams, key=lambda batch: batch[0]):
+        for when, task, lines in heapq.merge(*streams, key=lambda batch: batch[0]):
             at = None if when == math.inf else when
-            for text, end in found:
+            for text, end in lines:
                 yield LogLine(task=task, attempt=self.number, text=text, end=end, time=at)
 
     def _stream(self, task: str, last: bool) -> Iterator[tuple[float, str, list[tuple[str, str]]]]:
-        for when, found in self._tails[task].batches(last=last):
-            yield when, task, found
+        for when, lines in self._tails[task].batches(last=last):
+            yield when, task, lines
 
     def close(self) -> None:
         for tail in self._tails.values():

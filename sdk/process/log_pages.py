@@ -26,11 +26,11 @@ class LogPage:
     skipped: bool = False
 
 
-def before(path: str, most: int, place: int | None = None) -> LogPage:
+def before(path: str, most: int, offset: int | None = None) -> LogPage:
     """Return the last lines that end at a place, or at the end of the log; an unterminated last line is one."""
     with posix.opened(path) as handle:
         size = os.fstat(handle).st_size
-        end = size if place is None else min(max(place, 0), size)
+        end = size if offset is None else min(max(offset, 0), size)
         start = max(0, end - _CHUNK_BYTES)
         data = os.pread(handle, end - start, start)
     if start and b"\n" in data:
@@ -42,26 +42,26 @@ def before(path: str, most: int, place: int | None = None) -> LogPage:
     return LogPage(lines=[*map(_shown, lines[-most:])], begin=start + left, end=start + len(data))
 
 
-def after(path: str, most: int, place: int) -> LogPage:
+def after(path: str, most: int, offset: int) -> LogPage:
     """Return the whole lines after a place; if they are many, or the log was begun anew, its last ones."""
     with posix.opened(path) as handle:
         size = os.fstat(handle).st_size
-        data = os.pread(handle, _CHUNK_BYTES, place) if place <= size <= place + _CHUNK_BYTES else None
+        data = os.pread(handle, _CHUNK_BYTES, offset) if offset <= size <= offset + _CHUNK_BYTES else None
     if data is None or data.count(b"\n") > most:
         last = before(path, most)
         return LogPage(lines=last.lines, begin=last.begin, end=last.end, skipped=True)
     whole, newline, _ = data.rpartition(b"\n")
     lines = whole.split(b"\n") if newline else []
-    return LogPage(lines=[*map(_shown, lines)], begin=place, end=place + len(whole) + len(newline))
+    return LogPage(lines=[*map(_shown, lines)], begin=offset, end=offset + len(whole) + len(newline))
 
 
 def matching(path: str, word: str, most: int) -> LogPage:
     """Return the last lines that have a word, without regard to the case of ASCII letters."""
-    wanted, found = word.lower().encode("utf-8", "replace"), list[bytes]()
+    needle, lines = word.lower().encode("utf-8", "replace"), list[bytes]()
     with posix.opened(path) as handle:
         size = start = os.fstat(handle).st_size
         rest = b""
-        while start > 0 and len(found) <= most:
+        while start > 0 and len(lines) <= most:
             end, start = start, max(0, start - _SEARCH_BYTES)
             data = os.pread(handle, end - start, start) + rest
             first, _, whole = data.partition(b"\n") if start else (b"", b"", data)
@@ -70,10 +70,10 @@ def matching(path: str, word: str, most: int) -> LogPage:
                 # So long a line is looked through in parts.
                 rest, whole = b"", data
             lower = whole.lower()
-            if wanted in lower:
+            if needle in lower:
                 both = zip(whole.split(b"\n"), lower.split(b"\n"), strict=True)
-                found[:0] = [line for line, low in both if wanted in low]
-    return LogPage(lines=[*map(_shown, found[-most:])], begin=start, end=size, skipped=len(found) > most)
+                lines[:0] = [line for line, low in both if needle in low]
+    return LogPage(lines=[*map(_shown, lines[-most:])], begin=start, end=size, skipped=len(lines) > most)
 
 
 def _shown(line: bytes) -> str:

@@ -34,11 +34,11 @@ def last_lines(path: str, count: int) -> str:
     try:
         with posix.opened(path) as handle:
             splitter, start = LineSplitter(), max(0, os.fstat(handle).st_size - _CHUNK_BYTES)
-            found = splitter.feed(os.pread(handle, _CHUNK_BYTES, start)) + splitter.finish()
+            lines = splitter.feed(os.pread(handle, _CHUNK_BYTES, start)) + splitter.finish()
     except OSError:
         return ""
     # The first line began before the chunk.
-    complete = [text for text, end in found[1 if start and len(found) > 1 else 0 :] if end != "\r"]
+    complete = [text for text, end in lines[1 if start and len(lines) > 1 else 0 :] if end != "\r"]
     return "\n".join(complete[-count:])
 
 
@@ -74,24 +74,24 @@ class LogTail:
             for back, path in zip(range(len(paths) - 1, -1, -1), paths, strict=True):
                 self._open(path, newest - back)
         elif not self._files[-1].is_at(self._path):
-            self._open(self._path, self._files[-1].place + 1)
+            self._open(self._path, self._files[-1].number + 1)
 
-    def _open(self, path: str, place: int) -> None:
+    def _open(self, path: str, number: int) -> None:
         # Being renamed. The next call will find it.
         with suppress(FileNotFoundError):
             # Opening a named pipe would block.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             if stat.S_ISREG(os.fstat(handle).st_mode):
-                self._files.append(_OpenLog(handle, place))
+                self._files.append(_OpenLog(handle, number))
             else:
                 os.close(handle)
 
 
 class _OpenLog:
-    """One file and its read position. `place` is its number among the files of the same log."""
+    """One file and its read position. `number` is its place among the files of the same log."""
 
-    def __init__(self, handle: int, place: int) -> None:
-        self.place = place
+    def __init__(self, handle: int, number: int) -> None:
+        self.number = number
         self._handle = handle
         self._read = 0
         self._before = b""
@@ -109,9 +109,9 @@ class _OpenLog:
         size = os.fstat(self._handle).st_size
         if self._was_truncated(size):
             yield self._time, self._splitter.finish()
-            self._read, self._before, self.place = 0, b"", self.place + 1
-        known = index.of(task)
-        growth = known[self.place] if 0 <= self.place < len(known) else None
+            self._read, self._before, self.number = 0, b"", self.number + 1
+        growths = index.of(task)
+        growth = growths[self.number] if 0 <= self.number < len(growths) else None
         while self._read < size:
             then = growth.after(self._read) if growth else None
             self._time, until = then or (math.inf, size)

@@ -45,14 +45,14 @@ def read(pid: int, proc: Path = _PROC) -> Reading | None:
     """Return what a process and its children have used; None if it is gone, or this system has no /proc."""
     tick_s, page = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     ticks = memory = read_bytes = written = 0
-    for each in _tree(pid, proc):
+    for process in _tree(pid, proc):
         with suppress(OSError, ValueError, LookupError):
-            fields = (proc / str(each) / "stat").read_bytes().rpartition(b")")[2].split()
+            fields = (proc / str(process) / "stat").read_bytes().rpartition(b")")[2].split()
             ticks += sum(map(int, fields[_TIMES]))
-            memory += int((proc / str(each) / "statm").read_text().split()[1]) * page
+            memory += int((proc / str(process) / "statm").read_text().split()[1]) * page
             # Not readable for a process of another user.
-            found = dict(line.split(": ") for line in (proc / str(each) / "io").read_text().splitlines())
-            read_bytes, written = read_bytes + int(found["read_bytes"]), written + int(found["write_bytes"])
+            counters = dict(line.split(": ") for line in (proc / str(process) / "io").read_text().splitlines())
+            read_bytes, written = read_bytes + int(counters["read_bytes"]), written + int(counters["write_bytes"])
     if not ticks and not memory:
         return None
     received, sent = _network(proc / str(pid) / "net" / "dev")
@@ -67,14 +67,16 @@ def read(pid: int, proc: Path = _PROC) -> Reading | None:
 
 
 def _tree(pid: int, proc: Path) -> list[int]:
-    found = [pid]
-    for each in found:
+    pids = [pid]
+    for process in pids:
         # Without this file, in a kernel built so, only the task's own process counts.
         with suppress(OSError, ValueError):
-            found += [int(child) for child in (proc / str(each) / "task" / str(each) / "children").read_text().split()]
-        if len(found) >= _MOST_PROCESSES:
+            pids += [
+                int(child) for child in (proc / str(process) / "task" / str(process) / "children").read_text().split()
+            ]
+        if len(pids) >= _MOST_PROCESSES:
             break
-    return found[:_MOST_PROCESSES]
+    return pids[:_MOST_PROCESSES]
 
 
 def _network(path: Path) -> tuple[int, int]:
@@ -91,13 +93,13 @@ def _network(path: Path) -> tuple[int, int]:
 
 def memory_limit(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int | None:
     """Return the memory that the container or the machine has, in bytes."""
-    found = []
+    limits = []
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
-            found.append(int((cgroup / name).read_text()))
+            limits.append(int((cgroup / name).read_text()))
     with suppress(OSError, ValueError, LookupError):
-        found.append(int((proc / "meminfo").read_text().splitlines()[0].split()[1]) * 1024)
-    return min(found, default=None)
+        limits.append(int((proc / "meminfo").read_text().splitlines()[0].split()[1]) * 1024)
+    return min(limits, default=None)
 
 
 class _Utilization(ctypes.Structure):
@@ -125,7 +127,7 @@ class Gpus:
     def read(self, visible: str | None) -> list[GpuUse]:
         """Return the GPUs that a task sees, by its CUDA_VISIBLE_DEVICES; None for all."""
         with suppress(OSError, AttributeError, ValueError):
-            return [each for handle in self._handles(visible) if (each := self._reading(handle)) is not None]
+            return [use for handle in self._handles(visible) if (use := self._reading(handle)) is not None]
         return []
 
     def _handles(self, visible: str | None) -> Sequence[ctypes.c_void_p]:
@@ -258,7 +260,7 @@ class IdleWatch:
         return Failure(task="", message=message)
 
     def _add(self, passed_s: float, tasks: list[str | None]) -> None:
-        uses = [gpu.use for each in tasks for gpu in self._gpus.read(each)]
+        uses = [gpu.use for visible in tasks for gpu in self._gpus.read(visible)]
         unused = bool(uses) and max(uses) <= _UNUSED
         self._idle_s = self._idle_s + passed_s if unused else 0.0
         if tasks and not uses and not self._unreadable:

@@ -262,8 +262,8 @@ def _boot() -> str:
 @cache
 def _machine() -> str:
     # Containers of one image share the machine id, but have different host names.
-    known = _MACHINE_ID.read_bytes() if _MACHINE_ID.exists() else b""
-    return hashlib.sha256(known + platform.node().encode()).hexdigest()[:12]
+    machine_id = _MACHINE_ID.read_bytes() if _MACHINE_ID.exists() else b""
+    return hashlib.sha256(machine_id + platform.node().encode()).hexdigest()[:12]
 
 
 def _identity_by_psutil(pid: int) -> str | None:

@@ -33,7 +33,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables that podlift sets for a task, including the job's own."""
     paths = plan.paths
-    found = {
+    variables = {
         "CLOUD_ML_JOB_ID": plan.run_id,
         "CLOUD_ML_PROJECT_ID": _PROJECT_NUMBER,
         "AIP_MODEL_DIR": f"{paths.model}/",
@@ -52,15 +52,15 @@ def environment(
         **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
     }
     hardware = accelerators.row(plan.job.resources.accelerator)
-    found["CUDA_VISIBLE_DEVICES"] = _gpus(plan, task)
+    variables["CUDA_VISIBLE_DEVICES"] = _gpus(plan, task)
     if hardware.family == "tpu":
         node = {"project": "podlift-local", "zone": "local", "tpu_node_name": plan.run_id}
-        found |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
+        variables |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
     if plan.stands_in and hardware.family != "cpu":
-        found |= {name: value for name, value in accelerators.STAND_IN_ENV.items() if name not in plan.job.env}
+        variables |= {name: value for name, value in accelerators.STAND_IN_ENV.items() if name not in plan.job.env}
     if plan.job.code.keras == "legacy":
-        found["TF_USE_LEGACY_KERAS"] = "1"
-    return {**found, **{name: value for name, value in plan.job.env.items() if isinstance(value, str)}}
+        variables["TF_USE_LEGACY_KERAS"] = "1"
+    return {**variables, **{name: value for name, value in plan.job.env.items() if isinstance(value, str)}}
 
 
 def _gpus(plan: Plan, task: cluster.Task) -> str:
@@ -71,8 +71,8 @@ def _gpus(plan: Plan, task: cluster.Task) -> str:
     if plan.stands_in:
         return accelerators.HIDDEN_GPUS
     using = [name for name in plan.tasks if cluster.role_of(name) != "ps"]
-    first, each = using.index(task.name), accelerators.per_task(row)
-    return ",".join(str(gpu) for gpu in range(first * each, (first + 1) * each))
+    first, count = using.index(task.name), accelerators.per_task(row)
+    return ",".join(str(gpu) for gpu in range(first * count, (first + 1) * count))
 
 
 def scratch(temporary: str, attempt: int, task: str) -> str:

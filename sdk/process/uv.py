@@ -260,8 +260,8 @@ def translated(environ: Mapping[str, str], options: Iterable[str]) -> tuple[list
             arguments += [f"{_LISTS[name]}={word}" for value in values for word in value.split(",")]
         elif name in _PLACES:
             variable, separator = _PLACES[name]
-            places = [_in_list(value, separator) for value in values]
-            variables[variable] = separator.join([*filter(None, [variables.get(variable)]), *places])
+            sources = [_in_list(value, separator) for value in values]
+            variables[variable] = separator.join([*filter(None, [variables.get(variable)]), *sources])
         elif name in _VARIABLES:
             value = _whole_seconds(values[0]) if name.endswith("timeout") else " ".join(values)
             variables.update(dict.fromkeys(_VARIABLES[name], value))
@@ -270,11 +270,11 @@ def translated(environ: Mapping[str, str], options: Iterable[str]) -> tuple[list
     return [*dict.fromkeys(arguments)], variables, unknown
 
 
-def _in_list(place: str, separator: str) -> str:
+def _in_list(source: str, separator: str) -> str:
     """Return a folder or URL for a list of uv: one that contains the separator becomes a URL that does not."""
-    if separator not in place:
-        return place
-    url = place if "://" in place else Path(place).absolute().as_uri()
+    if separator not in source:
+        return source
+    url = source if "://" in source else Path(source).absolute().as_uri()
     return url.replace(separator, f"%{ord(separator):02X}")
 
 
@@ -287,8 +287,8 @@ def _whole_seconds(text: str) -> str:
 
 def failure(output: str, code: int, *, log: Path) -> EnvironmentBuildError:
     lines = _relevant_lines(output)
-    found = (row[1:] for row in _FAILURES if re.search(row[0], output, re.MULTILINE))
-    transient, advice = next(found)
+    remedies = (row[1:] for row in _FAILURES if re.search(row[0], output, re.MULTILINE))
+    transient, advice = next(remedies)
     message = f"The environment for the job's requirements cannot be built: uv ended with exit code {code}.\n"
     message += "".join(f"    {line}\n" for line in lines)
     return EnvironmentBuildError(f"{message}Next: {advice} Full output: {str(log)!r}.", transient=transient)

@@ -29,12 +29,12 @@ unlimited = pytest.mark.skipif(cores.available().has_quota, reason="a quota leav
 
 
 def machine(*nodes: range, limit: float | None = None) -> Cores:
-    found = tuple(tuple(node) for node in nodes)
-    return Cores(nodes=found, limit=limit if limit is not None else sum(map(len, found)))
+    by_node = tuple(tuple(node) for node in nodes)
+    return Cores(nodes=by_node, limit=limit if limit is not None else sum(map(len, by_node)))
 
 
-def divided(tasks: tuple[str, ...], found: Cores, wanted: str = "share") -> dict[str, tuple[tuple[int, ...], int]]:
-    made = cores.divide(tasks, found, wanted)
+def divided(tasks: tuple[str, ...], available: Cores, wanted: str = "share") -> dict[str, tuple[tuple[int, ...], int]]:
+    made = cores.divide(tasks, available, wanted)
     return {task: (share.cpus, share.threads) for task, share in made.shares.items()}
 
 
@@ -104,7 +104,7 @@ def test_the_setting_gives_all_or_a_number() -> None:
     # On any CPU: several runs would all take the first ones.
     assert divided(PAIR, machine(range(4)), "2") == {task: ((), 2) for task in PAIR}
     assert divided(("chief-0",), machine(range(3)), "4") == {"chief-0": ((), 3)}
-    (warned,) = [each.message for each in _plan(local_cores=4096).findings if "local_cores" in each.message]
+    (warned,) = [finding.message for finding in _plan(local_cores=4096).findings if "local_cores" in finding.message]
     assert warned.startswith("local_cores=4096: each task gets")
     with pytest.raises(
         sdk.InputError, match=r"local_cores: must be share, all or a number of CPUs from 1. Received: 0"
@@ -171,14 +171,14 @@ def test_each_task_has_its_part_and_the_log_says_so_once(write) -> None:
     write("train.py", PROGRAM)
     run = sdk.submit("train.py", workers=2)
     run.result(LIMIT_S)
-    found = {task: json.loads(said(run, task)[0]) for task in run.plan.tasks}
-    cpus = [set(cpus) for cpus, _ in found.values()]
+    spoken = {task: json.loads(said(run, task)[0]) for task in run.plan.tasks}
+    cpus = [set(cpus) for cpus, _ in spoken.values()]
     assert cpus[0] & cpus[1] == set() or len(os.sched_getaffinity(0)) % 2
     assert len(cpus[0]) == len(cpus[1])
-    for own, threads in found.values():
+    for own, threads in spoken.values():
         assert threads == [str(len(own)), str(max(2, len(own))), str(len(own))]
     lines = [line.text for line in run.logs() if " tasks on CPUs " in line.text]
-    has = [f"{task} has CPU{'s' * (len(own) > 1)} {cores.spans(own)}" for task, (own, _) in found.items()]
+    has = [f"{task} has CPU{'s' * (len(own) > 1)} {cores.spans(own)}" for task, (own, _) in spoken.items()]
     assert lines == [f"podlift: 2 tasks on CPUs {cores.spans(os.sched_getaffinity(0))}: {', '.join(has)}"]
 
 
@@ -201,17 +201,17 @@ def test_threads_that_write_may_use_all_cpus_unless_the_program_has_chosen_its_o
     whole = sorted(os.sched_getaffinity(0))
 
     def after(own: int) -> list[int]:
-        found = list[int]()
+        cpus = list[int]()
 
         def work() -> None:
             os.sched_setaffinity(0, [own])
             cores.widen()
-            found.extend(sorted(os.sched_getaffinity(0)))
+            cpus.extend(sorted(os.sched_getaffinity(0)))
 
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-        return found
+        return cpus
 
     assert after(whole[0]) == [whole[0]]  # not a task of several
     monkeypatch.setenv(cores.VARIABLE, f"{whole[0]}/{cores.spans(whole)}")

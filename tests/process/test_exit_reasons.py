@@ -35,8 +35,8 @@ pytestmark = pytest.mark.process
     ],
 )
 def test_every_death_has_its_reason_and_its_sentence(code: int, memory: OutOfMemory, reason: Reason, said: str) -> None:
-    found, sentence = describe(code, memory)
-    assert found is reason
+    received, sentence = describe(code, memory)
+    assert received is reason
     assert said in sentence
 
 

@@ -31,8 +31,8 @@ class FakeGpus:
     uses: dict[str, float | None]
 
     def read(self, visible: str | None) -> list[GpuUse]:
-        found = [self.uses[name] for name in (visible or ",".join(self.uses)).split(",")]
-        return [GpuUse(use=use, memory_bytes=0, memory_limit_bytes=1) for use in found if use is not None]
+        uses = [self.uses[name] for name in (visible or ",".join(self.uses)).split(",")]
+        return [GpuUse(use=use, memory_bytes=0, memory_limit_bytes=1) for use in uses if use is not None]
 
 
 @dataclass
@@ -68,42 +68,42 @@ def watching() -> Callable[..., Watched]:
 
 
 def test_gpus_that_are_not_used_are_idle_after_the_limit_and_not_before(watching) -> None:
-    found = watching(FakeGpus({"0": 0.0, "1": 0.01}))
-    assert not found.idle_after(59)
-    assert found.idle_after(6)
-    assert "no GPU of the run was used for 1m (limit_idle_accelerator)" in found.watch.failure.message
+    watched = watching(FakeGpus({"0": 0.0, "1": 0.01}))
+    assert not watched.idle_after(59)
+    assert watched.idle_after(6)
+    assert "no GPU of the run was used for 1m (limit_idle_accelerator)" in watched.watch.failure.message
 
 
 def test_one_gpu_that_is_used_now_and_then_is_enough(watching) -> None:
     gpus = FakeGpus({"0": 0.0, "1": 0.02})
-    found = watching(gpus)
-    assert not found.idle_after(300)
+    watched = watching(gpus)
+    assert not watched.idle_after(300)
     gpus.uses["1"] = 0.0
-    assert not found.idle_after(50)
+    assert not watched.idle_after(50)
     gpus.uses["0"] = 1.0
-    assert not found.idle_after(6)
+    assert not watched.idle_after(6)
     gpus.uses["0"] = 0.0
-    assert not found.idle_after(50)
-    assert found.idle_after(20)
+    assert not watched.idle_after(50)
+    assert watched.idle_after(20)
 
 
 def test_nothing_ends_without_a_limit_or_without_tasks(watching) -> None:
     assert not watching(FakeGpus({"0": 0.0, "1": 0.0}), None).idle_after(10_000, 10)
-    found = watching(FakeGpus({"0": 0.0, "1": 0.0}))
-    found.tasks = []
-    assert not found.idle_after(1_000, 5) and found.findings == []
+    watched = watching(FakeGpus({"0": 0.0, "1": 0.0}))
+    watched.tasks = []
+    assert not watched.idle_after(1_000, 5) and watched.findings == []
 
 
 def test_gpus_that_cannot_be_read_end_nothing_and_are_reported_once(watching) -> None:
-    found = watching(FakeGpus({"0": None, "1": None}))
-    assert not found.idle_after(1_000, 5)
-    assert found.findings == [UNREADABLE]
+    watched = watching(FakeGpus({"0": None, "1": None}))
+    assert not watched.idle_after(1_000, 5)
+    assert watched.findings == [UNREADABLE]
 
 
 def test_time_in_which_the_supervisor_was_suspended_does_not_count(watching) -> None:
-    found = watching(FakeGpus({"0": 0.0, "1": 0.0}))
-    assert not found.idle_after(3_600, 3_600)
-    assert not found.idle_after(40)
+    watched = watching(FakeGpus({"0": 0.0, "1": 0.0}))
+    assert not watched.idle_after(3_600, 3_600)
+    assert not watched.idle_after(40)
 
 
 def test_parameter_servers_and_evaluators_are_not_watched() -> None:

@@ -13,17 +13,17 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    place = tmp_path / "chief-0.log"
-    place.write_bytes(b"".join(b"line %d\n" % number for number in range(10)))
-    return place
+    path = tmp_path / "chief-0.log"
+    path.write_bytes(b"".join(b"line %d\n" % number for number in range(10)))
+    return path
 
 
 def test_pages_before_a_place_meet_and_hold_every_line(log: Path) -> None:
-    place, found = None, list[str]()
-    while place != 0:
-        page = log_pages.before(str(log), 3, place)
-        found[:0], place = page.lines, page.begin
-    assert found == [f"line {number}" for number in range(10)]
+    offset, lines = None, list[str]()
+    while offset != 0:
+        page = log_pages.before(str(log), 3, offset)
+        lines[:0], offset = page.lines, page.begin
+    assert lines == [f"line {number}" for number in range(10)]
 
 
 def test_what_is_new_comes_once_and_an_unfinished_line_when_it_is_whole(log: Path) -> None:

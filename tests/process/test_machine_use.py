@@ -108,11 +108,11 @@ def test_the_network_is_that_of_the_machine_without_loopback_and_the_limit_is_th
     (folder / "statm").write_text("9 3 1")
     lines = ["lo: 5 0 0 0 0 0 0 0 5 0", "eth0: 11 0 0 0 0 0 0 0 22 0", "eth1:1 0 0 0 0 0 0 0 2 0"]
     (folder / "net" / "dev").write_text("\n".join(["head", "head", *lines]))
-    found = machine.read(7, tmp_path)
-    assert found is not None
-    assert (found.received_bytes, found.sent_bytes) == (12, 24)
-    assert found.cpu_s == 150 / os.sysconf("SC_CLK_TCK")
-    assert found.memory_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
+    reading = machine.read(7, tmp_path)
+    assert reading is not None
+    assert (reading.received_bytes, reading.sent_bytes) == (12, 24)
+    assert reading.cpu_s == 150 / os.sysconf("SC_CLK_TCK")
+    assert reading.memory_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
     (tmp_path / "meminfo").write_text("MemTotal:  4000 kB\n")
     assert machine.memory_limit(tmp_path, tmp_path) == 4_096_000
     (tmp_path / "memory.max").write_text("max\n")
@@ -127,10 +127,10 @@ def test_the_network_is_that_of_the_machine_without_loopback_and_the_limit_is_th
 def test_a_task_has_the_gpus_that_it_sees(monkeypatch, visible: str | None, uses: list[float]) -> None:
     assert machine.Gpus("no-such-library.so").read(visible) == []
     monkeypatch.setattr(ctypes, "CDLL", FakeNvml)
-    found = machine.Gpus().read(visible)
-    assert [gpu.use for gpu in found] == uses
-    assert [gpu.memory_bytes for gpu in found] == [NVML_GPUS[int(use > 0)][1] for use in uses]
-    assert all(gpu.memory_limit_bytes == 100 for gpu in found)
+    gpus = machine.Gpus().read(visible)
+    assert [gpu.use for gpu in gpus] == uses
+    assert [gpu.memory_bytes for gpu in gpus] == [NVML_GPUS[int(use > 0)][1] for use in uses]
+    assert all(gpu.memory_limit_bytes == 100 for gpu in gpus)
 
 
 def test_samples_come_after_two_seconds_then_every_ten_and_rarely_when_there_are_many(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_samples_come_after_two_seconds_then_every_ten_and_rarely_when_there_are
     for _ in range(400):
         sampler.update(lambda: [("chief-0", os.getpid(), "")])
         clock.sleep(1)
-    found = machine_use(paths, "chief-0")
-    assert found is not None
-    times = [sample.time - 1000 for sample in found.samples]
+    use = machine_use(paths, "chief-0")
+    assert use is not None
+    times = [sample.time - 1000 for sample in use.samples]
     assert times[:3] == [2, 12, 22]
     assert len(times) == 40
-    assert found.last.memory_bytes > 5_000_000
-    assert found.last.gpus == ()
+    assert use.last.memory_bytes > 5_000_000
+    assert use.last.gpus == ()
     week = count = 0
     while week < 7 * 86400:
         week += int(interval_s(count))
@@ -165,9 +165,9 @@ def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, 
     for pid in (1, 1, 2, 2):
         sampler.update(lambda pid=pid: [("chief-0", pid, "")])
         clock.sleep(10)
-    found = machine_use(paths, "chief-0")
-    assert found is not None
-    assert [sample.cpu_cores for sample in found.samples] == [0.0, 0.0]
+    use = machine_use(paths, "chief-0")
+    assert use is not None
+    assert [sample.cpu_cores for sample in use.samples] == [0.0, 0.0]
 
 
 def test_a_sample_has_what_was_used_in_each_second_since_the_one_before(tmp_path: Path, monkeypatch) -> None:
@@ -185,9 +185,9 @@ def test_a_sample_has_what_was_used_in_each_second_since_the_one_before(tmp_path
     for pause_s in (0, 2, 10, 17):
         clock.sleep(pause_s)
         sampler.update(lambda: [("chief-0", 1, "")])
-    found = machine_use(paths, "chief-0")
-    assert found is not None and [sample.time for sample in found.samples] == [1002, 1012, 1029]
-    for sample in found.samples:
+    use = machine_use(paths, "chief-0")
+    assert use is not None and [sample.time for sample in use.samples] == [1002, 1012, 1029]
+    for sample in use.samples:
         assert (sample.cpu_cores, sample.memory_bytes) == (1.5, 7)
         assert (sample.disk_read_bytes_s, sample.disk_write_bytes_s) == (1000, 2000)
         assert (sample.network_received_bytes_s, sample.network_sent_bytes_s) == (3000, 4000)
@@ -200,11 +200,11 @@ def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(tmp_
     with Path(path).open("ab") as file:
         file.write(b'{"time": "x"}\nnot json\n[]\n' + json.dumps({"time": float("nan")}).encode() + b"\n")
     write(path, MachineSample(**{**vars(SAMPLE), "time": 102.0, "cpu_cores": 0.5, "memory_bytes": 1, "gpus": ()}))
-    found = machine_use(paths, "chief-0")
-    assert found is not None
-    assert found.samples[0] == SAMPLE
-    assert (found.mean_cpu_cores, found.peak_memory_bytes, found.mean_gpu_use) == (1.0, 2_000_000_000, 0.5)
-    assert len(found.samples) == 2
+    use = machine_use(paths, "chief-0")
+    assert use is not None
+    assert use.samples[0] == SAMPLE
+    assert (use.mean_cpu_cores, use.peak_memory_bytes, use.mean_gpu_use) == (1.0, 2_000_000_000, 0.5)
+    assert len(use.samples) == 2
 
 
 def test_averages_are_those_of_the_time_and_not_of_the_samples_which_come_less_often_later() -> None:

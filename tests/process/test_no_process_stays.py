@@ -130,23 +130,23 @@ def client_of(trial: Trial) -> Iterator[subprocess.Popen[str]]:
 
 def commands(trial: Trial) -> dict[int, str]:
     """Every process that has to do with the trial, this one excepted."""
-    found = {}
+    commands = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 words, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
                 # One that has just been forked or is ending shows its old command or none; a zombie is over.
                 if any(text.encode() in words + environ for text in (trial.mark, f"{trial.home}/")):
-                    found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
-    return found
+                    commands[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+    return commands
 
 
 def targets(trial: Trial, client: int) -> list[int]:
     """The processes that the trial kills, as far as they exist at this moment."""
-    found = commands(trial)
+    running = commands(trial)
 
     def named(part: str) -> list[int]:
-        return sorted(pid for pid, command in found.items() if part in command)
+        return sorted(pid for pid, command in running.items() if part in command)
 
     tasks = named("task_main.py")
     return {

@@ -457,17 +457,17 @@ def test_files_of_pips_configuration_count_in_its_order_and_a_chosen_one_replace
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "machine")}
-    found = uv.pip_settings({**environ, "PIP_CONFIG_FILE": str(tmp_path / chosen)})
-    assert {name: found[name] for name in "abcd" if name in found} == expected
+    settings = uv.pip_settings({**environ, "PIP_CONFIG_FILE": str(tmp_path / chosen)})
+    assert {name: settings[name] for name in "abcd" if name in settings} == expected
 
 
 @pytest.mark.parametrize("folder", [".config", "Library/Application Support"])
 def test_on_macos_the_configuration_of_pip_lies_in_application_support_or_where_it_does_elsewhere(
     tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in (".config", folder):
-        (tmp_path / each / "pip").mkdir(parents=True, exist_ok=True)
-        (tmp_path / each / "pip" / "pip.conf").write_text(f"[global]\nproxy = {each}\n")
+    for config in (".config", folder):
+        (tmp_path / config / "pip").mkdir(parents=True, exist_ok=True)
+        (tmp_path / config / "pip" / "pip.conf").write_text(f"[global]\nproxy = {config}\n")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert uv.pip_settings({"HOME": str(tmp_path)})["proxy"] == folder
 

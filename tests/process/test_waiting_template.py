@@ -67,8 +67,8 @@ def test_one_that_has_died_or_failed_is_no_longer_spared(tmp_path: Path, monkeyp
     # What else the tests' process has started is not of this attempt.
     monkeypatch.setattr(spawn, "end_orphans", lambda: [])
     died, failed = template(sys.executable, tmp_path), template(sys.executable, tmp_path)
-    for each in (died, failed):
-        each.stand_by()
+    for waiting in (died, failed):
+        waiting.stand_by()
     os.kill(died.pid, signal.SIGKILL)
     until(lambda: not died.is_alive)
     assert died.pid not in spawn.SPARED

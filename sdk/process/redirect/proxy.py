@@ -216,11 +216,11 @@ class Redirect:
         self, head: bytes, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            place = await _outside(host, port) if self._upstream is None else self._upstream
-            if place is None or _is_here(host):
+            address = await _outside(host, port) if self._upstream is None else self._upstream
+            if address is None or _is_here(host):
                 await _refuse(writer, b"403 Forbidden")
                 return
-            there = await asyncio.open_connection(*place)
+            there = await asyncio.open_connection(*address)
         except (OSError, OverflowError, UnicodeError):
             await _refuse(writer, b"502 Bad Gateway")
             return
@@ -248,8 +248,8 @@ async def _outside(host: str, port: int) -> tuple[str, int] | None:
 
     The address that was looked at is the one that is connected to: a name may lead somewhere else the next time.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(each[4][0]) for each in found]
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(info[4][0]) for info in infos]
     return None if any(map(_is_here, addresses)) else (addresses[0], port)
 
 
@@ -328,11 +328,11 @@ def _trusted(environ: Mapping[str, str]) -> bytes:
     """Return the authorities that the process would have trusted."""
     named = [environ.get(name) for name in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")]
     usual = ssl.get_default_verify_paths()
-    found = []
+    authorities = []
     for path in dict.fromkeys(filter(None, (*named, usual.cafile, usual.openssl_cafile))):
         with suppress(OSError):
-            found.append(Path(path).read_bytes().rstrip(b"\n") + b"\n")
-    return b"".join(found)
+            authorities.append(Path(path).read_bytes().rstrip(b"\n") + b"\n")
+    return b"".join(authorities)
 
 
 def _upstream(environ: Mapping[str, str]) -> tuple[str, int] | None:
