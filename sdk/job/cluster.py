@@ -45,13 +45,13 @@ def members(resources: Resources, target: Target) -> tuple[Task, ...]:
 def named(names: Sequence[str]) -> tuple[Task, ...]:
     """Return the tasks of a cluster by their names, the first one first."""
     counts: dict[int, int] = {}
-    found = []
+    tasks = []
     for number, name in enumerate(names):
         role, _, index = name.rpartition("-")
         pool = {"ps": 2, "evaluator": 3}.get(role, 1) if number else 0
-        found.append(Task(role, int(index), pool, counts.get(pool, 0)))
+        tasks.append(Task(role, int(index), pool, counts.get(pool, 0)))
         counts[pool] = counts.get(pool, 0) + 1
-    return tuple(found)
+    return tuple(tasks)
 
 
 def role_of(name: str) -> str:
@@ -121,7 +121,7 @@ def environment(
         "task": {"type": f"workerpool{task.pool}", "index": task.pool_index},
         "job": job,
     }
-    found = {"CLUSTER_SPEC": json.dumps(spec)}
+    variables = {"CLUSTER_SPEC": json.dumps(spec)}
     if len(members) > 1:
         config = {
             "cluster": roles,
@@ -129,5 +129,5 @@ def environment(
             "job": job,
             "task": {"type": task.role, "index": task.index, "cloud": host_name(task, str(job.get("run", "")))},
         }
-        found["TF_CONFIG"] = json.dumps(config)
-    return found
+        variables["TF_CONFIG"] = json.dumps(config)
+    return variables

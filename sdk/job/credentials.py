@@ -35,8 +35,8 @@ _NO_VALUE = re.compile(r".{0,5}|(?:/|\./|~/|[a-z][a-z0-9+]*://)[^@]*|<.*>|\$.*|[
 def formats_in(text: str) -> Iterator[tuple[str, int]]:
     """Yield what looks like a credential in a text, and where: ("a token of GitHub", 17)."""
     kinds = list(_FORMATS)
-    for found in _FORMAT.finditer(text):
-        yield kinds[(found.lastindex or 1) - 1], found.start()
+    for match in _FORMAT.finditer(text):
+        yield kinds[(match.lastindex or 1) - 1], match.start()
 
 
 def kind_of(name: str, value: str | None) -> str:

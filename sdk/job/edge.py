@@ -23,15 +23,15 @@ _OF_PYDANTIC = ("list[", "dict[", "constrained-", "float", "literal[")
 
 def checked(kind: type[Value], given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a constructor as its fields; InputError with every mistake."""
-    found, problems = dict[str, object](), list[str]()
+    values, problems = dict[str, object](), list[str]()
     try:
-        found = _given(_model(kind)(**given))
+        values = _given(_model(kind)(**given))
     except ValidationError as error:
         problems = [text for item in error.errors() for text in _messages(dict(item), kind)]
     problems += kind.conflicts(given)
     if problems:
         raise InputError(problems)
-    return found
+    return values
 
 
 def schema(
@@ -42,10 +42,10 @@ def schema(
     def build(value: object, inner: core_schema.ValidatorFunctionWrapHandler) -> object:
         if isinstance(value, kind):
             return value
-        found = _given(inner(value))
-        if problems := kind.conflicts(found):
+        values = _given(inner(value))
+        if problems := kind.conflicts(values):
             raise InputError(problems)
-        return make(kind, found)
+        return make(kind, values)
 
     return core_schema.no_info_wrap_validator_function(build, handler.generate_schema(_model(kind)))
 
@@ -87,6 +87,6 @@ def _messages(item: dict[str, Any], kind: type) -> Sequence[str]:
 
 def _value_at(kind: type, path: Sequence[str]) -> type:
     for name in path:
-        found = typing.get_type_hints(kind).get(name)
-        kind = found if isinstance(found, type) and is_dataclass(found) else kind
+        hint = typing.get_type_hints(kind).get(name)
+        kind = hint if isinstance(hint, type) and is_dataclass(hint) else kind
     return kind

@@ -40,13 +40,13 @@ class Gain:
     @staticmethod
     def parse(text: str) -> Gain:
         """Return the gain of "0.01" or "1%"; ValueError for anything else."""
-        found = _GAIN.fullmatch(text.strip())
-        if found is None or not math.isfinite(float(found[1])):
+        match = _GAIN.fullmatch(text.strip())
+        if match is None or not math.isfinite(float(match[1])):
             raise ValueError(
                 'a number that is not negative, such as "0.01", or with % a part of the champion\'s value: "1%"'
             )
-        number = exact(float(found[1]))
-        return Gain(number / 100, relative=True) if found[2] else Gain(number)
+        number = exact(float(match[1]))
+        return Gain(number / 100, relative=True) if match[2] else Gain(number)
 
     def over(self, champion: float) -> Fraction:
         return self.number * abs(exact(champion)) if self.relative else self.number
@@ -65,10 +65,10 @@ class Guard:
 
     @staticmethod
     def parse(text: str) -> Guard:
-        found = _GUARD.fullmatch(text.strip())
-        if found is None:
+        match = _GUARD.fullmatch(text.strip())
+        if match is None:
             raise InputError(f"guards: not a guard. Received: {shown(text)}. Expected: {_EXAMPLES}.")
-        metric, comparison, bound = found.groups()
+        metric, comparison, bound = match.groups()
         if comparison not in _OPERATORS:
             raise InputError(
                 f"guards: unknown comparison {comparison!r} in {shown(text)}. {nearest(comparison, [*_OPERATORS])}"
@@ -194,19 +194,19 @@ class Gate(Value):
         if given["evaluate"] is None:
             return []
         metric = given.get("metric")
-        found = [] if metric is not None else [_NO_METRIC]
+        problems = [] if metric is not None else [_NO_METRIC]
         if isinstance(metric, str) and metric.strip() and not shows_mode(metric):
-            found.append(
+            problems.append(
                 f"metric: the name does not show which value is better. Next: 'max:{metric}' or 'min:{metric}'."
             )
         least, most = given.get("min_gain", "0"), given.get("ask_below")
         try:
-            wanted, asked = Gain.parse(str(least)), Gain.parse(str(most))
+            gain, asked = Gain.parse(str(least)), Gain.parse(str(most))
         except ValueError:
-            return found
-        if wanted.relative == asked.relative and asked.number <= wanted.number:
-            found.append(f"ask_below: must be more than min_gain, which is {str(least)!r}. Received: {most!r}.")
-        return found
+            return problems
+        if gain.relative == asked.relative and asked.number <= gain.number:
+            problems.append(f"ask_below: must be more than min_gain, which is {str(least)!r}. Received: {most!r}.")
+        return problems
 
 
 _NO_METRIC = (

@@ -19,9 +19,9 @@ def one_or_by_family(value: object) -> object:
         return value
     if not isinstance(value, Mapping):
         raise ValueError("must be the name of an image, or a table with the names by family of hardware")
-    known = (*FAMILIES, KEEPER)
+    names = (*FAMILIES, KEEPER)
     problems = [
-        f"{name!r} is no family of hardware. {nearest(str(name), known)}" for name in value if name not in known
+        f"{name!r} is no family of hardware. {nearest(str(name), names)}" for name in value if name not in names
     ]
     problems += [f"{name} has no image" for name, image in value.items() if not (isinstance(image, str) and image)]
     if problems:

@@ -102,14 +102,14 @@ Environment = dict[str, Variable]
 def _environment_values(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
-    found = {name: _variable(item) for name, item in value.items()}
-    bad = [repr(name) for name, item in found.items() if item is None]
+    variables = {name: _variable(item) for name, item in value.items()}
+    bad = [repr(name) for name, item in variables.items() if item is None]
     if bad:
         raise ValueError(
             f"the value of {', '.join(bad)} must be a text, FromCaller() for the caller's own, or "
             'Secret("projects/PROJECT/secrets/SECRET")'
         )
-    return found
+    return variables
 
 
 def _variable(item: object) -> Variable | None:
@@ -160,7 +160,7 @@ def _inputs(value: object) -> object:
     bad = [repr(name) for name in value if not (isinstance(name, str) and _ENV_NAME.fullmatch(name))]
     if bad:
         raise ValueError(f"{', '.join(bad)}: an input's name is letters, digits and underscores, no digit first")
-    return {name: as_text(place) for name, place in value.items()}
+    return {name: as_text(path) for name, path in value.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

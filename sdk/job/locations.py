@@ -28,9 +28,9 @@ class Location:
     def parse(cls, text: str) -> Location:
         """Return the location that a text means; InputError with every mistake."""
         region, provisioning, accelerator, *_ = [*(part.strip() for part in text.lower().split(":", 2)), "", ""]
-        known, problems, name = get_args(Provisioning), [], None
-        if provisioning and provisioning not in known:
-            problems.append(f"unknown provisioning. Received: {provisioning!r}. {nearest(provisioning, known)}")
+        choices, problems, name = get_args(Provisioning), [], None
+        if provisioning and provisioning not in choices:
+            problems.append(f"unknown provisioning. Received: {provisioning!r}. {nearest(provisioning, choices)}")
         try:
             name = accelerator_name(accelerator) if accelerator else None
         except InputError as error:
@@ -51,14 +51,14 @@ def some_locations(value: Sequence[str]) -> Sequence[str]:
     """Return the texts of locations, each in its shortest form; every mistake in them at once."""
     if not value:
         raise ValueError("must name one at least, such as us-central1")
-    found, problems = list[str](), list[str]()
+    texts, problems = list[str](), list[str]()
     for text in value:
         try:
-            found.append(str(Location.parse(text)))
+            texts.append(str(Location.parse(text)))
         except InputError as error:
             problems += error.problems
-    if regions.CHEAPEST in {text.partition(":")[0] for text in found} and ":" in "".join(found):
+    if regions.CHEAPEST in {text.partition(":")[0] for text in texts} and ":" in "".join(texts):
         problems.append(f"{regions.CHEAPEST!r} compares regions, without a provisioning or an accelerator of their own")
     if problems:
         raise InputError([f"regions: {problem}" for problem in problems])
-    return tuple(found)
+    return tuple(texts)

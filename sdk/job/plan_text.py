@@ -31,27 +31,27 @@ _BEFORE_QUOTA = ("tasks", "price", "cap")
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    found = [*_run(plan), *_replicas(plan), *_cloud(plan), *_code(plan), *_python(plan), *_program(plan)]
-    return [*found, *((finding.level, finding.message) for finding in plan.findings)]
+    pairs = [*_run(plan), *_replicas(plan), *_cloud(plan), *_code(plan), *_python(plan), *_program(plan)]
+    return [*pairs, *((finding.level, finding.message) for finding in plan.findings)]
 
 
 def page(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that fit a screen: all but the details, which are counted in the last one."""
-    found = [(label, value) for label, value in lines(plan) if label not in (*_DETAILS, "quota")]
+    pairs = [(label, value) for label, value in lines(plan) if label not in (*_DETAILS, "quota")]
     quotas = [value.partition(" (")[0].removeprefix(_QUOTA) for label, value in lines(plan) if label == "quota"]
     if quotas:
-        at = max(index for index, (label, _) in enumerate(found) if label in _BEFORE_QUOTA) + 1
-        found.insert(at, ("quota", ", ".join(quotas)))
+        at = max(index for index, (label, _) in enumerate(pairs) if label in _BEFORE_QUOTA) + 1
+        pairs.insert(at, ("quota", ", ".join(quotas)))
     names = [f"{label} {number}" for label, number in _hidden(plan).items() if number]
-    return [*found, ("more", f"with -v: {', '.join([*names, 'largest files', 'sys.path'])}")]
+    return [*pairs, ("more", f"with -v: {', '.join([*names, 'largest files', 'sys.path'])}")]
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
     cloud = _cloud(plan, _REGIONS)
     # Notes may tell what rented machines cost or lack.
-    findings = [(each.level, each.message) for each in plan.findings if each.level != "note" or cloud]
-    found = [
+    findings = [(finding.level, finding.message) for finding in plan.findings if finding.level != "note" or cloud]
+    pairs = [
         ("run", plan.run_id),
         ("directory", plan.url),
         *([("backend", plan.place)] if plan.emulator else []),
@@ -66,7 +66,7 @@ def short(plan: Plan) -> list[tuple[str, str]]:
     ]
     hidden = {**_hidden(plan), "notes": len(plan.findings) - len(findings)}
     words = ", ".join(f"{name} {number}" for name, number in hidden.items() if number)
-    return [*found, ("more", f"with -v: {words}" if words else "with -v")]
+    return [*pairs, ("more", f"with -v: {words}" if words else "with -v")]
 
 
 def _hidden(plan: Plan) -> dict[str, int]:
@@ -208,11 +208,11 @@ def _replicas(plan: Plan) -> list[tuple[str, str]]:
     count = accelerators.in_step(row, tasks)
     if count == 1 or plan.job.resources.ps:
         return []
-    each = f"{32 * count // tasks} for each task and 32 on each replica" if 1 < tasks < count else "32 on each"
+    division = f"{32 * count // tasks} for each task and 32 on each replica" if 1 < tasks < count else "32 on each"
     lines = [
         (
             "replicas",
-            f"{count} with a synchronous strategy: {32 * count} examples in a batch are {each}. Use multiples of {count}",
+            f"{count} with a synchronous strategy: {32 * count} examples in a batch are {division}. Use multiples of {count}",
         )
     ]
     if row.memory_gib:
@@ -276,7 +276,7 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     lines += _model(plan)
     lines += _warm_start(plan)
     if plan.job.env:
-        lines.append(("variables", ", ".join(_variable(plan, *each) for each in plan.job.env.items())))
+        lines.append(("variables", ", ".join(_variable(plan, *variable) for variable in plan.job.env.items())))
     if plan.facts.dropped:
         lines.append(("not passed", f"{', '.join(plan.facts.dropped)}: variables of this shell; --env NAME passes one"))
     return lines

@@ -404,7 +404,7 @@ class Vertex(Target):
 
     def locations_for(self, resources: Resources) -> tuple[Location, ...]:
         """Return the locations of a job in their order, each with its provisioning and its accelerator."""
-        own = ((each.region, each.provisioning, each.accelerator) for each in self.locations)
+        own = ((location.region, location.provisioning, location.accelerator) for location in self.locations)
         return tuple(
             Location(region, provisioning or self.provisioning, accelerator or resources.accelerator)
             for region, provisioning, accelerator in own
@@ -428,7 +428,7 @@ class Vertex(Target):
         return (
             {"": self.image}
             if isinstance(self.image, str)
-            else {each: self.image_by_family.get(each) for each in families}
+            else {family: self.image_by_family.get(family) for family in families}
         )
 
     def image_on(self, accelerator: str) -> str | None:
@@ -463,10 +463,8 @@ class Vertex(Target):
 
     def pools(self, resources: Resources, location: Location | None = None) -> tuple[accelerators.Pool, ...]:
         """Return the machines of a job in a location, by default in its first one."""
-        target, wanted = self.at(location or self.locations_for(resources)[0], resources)
-        return accelerators.pools(
-            wanted.accelerator, wanted.workers, wanted.ps, wanted.evaluator, machine=target.machine
-        )
+        target, own = self.at(location or self.locations_for(resources)[0], resources)
+        return accelerators.pools(own.accelerator, own.workers, own.ps, own.evaluator, machine=target.machine)
 
     def replicas(self, resources: Resources) -> tuple[int, ...]:
         """Return the number of replicas in each location with which `ctx.strategy` trains."""
@@ -533,30 +531,32 @@ class Vertex(Target):
             how = f"{pricing.PROVISIONING_WORDS[self.provisioning]} in {joined(candidates, 'or')}"
             message = f"vertex_regions='cheapest' needs prices, and none is known {how}. Next: {pricing.REFRESH}"
             findings = [error(f"{message}, or give the regions in an order of your own")]
-        return changed(target, regions=tuple(each.region for each in prices)), findings
+        return changed(target, regions=tuple(price.region for price in prices)), findings
 
     def with_images(self, resources: Resources) -> Vertex:
         """Return the target with the images that a job needs; if it is one, it is like one that was given for all hardware."""
-        wanted = self.images_for(resources)
-        if len(wanted) == 1 and self.keeper_image is None:
-            return changed(self, image=next(iter(wanted.values())))
-        wanted |= {KEEPER: self.keeper_image}
-        return changed(self, image={family: image for family, image in wanted.items() if image} or None)
+        images = self.images_for(resources)
+        if len(images) == 1 and self.keeper_image is None:
+            return changed(self, image=next(iter(images.values())))
+        images |= {KEEPER: self.keeper_image}
+        return changed(self, image={family: image for family, image in images.items() if image} or None)
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        found = [("project", self.project or "<project>")]
-        wanted = self.images_for(resources)
-        found += [(name.replace("_", " "), value) for name, value in self.passed_on.items()]
-        shown = [("image" if len(wanted) == 1 else f"image {name}", each or "<image>") for name, each in wanted.items()]
+        lines = [("project", self.project or "<project>")]
+        images = self.images_for(resources)
+        lines += [(name.replace("_", " "), value) for name, value in self.passed_on.items()]
+        shown = [
+            ("image" if len(images) == 1 else f"image {name}", image or "<image>") for name, image in images.items()
+        ]
         if self.plain:
-            found += [("region", ", then ".join(self.regions)), *shown]
+            lines += [("region", ", then ".join(self.regions)), *shown]
             pools = [(f"pool {pool.index}", f"{pool.role}: {self._machines(pool)}") for pool in self.pools(resources)]
-            return [*found, *pools]
+            return [*lines, *pools]
         for number, location in enumerate(self.locations_for(resources), 1):
             pools = [(pool.role, self._machines(pool)) for pool in self.pools(resources, location)]
             how = pricing.PROVISIONING_WORDS[location.provisioning or self.provisioning]
-            found.append((f"location {number}", f"{location.region} {how}; {'; '.join(map(': '.join, pools))}"))
-        return [*found, *shown]
+            lines.append((f"location {number}", f"{location.region} {how}; {'; '.join(map(': '.join, pools))}"))
+        return [*lines, *shown]
 
     def _machines(self, pool: accelerators.Pool) -> str:
         row = pool.accelerator

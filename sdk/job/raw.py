@@ -15,10 +15,10 @@ def patched(value: Any, patch: Any) -> Any:
         return patch
     if isinstance(value, list) and patch and all(name.isdecimal() and len(name) <= _DIGITS for name in patch):
         # Items may be added after the end, as for an evaluator's pool.
-        found = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
+        items = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
         for name, item in patch.items():
-            found[int(name)] = patched(found[int(name)], item)
-        return [item for item in found if item is not None]
+            items[int(name)] = patched(items[int(name)], item)
+        return [item for item in items if item is not None]
     merged = dict(value) if isinstance(value, Mapping) else {}
     for name, item in patch.items():
         if item is None:
@@ -29,8 +29,8 @@ def patched(value: Any, patch: Any) -> Any:
 
 
 def leaves(patch: Mapping[str, object], above: Sequence[str] = ()) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for name, item in patch.items():
         path = [*above, name]
-        found += leaves(item, path) if isinstance(item, Mapping) and item else [".".join(path)]
-    return found
+        paths += leaves(item, path) if isinstance(item, Mapping) and item else [".".join(path)]
+    return paths

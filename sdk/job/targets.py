@@ -35,8 +35,8 @@ class Ray(Target):
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 
     def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
-        found = facts.online.get("ray", {}).get("address")
-        return (self, []) if self.address or not found else (changed(self, address=found), [])
+        address = facts.online.get("ray", {}).get("address")
+        return (self, []) if self.address or not address else (changed(self, address=address), [])
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         return [("cluster", f"Ray at {self.address}")]

@@ -48,8 +48,8 @@ class _Checked(type):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        found = inspect.signature(vars(cls)["__init__"])
-        return found.replace(parameters=list(found.parameters.values())[1:])
+        signature = inspect.signature(vars(cls)["__init__"])
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +71,16 @@ class Value(metaclass=_Checked):
 _V = TypeVar("_V", bound=Value)
 
 
-def unchecked(kind: type[_T], known: Mapping[str, object]) -> _T:
+def unchecked(kind: type[_T], values: Mapping[str, object]) -> _T:
     """Return a value with fields that need no check."""
-    made: _T = type.__call__(kind, **known)
-    object.__setattr__(made, "_given", tuple(known))
+    made: _T = type.__call__(kind, **values)
+    object.__setattr__(made, "_given", tuple(values))
     return made
 
 
 def changed(value: _V, **changes: object) -> _V:
     """Return a value with some other fields, which need no check."""
-    return unchecked(type(value), {**{each.name: getattr(value, each.name) for each in fields(value)}, **changes})
+    return unchecked(type(value), {**{field.name: getattr(value, field.name) for field in fields(value)}, **changes})
 
 
 def given(value: Value) -> dict[str, Any]:

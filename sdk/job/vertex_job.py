@@ -22,29 +22,29 @@ def body(target: Vertex, resources: Resources, *, with_raw: bool = True) -> dict
     resource = {"persistentResourceId": target.persistent_resource} if target.persistent_resource else {}
     board = {"tensorboard": target.tensorboard} if target.tensorboard else {}
     spec = {"workerPoolSpecs": pools(target, resources), **network(target), **resource, **board, **account}
-    found: dict[str, Any] = {"jobSpec": spec, **encryption(target)}
-    return patched(found, target.raw) if with_raw else found
+    job: dict[str, Any] = {"jobSpec": spec, **encryption(target)}
+    return patched(job, target.raw) if with_raw else job
 
 
 def pools(target: Vertex, resources: Resources) -> list[dict[str, Any]]:
     """Return the pools without their containers. The index of a pool is its role, so a pool without tasks keeps its index."""
-    found: list[dict[str, Any]] = []
+    specs: list[dict[str, Any]] = []
     for pool in target.pools(resources):
-        found += [{} for _ in range(pool.index - len(found))]
-        found.append(
+        specs += [{} for _ in range(pool.index - len(specs))]
+        specs.append(
             {
                 "machineSpec": _machine(pool),
                 "replicaCount": str(pool.replicas),
                 "diskSpec": disk(pool.machine, target.disk_gb),
             }
         )
-    return found
+    return specs
 
 
 def disk(machine: str, size_gb: int) -> dict[str, object]:
     """Return the boot disk of a machine, with its type if the machine does not boot from the default one."""
-    known = machines.boot_disks(machine)
-    kind = {} if machines.default_disk(machine) in known else {"bootDiskType": known[0]}
+    kinds = machines.boot_disks(machine)
+    kind = {} if machines.default_disk(machine) in kinds else {"bootDiskType": kinds[0]}
     return {**kind, "bootDiskSizeGb": size_gb}
 
 
@@ -63,6 +63,6 @@ def encryption(target: Vertex) -> dict[str, object]:
 
 def _machine(pool: Pool) -> dict[str, object]:
     row = pool.accelerator
-    found: dict[str, object] = {"machineType": pool.machine}
-    found |= {"acceleratorType": row.type, "acceleratorCount": row.count} if row.type else {}
-    return {**found, "tpuTopology": row.topology} if row.topology else found
+    spec: dict[str, object] = {"machineType": pool.machine}
+    spec |= {"acceleratorType": row.type, "acceleratorCount": row.count} if row.type else {}
+    return {**spec, "tpuTopology": row.topology} if row.topology else spec

@@ -63,8 +63,8 @@ def _float(data: Any, where: str) -> float:
         raise TypeError(f"{where} is too large") from None
 
 
-def _one_of(known: tuple[Any, ...], data: Any, where: str) -> Any:
-    if data not in known:
+def _one_of(choices: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data not in choices:
         raise TypeError(f"{where} is {type(data).__name__}")
     return data
 
@@ -107,15 +107,15 @@ def _fields(kind: Any, data: Any, where: str) -> Any:
         data = dict(zip((name for name, *_ in _fields_of(kind)), data, strict=False))
     if not isinstance(data, dict):
         raise TypeError(f"{where} is {type(data).__name__}")
-    known = {}
+    values = {}
     for name, plain, read, required in _fields_of(kind):
         if name in data:
             item = data[name]
             # Most are plain: a manifest has thousands of them.
-            known[name] = item if type(item) in plain else read(item, f"{where}.{name}")
+            values[name] = item if type(item) in plain else read(item, f"{where}.{name}")
         elif required:
             raise TypeError(f"{where}.{name} is missing")
-    return unchecked(kind, known) if issubclass(kind, Value) else kind(**known)
+    return unchecked(kind, values) if issubclass(kind, Value) else kind(**values)
 
 
 @cache

@@ -23,9 +23,9 @@ def facts(location: str = "US-WEST4", *, kind: str = "region", whole: dict[str, 
     )  # fmt: skip
 
 
-def ordered(target: Vertex, known: Facts) -> tuple[tuple[str, ...], str]:
-    made, findings = target.located(Resources(accelerator="v5e-1"), known)
-    return Vertex.of(made).regions, "\n".join(f"{each.level}: {each.message}" for each in findings)
+def ordered(target: Vertex, facts: Facts) -> tuple[tuple[str, ...], str]:
+    made, findings = target.located(Resources(accelerator="v5e-1"), facts)
+    return Vertex.of(made).regions, "\n".join(f"{finding.level}: {finding.message}" for finding in findings)
 
 
 def test_alone_it_is_the_region_of_the_bucket_although_another_is_cheaper() -> None:
@@ -42,17 +42,19 @@ def test_named_regions_are_ordered_by_the_price_of_the_provisioning() -> None:
 
 @pytest.mark.parametrize("known", [facts(""), facts("US", kind="multi-region")])
 def test_without_a_known_region_of_the_bucket_it_is_an_error(known) -> None:
-    found, told = ordered(Vertex(regions="cheapest"), known)
-    assert found == ("us-central1",)
-    assert "error: vertex_regions='cheapest' stays in the region of the bucket, which is not known here." in told
-    assert "podlift plan --online" in told
+    regions, messages = ordered(Vertex(regions="cheapest"), known)
+    assert regions == ("us-central1",)
+    assert "error: vertex_regions='cheapest' stays in the region of the bucket, which is not known here." in messages
+    assert "podlift plan --online" in messages
 
 
 def test_without_prices_it_is_an_error_that_names_the_command() -> None:
-    found, told = ordered(Vertex(regions="cheapest,us-west4,us-west1"), facts(whole={}))
-    assert found == ("us-west4", "us-west1")
-    assert "error: vertex_regions='cheapest' needs prices, and none is known on demand in us-west4 or us-west1" in told
-    assert "Next: podlift accelerators --refresh" in told
+    regions, messages = ordered(Vertex(regions="cheapest,us-west4,us-west1"), facts(whole={}))
+    assert regions == ("us-west4", "us-west1")
+    assert (
+        "error: vertex_regions='cheapest' needs prices, and none is known on demand in us-west4 or us-west1" in messages
+    )
+    assert "Next: podlift accelerators --refresh" in messages
 
 
 def test_the_order_that_was_given_is_kept() -> None:

@@ -17,9 +17,9 @@ def environment(workers: int, shape: str, task: int) -> dict[str, str]:
 
 
 def test_one_task_gets_a_cluster_spec_and_no_tf_config() -> None:
-    found = environment(1, "chief", 0)
-    assert "TF_CONFIG" not in found
-    assert json.loads(found["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
+    variables = environment(1, "chief", 0)
+    assert "TF_CONFIG" not in variables
+    assert json.loads(variables["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_pools_are_roles_and_an_evaluator_is_told_of_a_cluster_that_it_is_no_par
         ("evaluator-0", 3, 0),
     ]
     addresses = {task.name: f"{cluster.host_name(task, 'run-aaaaaa')}:2222" for task in members}
-    found = cluster.environment(members[-1], members, addresses, {"run": "run-aaaaaa"})
-    config, spec = json.loads(found["TF_CONFIG"]), json.loads(found["CLUSTER_SPEC"])
+    variables = cluster.environment(members[-1], members, addresses, {"run": "run-aaaaaa"})
+    config, spec = json.loads(variables["TF_CONFIG"]), json.loads(variables["CLUSTER_SPEC"])
     assert config["task"]["type"] == "evaluator"
     assert {role: len(hosts) for role, hosts in config["cluster"].items()} == {"chief": 1, "worker": 1, "ps": 2}
     assert {pool: len(hosts) for pool, hosts in spec["cluster"].items()} == {

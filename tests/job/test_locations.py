@@ -65,7 +65,7 @@ def test_a_location_adds_what_it_does_not_say_from_the_job() -> None:
     target = sdk.Vertex(regions="us-central1:spot,us-east1,us-west1:flex:l4x2", machine="n1-standard-8")
     locations = target.locations_for(CPU_JOB)
     assert [*map(str, locations)] == ["us-central1:spot:cpu", "us-east1:standard:cpu", "us-west1:flex:l4:2"]
-    machines = [[(pool.machine, pool.replicas) for pool in target.pools(CPU_JOB, each)] for each in locations]
+    machines = [[(pool.machine, pool.replicas) for pool in target.pools(CPU_JOB, location)] for location in locations]
     plain = [("n1-standard-8", 1), ("n1-standard-8", 1)]
     # The machine type is for the job's own accelerator.
     assert machines == [plain, plain, [("g2-standard-24", 1), ("g2-standard-24", 1)]]
