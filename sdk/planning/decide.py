@@ -45,7 +45,7 @@ def decide(
     findings = [*wanted.notes, *of_regions, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
     if job.resources.workers > 1:
         roots = [local or root, *configured_roots(environ)[0]]
-        here = list(dict.fromkeys(each for each in roots if not in_bucket(each)))
+        here = list(dict.fromkeys(folder for folder in roots if not in_bucket(folder)))
         findings += pace.findings(job, target, facts, packed.code, here, ids.name_of(run_id))
     if fresh and target.start in ("fork", "standby"):
         findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))

@@ -37,7 +37,7 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
         has = f"the model {model.name!r} below {root} has no version yet"
         if numbers:
             has = f"the model {model.name!r} has no champion yet (podlift models promote {model.name} {numbers[-1]})"
-        elif elsewhere := next((each for each in others if each != root and _is_in(each, model.name)), ""):
+        elif elsewhere := next((other for other in others if other != root and _is_in(other, model.name)), ""):
             has += f", and {elsewhere} has one. A run starts from models of its own root only. Next: --root {elsewhere}"
         return plan.starting_from(InitialWeights(choice=choice, model=model.name, why=has))
     version = model.version(number)
@@ -46,7 +46,7 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
     if damage:
         raise damaged(version.record, damage)
     chosen = InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
-    model_files.check([each.path for each in version.files()], f"warm_start: {chosen}")
+    model_files.check([file.path for file in version.files()], f"warm_start: {chosen}")
     return plan.starting_from(chosen)
 
 

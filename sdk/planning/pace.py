@@ -45,14 +45,14 @@ def network_of(job: Job, target: Target, facts: Facts) -> Network | None:
     if not rentals:
         return Network(per_core=resources.workers / facts.cpus)
     rates = [machines.gbit(pool.machine, pool.accelerator.name) for pool in rentals[0].pools[:2]]
-    known = [rate for rate in rates if rate is not None]
-    return Network(gbit=min(known), grpc=family != "gpu") if len(known) == len(rates) else None
+    known_rates = [rate for rate in rates if rate is not None]
+    return Network(gbit=min(known_rates), grpc=family != "gpu") if len(known_rates) == len(rates) else None
 
 
 def last(code: PackedCode, folders: Sequence[str], name: str, facts: Facts) -> Pace | None:
     """Return the pace of the newest run of a program below some roots that has one."""
     roots = [RootPaths(folder) for folder in folders]
-    runs = [root.run(each) for root in roots for each in _listed(root.runs) if ids.name_of(each) == name]
+    runs = [root.run(run_id) for root in roots for run_id in _listed(root.runs) if ids.name_of(run_id) == name]
     for paths in sorted(runs, key=_submitted, reverse=True)[:_ASKED]:
         # A damaged run says nothing about its pace.
         with suppress(CorruptRunError, OSError, ValueError, TypeError, KeyError):
@@ -90,8 +90,8 @@ def _is_same(one: PackedCode, other: PackedCode) -> bool:
 
 
 def _gradient_bytes(events: Sequence[Event]) -> int | None:
-    known = [event for event in events if event.data.get("gradient_bytes")]
-    return int(max(known, key=lambda event: event.attempt).data["gradient_bytes"]) if known else None
+    measured = [event for event in events if event.data.get("gradient_bytes")]
+    return int(max(measured, key=lambda event: event.attempt).data["gradient_bytes"]) if measured else None
 
 
 def _step_s(events: Sequence[Event], task: str) -> float | None:

@@ -26,12 +26,12 @@ def cached_report(
     job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool = False
 ) -> PreflightReport | None:
     """Return the report on some code and an accelerator; None if there is none."""
-    path = _place(job, code, environ, strict=strict)
+    path = _path(job, code, environ, strict=strict)
     return None if path is None else read(path)
 
 
 def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str], *, strict: bool) -> None:
-    path = _place(plan.job, plan.code, environ, strict=strict)
+    path = _path(plan.job, plan.code, environ, strict=strict)
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str], verb: 
     return [Finding("note", f"A preflight found nothing that a TPU refuses{warnings}.")]
 
 
-def _place(job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool) -> Path | None:
+def _path(job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool) -> Path | None:
     inputs = {
         "podlift": __version__,
         "python": platform.python_version(),

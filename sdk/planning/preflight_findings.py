@@ -31,11 +31,11 @@ class PreflightFinding:
     instead: str  # what to do
 
     def __str__(self) -> str:
-        where = place(self.path, self.line)
+        where = location(self.path, self.line)
         return f"{where}: {self.level}: {self.what}: {self.why}. Instead: {self.instead} [{self.rule}]"
 
 
-def place(path: str, line: int) -> str:
+def location(path: str, line: int) -> str:
     """Return a line of a file in the format of editors, and a line of a notebook's cell in words."""
     return f"{path}, line {line}" if ".ipynb, cell " in path else f"{path or '-'}:{line}"
 

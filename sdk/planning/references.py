@@ -121,8 +121,9 @@ def _named(word: str, root: str) -> str:
             f"No such run. Received: {word!r}. {root!r} holds no runs (--root selects another root)."
         )
     hint = nearest(word, names)
-    known = hint if hint.startswith("Did") else f"The newest is {names[0]!r}."
-    raise RunNotFoundError(f"No such run. Received: {word!r}. Looked below {root!r}. {known} Next: podlift list.")
+    if not hint.startswith("Did"):
+        hint = f"The newest is {names[0]!r}."
+    raise RunNotFoundError(f"No such run. Received: {word!r}. Looked below {root!r}. {hint} Next: podlift list.")
 
 
 def _newest(root: str) -> list[str]:
@@ -147,8 +148,8 @@ def _hint(root: str) -> str:
     # Whatever is wrong with a copy, the failure of the listing is what counts.
     with suppress(OSError, RuntimeError, ValueError, LookupError, TypeError):
         here = RootPaths(cache.bucket_folder(cache.cache_folder(os.environ), root))
-        known = [name for _, name, whole in sorted(candidates(here.runs), reverse=True) if whole]
-        if known and (address := read_plan(here.run(known[0]), root).emulator):
+        names = [name for _, name, whole in sorted(candidates(here.runs), reverse=True) if whole]
+        if names and (address := read_plan(here.run(names[0]), root).emulator):
             return (
                 f" If you mean the bucket of the {emulator_at(address)}, where the latest run that is known here belongs, use "
                 f"the line `export {emulator.EMULATOR}=...` that `podlift emulator --data DIR` prints."
@@ -208,7 +209,7 @@ def _copies(root: str, runs: Sequence[str], environ: Mapping[str, str], retry: R
         return {}
     files = open_files(root, retry=retry)
     patterns = [f"runs/*/events/*.{kind}.json" for kind in _LATEST]
-    for name in (name for found in in_parallel(files.matching, patterns) for name in found):
+    for name in (name for records in in_parallel(files.matching, patterns) for name in records):
         _, run, _, record = name.split("/")
         if run in summarized and not os.path.exists(f"{summarized[run].events}/{record}"):
             del summarized[run]

@@ -37,7 +37,7 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     if root is None:
         file = _file()
         value = file.values.get("root")
-        with _sourced("PODLIFT_ROOT" if environ.get("PODLIFT_ROOT") else file.place):
+        with _sourced("PODLIFT_ROOT" if environ.get("PODLIFT_ROOT") else file.source):
             configured = environ.get("PODLIFT_ROOT") or (value if isinstance(value, str) else None)
             return resolve_root(configured or _DEFAULT_ROOT, environ)
     text = str(root)
@@ -100,7 +100,7 @@ def _cloud_root_of(backend: str, environ: Mapping[str, str], file: configfile.Fi
     variable = _bucket_variable(backend)
     bucket = environ.get(variable) or file.values.get(f"{backend}_bucket")
     configured = environ.get("PODLIFT_ROOT") or file.values.get("root")
-    sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.place]
+    sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.source]
     with _sourced(", ".join(filter(None, sources))):
         return cloud_root(backend, bucket, None if configured is None else str(configured), explicit=False)
 

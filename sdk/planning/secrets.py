@@ -44,14 +44,14 @@ def problems(wanted: Wanted, project: Path, packaged: Collection[str]) -> list[s
                 f"env: the file of the secret {name} cannot be read. Received: {str(secret.file)!r}, in {project}."
             )
         same = [
-            each
-            for each in packaged
-            if path.exists() and os.path.exists(project / each) and path.samefile(project / each)
+            member
+            for member in packaged
+            if path.exists() and os.path.exists(project / member) and path.samefile(project / member)
         ]
         sentences += [
-            f"env: {each} holds the secret {name} and would be packaged. Next: code_exclude={each!r} (--code-exclude), or a "
-            "place outside of the project."
-            for each in same
+            f"env: {member} holds the secret {name} and would be packaged. Next: code_exclude={member!r} (--code-exclude), "
+            "or a place outside of the project."
+            for member in same
         ]
     return sentences
 

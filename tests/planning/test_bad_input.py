@@ -124,8 +124,8 @@ LONG = "x" * 5000
 
 
 @pytest.mark.parametrize("bad", ["~nosuch/x", LONG, "a\0b", LOOP])
-@pytest.mark.parametrize("place", ["entry", "script", "project", "root"])
-def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, place: str) -> None:
+@pytest.mark.parametrize("argument", ["entry", "script", "project", "root"])
+def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, argument: str) -> None:
     write("train.py", "print(1)").with_name("loop").symlink_to("loop")
     calls = {
         "entry": lambda: sdk.plan(bad),
@@ -134,7 +134,7 @@ def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, place: str) 
         "root": lambda: sdk.plan("train.py", root=bad),
     }
     with pytest.raises(sdk.InputError) as caught:
-        calls[place]()
+        calls[argument]()
     assert "Received" in str(caught.value)
 
 

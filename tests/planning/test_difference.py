@@ -60,8 +60,8 @@ def test_what_was_asked_for_is_compared_value_by_value(
 ) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("A", "mine")
-    found = lines(*(_plan(given) for given in (before, after)))
-    assert set(said) <= set(found), found
+    changes = lines(*(_plan(given) for given in (before, after)))
+    assert set(said) <= set(changes), changes
 
 
 def _plan(given: dict[str, Any]) -> Plan:
@@ -98,8 +98,8 @@ def test_variables_of_a_request_are_told_apart_by_their_names(write: Any) -> Non
 def test_a_program_reads_the_sections_and_whether_there_are_any(write: Any) -> None:
     write("train.py", "print(1)")
     first, second = sdk.plan("train.py", workers=1), sdk.plan("train.py", workers=2)
-    found = json.loads(json.dumps(diff.as_json(compared(first, second))))
-    assert found["same"] is False
-    assert found["job"] == [{"path": "resources.workers", "before": 1, "after": 2, "kind": "changed"}]
-    assert found["tasks"] == [{"path": "worker-0", "before": None, "after": None, "kind": "added"}]
+    changes = json.loads(json.dumps(diff.as_json(compared(first, second))))
+    assert changes["same"] is False
+    assert changes["job"] == [{"path": "resources.workers", "before": 1, "after": 2, "kind": "changed"}]
+    assert changes["tasks"] == [{"path": "worker-0", "before": None, "after": None, "kind": "added"}]
     assert diff.as_json([]) == {"same": True}

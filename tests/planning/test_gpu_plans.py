@@ -25,12 +25,12 @@ def script(write) -> str:
 
 def visible(plan: sdk.Plan) -> list[str]:
     addresses = dict.fromkeys(plan.tasks, "localhost:1")
-    found = (task_environment.environment(plan, 1, task, addresses, "/tmp/t") for task in plan.members)
-    return [variables["CUDA_VISIBLE_DEVICES"] for variables in found]
+    environments = (task_environment.environment(plan, 1, task, addresses, "/tmp/t") for task in plan.members)
+    return [variables["CUDA_VISIBLE_DEVICES"] for variables in environments]
 
 
 def findings(job: sdk.Job, facts: Facts, target: sdk.Local) -> list[str]:
-    return [found.message for found in of_local(job, facts, target=target)]
+    return [finding.message for finding in of_local(job, facts, target=target)]
 
 
 def job(**resources: object) -> sdk.Job:
@@ -69,8 +69,8 @@ def test_real_gpus_are_divided_among_the_tasks_and_parameter_servers_have_none(w
     write("train.py", "import tensorflow as tf\nprint(tf.distribute.ParameterServerStrategy)\n")
     plan = sdk.plan("train.py", accelerator="l4:2", workers=2, ps=1)
     real = replace(plan, target=sdk.Local(gpus="real"))
-    seen = dict(zip(plan.tasks, visible(real), strict=True))
-    assert seen == {"chief-0": "0,1", "worker-0": "2,3", "ps-0": "-1"}
+    gpus = dict(zip(plan.tasks, visible(real), strict=True))
+    assert gpus == {"chief-0": "0,1", "worker-0": "2,3", "ps-0": "-1"}
 
 
 def test_real_gpus_are_used_only_when_asked_and_if_there_are_enough() -> None:
@@ -97,7 +97,7 @@ def test_many_replicas_on_few_cpus_are_a_warning() -> None:
 
 def test_a_variable_of_the_shell_asks_for_fewer_replicas(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLIFT_GPU_REPLICAS", "2")
-    notes = [found.message for found in sdk.plan(script, accelerator="a100:8").findings]
+    notes = [finding.message for finding in sdk.plan(script, accelerator="a100:8").findings]
     assert "PODLIFT_GPU_REPLICAS=2: each task has 2 replicas instead of 8." in notes
     monkeypatch.setenv("PODLIFT_GPU_REPLICAS", "9")
     with pytest.raises(sdk.InputError, match=r"a100:8: 1 to 8\. Received: '9'\. Nearest: PODLIFT_GPU_REPLICAS=8"):

@@ -81,9 +81,9 @@ def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root,
 
 def test_without_a_name_of_the_model_it_is_that_of_the_run(root: Path) -> None:
     register(root, "weekly", {"model.keras": b"one"})
-    found = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
-    assert found is not None
-    assert (found.model, found.version) == ("weekly", 1)
+    weights = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
+    assert weights is not None
+    assert (weights.model, weights.version) == ("weekly", 1)
 
 
 def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) -> None:

@@ -109,6 +109,6 @@ def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path:
     env = {**os.environ, "MYPYPATH": str(REPO)}
     shown = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True).stdout
     wrong = {number: said for number, said in enumerate(lines.values(), 1) if said}
-    told = [line for line in shown.splitlines() if line.startswith("user.py:") and ": error: " in line]
-    assert [line.split(":")[1] for line in told] == [str(number) for number in wrong], shown
-    assert all(said in line for said, line in zip(wrong.values(), told, strict=True)), shown
+    errors = [line for line in shown.splitlines() if line.startswith("user.py:") and ": error: " in line]
+    assert [line.split(":")[1] for line in errors] == [str(number) for number in wrong], shown
+    assert all(said in line for said, line in zip(wrong.values(), errors, strict=True)), shown

@@ -39,7 +39,7 @@ def ran(root: Path, plan: sdk.Plan, *, size: int | None = SIZE, step_s: float = 
 
 
 def warnings(plan: sdk.Plan) -> list[str]:
-    return [found.message for found in plan.findings if found.message.startswith("Communication would")]
+    return [finding.message for finding in plan.findings if finding.message.startswith("Communication would")]
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ def test_all_places_are_named_at_once_and_no_value(write) -> None:
     write("train.py", f"import helper\nTOKEN = {GITHUB!r}\n")
     write("helper.py", f"# a remark\nkey = {GITHUB!r}\n")
     job = sdk.Job("train.py", env={"DB_PASSWORD": "correct horse", "MODE": "quick"}, args=["--token", GITHUB])
-    found = mistakes(job)
-    assert [text.partition(" ")[0] for text in found] == ["env:", "args:", "train.py:2:", "helper.py:2:"]
-    assert "--env DB_PASSWORD (FromCaller())" in found[0] and "--secret DB_PASSWORD=projects/" in found[0]
-    assert not any(GITHUB in text or "correct horse" in text for text in found)
+    problems = mistakes(job)
+    assert [text.partition(" ")[0] for text in problems] == ["env:", "args:", "train.py:2:", "helper.py:2:"]
+    assert "--env DB_PASSWORD (FromCaller())" in problems[0] and "--secret DB_PASSWORD=projects/" in problems[0]
+    assert not any(GITHUB in text or "correct horse" in text for text in problems)
 
 
 def test_what_the_user_allows_is_stored(write) -> None:
@@ -39,7 +39,9 @@ def test_a_copied_variable_stays_as_it_is_here_and_is_refused_in_a_request(write
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
     job = sdk.Job("train.py", env={"WANDB_API_KEY": sdk.FromCaller()})
     assert sdk.plan(job).job.copied == ["WANDB_API_KEY"]
-    (found,) = mistakes(job, backend="vertex")
+    (problem,) = mistakes(job, backend="vertex")
     assert (
-        "WANDB_API_KEY looks like a credential" in found and "the request of the job" in found and "--env" not in found
+        "WANDB_API_KEY looks like a credential" in problem
+        and "the request of the job" in problem
+        and "--env" not in problem
     )

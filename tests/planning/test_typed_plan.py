@@ -145,10 +145,10 @@ def test_a_plan_and_its_payload_come_back_from_their_json(plan: Plan) -> None:
 def test_a_plan_with_a_field_of_another_type_is_damaged(write: Any, path: tuple[Any, ...], value: object) -> None:
     write("train.py", "print(1)")
     data = json.loads(sdk.plan("train.py").to_json())
-    place = data
+    holder = data
     for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = value
+        holder = holder[name]
+    holder[path[-1]] = value
     with pytest.raises(sdk.CorruptRunError, match=str(path[0] if path[0] != "backend_options" else "network")):
         Plan.from_json(json.dumps(data), "plan.json")
 

@@ -22,7 +22,7 @@ _FILE, _TABLE = "podlift.toml", "[tool.podlift]"
 class FileSettings:
     """What a project's file says."""
 
-    place: str = ""  # the file as a sentence names it, "" when there is none
+    source: str = ""  # the file as a sentence names it, "" when there is none
     values: Mapping[str, Any] = field(default_factory=dict)  # settings by name; backend, root and name among them
 
 
@@ -32,7 +32,7 @@ def find(start: Path, problems: Problems) -> FileSettings:
         folder = start.resolve()
         while folder.is_dir() and (home := project.above(folder)) is not None:
             settings = _of(home, problems)
-            if settings.place:
+            if settings.source:
                 return settings
             folder = home.parent
     return FileSettings()
@@ -53,11 +53,11 @@ def _of(home: Path, problems: Problems) -> FileSettings:
         )
     if not there and table is None:
         return FileSettings()
-    place = str(home / _FILE) if there else f"{_TABLE} in {home / 'pyproject.toml'!s}"
+    source = str(home / _FILE) if there else f"{_TABLE} in {home / 'pyproject.toml'!s}"
     given = own if there else table
     if not isinstance(given, dict):
-        raise InputError(f"{place} is not a table. Received: {given!r}.")
-    return FileSettings(place=place, values=_values(given, place, home, problems))
+        raise InputError(f"{source} is not a table. Received: {given!r}.")
+    return FileSettings(source=source, values=_values(given, source, home, problems))
 
 
 def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
@@ -69,20 +69,20 @@ def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
     return [f"{str(home / 'pyproject.toml')!r}: {table} is not read. Did you mean {_TABLE}?" for table in wrong]
 
 
-def _values(given: Mapping[str, object], place: str, home: Path, problems: Problems) -> dict[str, object]:
-    known = [*config.SETTINGS, *config.TARGET]
+def _values(given: Mapping[str, object], source: str, home: Path, problems: Problems) -> dict[str, object]:
+    names = [*config.SETTINGS, *config.TARGET]
     values = {}
     for table, key, value in _entries(given):
         name = f"{table}_{key}" if table else key
-        if name not in known or table_of(name)[0] != table:
+        if name not in names or table_of(name)[0] != table:
             said = _unknown(table, key, value)
-            problems.found.append(f"{place}: {said if place.startswith(_TABLE) else _at_top(said)}")
+            problems.found.append(f"{source}: {said if source.startswith(_TABLE) else _at_top(said)}")
         elif isinstance(value, (datetime.date, datetime.time)):
-            problems.found.append(f"{place}: {_key(name)} is a date. No setting accepts one.")
+            problems.found.append(f"{source}: {_key(name)} is a date. No setting accepts one.")
         elif name == "online" and not isinstance(value, bool):
-            problems.found.append(f"{place}: online must be true or false. Received: {value!r}.")
+            problems.found.append(f"{source}: online must be true or false. Received: {value!r}.")
         elif name in config.TARGET and name != "online" and not isinstance(value, str):
-            problems.found.append(f"{place}: {name} must be a text. Received: {value!r}.")
+            problems.found.append(f"{source}: {name} must be a text. Received: {value!r}.")
         else:
             values[name] = _placed(name, value, home)
     return values
@@ -138,5 +138,5 @@ def _placed(name: str, value: Any, home: Path) -> Any:
     if name == "entry" and isinstance(value, str) and (home / value).exists():
         return str(home / value)
     if name == "inputs" and isinstance(value, dict):
-        return {key: _placed("root", place, home) for key, place in value.items()}
+        return {key: _placed("root", path, home) for key, path in value.items()}
     return value

@@ -54,8 +54,8 @@ class Settings:
 
     def _sources(self, sentence: str) -> Iterator[str]:
         for name, origin in self.origins.items():
-            told = origin in ("argument", "") or origin in sentence
-            if not told and _is_about(sentence, name, self.values[name]):
+            is_told = origin in ("argument", "") or origin in sentence
+            if not is_told and _is_about(sentence, name, self.values[name]):
                 yield f"{name} comes from {origin}."
 
     @property
@@ -76,7 +76,7 @@ def _is_about(sentence: str, name: str, value: Any) -> bool:
         return True
     values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     # Of a variable of the job only its name is ever shown.
-    quoted = [] if name == "env" else [repr(each) for each in values if isinstance(each, str) and each]
+    quoted = [] if name == "env" else [repr(text) for text in values if isinstance(text, str) and text]
     return any(text in sentence for text in [*quoted, f"{name}={value!r}"])
 
 
@@ -88,7 +88,7 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
     backend = said.get("backend") or file.values.get("backend") or "local"
     with problems.collect():
         backends.check_name(backend)
-    origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.place}
+    origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.source}
     return Settings(values={"backend": backend}, origins=origins).sourced(problems.found)
 
 
@@ -122,14 +122,14 @@ def gather(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     named = {name: table.PREFIX + name.upper() for name in variables}
-    for source, said in ((file.values, file.place), (variables, ""), (arguments, "argument")):
+    for source, said in ((file.values, file.source), (variables, ""), (arguments, "argument")):
         for name, value in source.items():
             before, origin = values.get(name), said or named[name]
             if name in _MERGED and isinstance(value, dict) and isinstance(before, dict):
                 values[name], origins[name] = {**before, **value}, f"{origins[name]}, {origin}"
             else:
                 values[name], origins[name] = value, origin
-    return Settings(values=values, origins=origins, file=file.place, function=function)
+    return Settings(values=values, origins=origins, file=file.source, function=function)
 
 
 def defaults() -> dict[str, object]:
@@ -140,9 +140,9 @@ def defaults() -> dict[str, object]:
 
 def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination, problems: Problems) -> None:
     """Tell `problems` which arguments are not settings, or repeat what another one says."""
-    known = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
+    names = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
     strange = [name for name in given if name not in table.SETTINGS]
-    problems.found += [f"Unknown setting {name!r}. {nearest(name, known)}" for name in strange]
+    problems.found += [f"Unknown setting {name!r}. {nearest(name, names)}" for name in strange]
     if what is not UNNAMED and "entry" in given:
         problems.found.append("entry: not as a keyword, it is the first argument.")
     backend = _backend_of(target.backend)
@@ -200,7 +200,7 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
         value = getattr(given, name)
         backend = _backend_of(value) if name == "backend" else None
         if backend is not None:
-            settings |= {setting_name(f"{backend}.{field}"): each for field, each in given_fields(value).items()}
+            settings |= {setting_name(f"{backend}.{field}"): item for field, item in given_fields(value).items()}
             settings["backend"] = backend
         elif value is None:
             continue

@@ -121,7 +121,7 @@ def changed(where: SettingsFile, setting: str, family: str, image: str) -> str:
 
 def inline(value: Mapping[str, str]) -> str:
     """Return a table as TOML in one line."""
-    return f"{{ {', '.join(f'{name} = {json.dumps(each)}' for name, each in value.items())} }}"
+    return f"{{ {', '.join(f'{name} = {json.dumps(image)}' for name, image in value.items())} }}"
 
 
 def _section(text: str, header: str) -> tuple[int, int] | None:

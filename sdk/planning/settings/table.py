@@ -118,7 +118,7 @@ SETTINGS = _settings()
 def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
     """Return the settings that `PODLIFT_*` variables make, by name; `problems` takes what is wrong with them."""
     values: dict[str, Any] = {}
-    known = {setting.variable: setting for setting in SETTINGS.values()}
+    settings = {setting.variable: setting for setting in SETTINGS.values()}
     targets = {PREFIX + name.upper(): name for name in TARGET}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in _INTERNAL:
@@ -128,10 +128,10 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
                 if variable == "PODLIFT_ONLINE" and text and text.lower() not in TRUTH:
                     raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
                 values[targets[variable]] = TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
-            elif variable in known:
-                values[known[variable].name] = _read_variable(known[variable], text)
+            elif variable in settings:
+                values[settings[variable].name] = _read_variable(settings[variable], text)
             else:
-                raise InputError(f"Unknown setting {variable}. {nearest(variable, [*known, *targets])}")
+                raise InputError(f"Unknown setting {variable}. {nearest(variable, [*settings, *targets])}")
     return values
 
 
