@@ -62,14 +62,14 @@ def per_task(row: Accelerator) -> int:
 def replicas(row: Accelerator, environ: Mapping[str, str]) -> int:
     """Return how many logical CPU devices stand in for an accelerator: one for each replica, or fewer by a variable."""
     most, variable = per_task(row), f"PODLIFT_{row.family.upper()}_REPLICAS"
-    wanted = environ.get(variable, "").strip()
-    if not wanted:
+    text = environ.get(variable, "").strip()
+    if not text:
         return most
-    if wanted.isdecimal() and 1 <= int(wanted) <= most:
-        return int(wanted)
-    near = min(int(wanted), most) or 1 if wanted.isdecimal() else most
+    if text.isdecimal() and 1 <= int(text) <= most:
+        return int(text)
+    near = min(int(text), most) or 1 if text.isdecimal() else most
     raise InputError(
-        f"{variable} is the number of replicas that stand in for {row.name}: 1 to {most}. Received: {wanted!r}. "
+        f"{variable} is the number of replicas that stand in for {row.name}: 1 to {most}. Received: {text!r}. "
         f"Nearest: {variable}={near}, or unset it for {most}."
     )
 
@@ -82,10 +82,10 @@ def in_step(row: Accelerator, tasks: int) -> int:
 def lookup(name: str) -> Accelerator:
     """Return the row for a name in any spelling: "l4:4", "A100", "tpu-v5e-4", "v5litepod-4", "NVIDIA_TESLA_T4:2", "l4x4"."""
     text = _normalized(name)
-    found = _TABLE.get(_ALIASES.get(text, text))
-    if found is None:
+    hardware = _TABLE.get(_ALIASES.get(text, text))
+    if hardware is None:
         raise InputError(f"Unknown accelerator. Received: {name!r}. {_near(text)}")
-    return found
+    return hardware
 
 
 def _normalized(name: str) -> str:
@@ -103,9 +103,9 @@ def _near(text: str) -> str:
         return f"{generation} is not offered for training. Nearest: {absent[generation]!r}."
     counts = {row.count: row.name for row in gpus.ROWS if row.name.partition(":")[0] == base and row.count}
     if counts:
-        wanted = int(count[:9]) if count.isdecimal() else 1
+        number = int(count[:9]) if count.isdecimal() else 1
         # Of two equally near counts, prefer the larger: a job that is too small is worse.
-        best = min(counts, key=lambda has: (abs(has - wanted), -has))
+        best = min(counts, key=lambda has: (abs(has - number), -has))
         sizes = joined([str(count) for count in sorted(counts)], "or")
         return f"{base} comes in machines of {sizes}. Nearest: {counts[best]!r}."
     return nearest(text, names())

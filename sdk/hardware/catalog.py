@@ -149,7 +149,7 @@ def read_sku(data: object) -> Sku | None:
         description=description,
         group=str(category.get("resourceGroup", "")),
         usage=str(category.get("usageType", "")),
-        regions=tuple(each for each in (regions if isinstance(regions, list) else ()) if isinstance(each, str)),
+        regions=tuple(region for region in (regions if isinstance(regions, list) else ()) if isinstance(region, str)),
         unit=unit,
         usd=usd,
     )
@@ -184,10 +184,10 @@ def match(service: Service, sku: Sku) -> tuple[Charge, str] | None:
     """Return what a SKU charges, and for which item; None for all SKUs that are not about machines for training."""
     text = " ".join(sku.description.lower().split())
     if service == "tpu":
-        found = _OLD_TPU.fullmatch(text)
-        if found is None or not (_as_used(sku) or (found[1] and sku.usage == _USAGE["spot"])):
+        device = _OLD_TPU.fullmatch(text)
+        if device is None or not (_as_used(sku) or (device[1] and sku.usage == _USAGE["spot"])):
             return None
-        return "spot" if found[1] else "standard", f"tpu:{found[2]}"
+        return "spot" if device[1] else "standard", f"tpu:{device[2]}"
     for pattern, charge in _VERTEX if service == "platform" else _ENGINE:
         named = pattern.fullmatch(text)
         item = _item(named[1]) if named else None
@@ -211,7 +211,7 @@ def _fits(sku: Sku, item: str, charge: Charge) -> bool:
 
 def units(skus: Iterable[tuple[Service, Sku]]) -> tuple[Units, list[str]]:
     """Return the price of each item that exactly one SKU charges in a region, and the others in words."""
-    found: dict[tuple[str, str, str], dict[tuple[str, float | None], str]] = {}
+    by_item: dict[tuple[str, str, str], dict[tuple[str, float | None], str]] = {}
     doubtful = list[str]()
     for service, sku in skus:
         matched = match(service, sku)
@@ -224,13 +224,13 @@ def units(skus: Iterable[tuple[Service, Sku]]) -> tuple[Units, list[str]]:
         usd = None if sku.usd is None or per is None else sku.usd * per
         for region in sku.regions:
             # A SKU that a page repeats is one.
-            found.setdefault((charge, item, region), {})[sku.id, usd] = sku.description
-    known = Units()
-    for (sort, item, region), candidates in found.items():
+            by_item.setdefault((charge, item, region), {})[sku.id, usd] = sku.description
+    prices = Units()
+    for (sort, item, region), candidates in by_item.items():
         usd = next(iter(candidates))[1]
         if len(candidates) == 1 and usd is not None:
-            known.setdefault(sort, {}).setdefault(item, {})[region] = usd
+            prices.setdefault(sort, {}).setdefault(item, {})[region] = usd
         else:
             why = "has no price that can be read" if len(candidates) == 1 else "match together"
             doubtful.append(f"{region}: {' and '.join(map(repr, sorted(set(candidates.values()))))} {why}")
-    return known, sorted(doubtful)
+    return prices, sorted(doubtful)

@@ -84,8 +84,8 @@ def default_disk(machine: str) -> str:
 
 def vcpus(machine: str) -> int | None:
     """Return the number of CPUs in a machine type's name, if there is one."""
-    found = _VCPUS.fullmatch(machine)
-    return int(found[1]) if found else None
+    match = _VCPUS.fullmatch(machine)
+    return int(match[1]) if match else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,21 +104,21 @@ def shape(machine: str) -> Shape | None:
         return Shape(vcpus=int(size), ram_gib=int(size) * _RAM_GIB[kind])
     gpus = size.removesuffix("g")
     if kind in _OF_GPU and gpus.isdecimal():
-        vcpus, ram_gib, ssd_gib = (int(gpus) * each for each in _OF_GPU[kind])
+        vcpus, ram_gib, ssd_gib = (int(gpus) * per_gpu for per_gpu in _OF_GPU[kind])
         return Shape(vcpus=int(vcpus), ram_gib=ram_gib, ssd_gib=int(ssd_gib))
     return None
 
 
-def nearest(machine: str, known: Sequence[str] = LISTED) -> str:
+def nearest(machine: str, names: Sequence[str] = LISTED) -> str:
     """Return the nearest machine type of `known`: the next larger of the same shape, else a similar name, else the first."""
     prefix, _, size = machine.rpartition("-")
     alike = sorted(
-        (int(name.rpartition("-")[2]), name) for name in known if name.rpartition("-")[::2] == (prefix, _size(name))
+        (int(name.rpartition("-")[2]), name) for name in names if name.rpartition("-")[::2] == (prefix, _size(name))
     )
     if alike and size.isdecimal():
         return next((name for number, name in alike if number >= int(size[:9])), alike[-1][1])
-    close = get_close_matches(machine, known, n=1)
-    return close[0] if close else known[0]
+    close = get_close_matches(machine, names, n=1)
+    return close[0] if close else names[0]
 
 
 def _size(name: str) -> str:

@@ -105,7 +105,7 @@ def price(rented: Rental, region: str | None = None) -> Price:
     region = region or rented.regions[0]
     parts = [part for pool in rented.pools for part in _parts(pool, rented.table, region)]
     own = [(what, _rate(rates, rented.provisioning, region), times) for what, rates, times in parts]
-    found = [rate for _, rate, _ in own if rate]
+    priced = [rate for _, rate, _ in own if rate]
     missing = tuple(dict.fromkeys([*(what for what, rate, _ in own if rate is None), *rented.unpriced]))
     at_least = sum(rate.on_vertex * times for _, rate, times in own if rate)
     return Price(
@@ -116,9 +116,9 @@ def price(rented: Rental, region: str | None = None) -> Price:
         at_least=at_least,
         timeout_s=rented.timeout_s or DEFAULT_TIMEOUT_S,
         missing=missing,
-        exact=all(rate.source.exact for rate in found),
-        source=", ".join(dict.fromkeys(rate.source.name for rate in found)),
-        date=min((rate.source.date for rate in found), default=""),
+        exact=all(rate.source.exact for rate in priced),
+        source=", ".join(dict.fromkeys(rate.source.name for rate in priced)),
+        date=min((rate.source.date for rate in priced), default=""),
     )
 
 
@@ -159,11 +159,11 @@ def _read_rates(table: PriceTable, pool: Pool, region: str) -> tuple[Rate, ...]:
     name = _CATALOG if exact else f"{_CATALOG}, Compute Engine x {FEE:g}"
     source = PriceSource(name=name, date=table.date, fee=1.0, exact=exact)
     on_spot = replace(source, name=f"{_CATALOG}, spot and Vertex AI's fee", exact=False)
-    found: tuple[tuple[Provisioning, float | None, PriceSource], ...] = (
+    prices: tuple[tuple[Provisioning, float | None, PriceSource], ...] = (
         ("standard", _sum(standard), source),
         ("spot", _sum(spot), on_spot),
     )
-    return tuple(Rate(usd=usd, kind=kind, regions=(region,), source=by) for kind, usd, by in found if usd)
+    return tuple(Rate(usd=usd, kind=kind, regions=(region,), source=by) for kind, usd, by in prices if usd)
 
 
 def _items(pool: Pool) -> tuple[tuple[str, float], ...]:
@@ -171,9 +171,9 @@ def _items(pool: Pool) -> tuple[tuple[str, float], ...]:
     row, shape = pool.accelerator, machines.shape(pool.machine)
     if row.family == "tpu":
         # Pods of v2 and v3 have other prices.
-        known = row.hosts == 1 and row.count in (None, _CORES_OF_A_DEVICE)
+        is_known = row.hosts == 1 and row.count in (None, _CORES_OF_A_DEVICE)
         item = f"tpu:{row.name.partition('-')[0]}"
-        return ((item, float(row.chips if row.count is None else 1)),) if known else ()
+        return ((item, float(row.chips if row.count is None else 1)),) if is_known else ()
     # A machine type that brings other GPUs than the row is not the machine that is meant.
     if shape is None or pool.machine not in (row.machines or machines.LISTED):
         return ()
@@ -185,15 +185,15 @@ def _items(pool: Pool) -> tuple[tuple[str, float], ...]:
 
 def narrowed(table: PriceTable, pools: Iterable[Pool], age_days: int) -> PriceTable:
     """Return what a table has for machines, in the regions where training has them."""
-    wanted: dict[str, set[str]] = {}
+    regions_of: dict[str, set[str]] = {}
     for pool in pools:
         for item, _ in _items(pool):
-            wanted.setdefault(item, set()).update(pool.accelerator.regions)
+            regions_of.setdefault(item, set()).update(pool.accelerator.regions)
     units = {
         charge: {
-            item: {region: usd for region, usd in prices.items() if region in wanted[item]}
+            item: {region: usd for region, usd in prices.items() if region in regions_of[item]}
             for item, prices in items.items()
-            if item in wanted
+            if item in regions_of
         }
         for charge, items in table.units.items()
     }
@@ -202,7 +202,7 @@ def narrowed(table: PriceTable, pools: Iterable[Pool], age_days: int) -> PriceTa
 
 def by_price(rented: Rental, names: Iterable[str]) -> list[Price]:
     """Return the price in each of these regions: the cheapest first, unknown ones last."""
-    return sorted((price(rented, name) for name in names), key=lambda each: (each.own is None, each.own or 0.0))
+    return sorted((price(rented, name) for name in names), key=lambda cost: (cost.own is None, cost.own or 0.0))
 
 
 def _rate(rates: tuple[Rate, ...], kind: Provisioning, region: str) -> Rate | None:
@@ -216,8 +216,8 @@ def _hour(parts: list[_PricePart], kind: Provisioning, region: str) -> float | N
 
 def _sum(parts: Sequence[float | None]) -> float | None:
     """Return a sum, None if it has no parts or an unknown one."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if known and len(known) == len(parts) else None
+    values = [part for part in parts if part is not None]
+    return sum(values) if values and len(values) == len(parts) else None
 
 
 def quotas(rented: Rental) -> list[Quota]:
@@ -225,10 +225,10 @@ def quotas(rented: Rental) -> list[Quota]:
     preemptible = rented.provisioning in ("spot", "flex")
     totals: dict[tuple[str | None, str], int | None] = {}
     for pool in rented.pools:
-        for name, what, each in _quotas_of_machine(pool, rented.disk_gb):
+        for name, what, count in _quotas_of_machine(pool, rented.disk_gb):
             metric = _metric(name, preemptible=preemptible)
             before = totals.get((metric, what), 0)
-            totals[metric, what] = None if each is None or before is None else before + each * pool.replicas
+            totals[metric, what] = None if count is None or before is None else before + count * pool.replicas
     return [Quota(metric=metric, amount=amount, what=what) for (metric, what), amount in totals.items()]
 
 
@@ -260,25 +260,25 @@ def lines(rentals: Sequence[Rental], *, billed: bool = True) -> list[tuple[str, 
 
 
 def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
-    found = [price(rented) for rented in rentals]
-    texts = ["; ".join(_hourly(each, rented)) for each, rented in zip(found, rentals, strict=True)]
+    prices = [price(rented) for rented in rentals]
+    texts = ["; ".join(_hourly(cost, rented)) for cost, rented in zip(prices, rentals, strict=True)]
     shown = [(f"price {number}" if texts[1:] else "price", text) for number, text in enumerate(texts, 1)]
-    return [*shown, ("cap", _cap(found, limited=rentals[0].timeout_s is not None))]
+    return [*shown, ("cap", _cap(prices, limited=rentals[0].timeout_s is not None))]
 
 
 def region_lines(rentals: Sequence[Rental], shown: int | None = None) -> list[tuple[str, str]]:
     """Return what each region would cost, for every kind of machines that a run may rent; `shown` limits the regions."""
-    found = [("regions", _regions(each, shown)) for each in rentals if each.table is not None]
-    return list(dict.fromkeys(found))
+    lines = [("regions", _regions(rental, shown)) for rental in rentals if rental.table is not None]
+    return list(dict.fromkeys(lines))
 
 
 def _regions(rented: Rental, shown: int | None) -> str:
     usable = [name for name in regions.KNOWN if all(name in pool.accelerator.regions for pool in rented.pools)]
     prices = by_price(rented, usable)
-    known = [f"{each.region} {amount(each)}" for each in prices if each.own is not None]
-    unknown = [each.region for each in prices if each.own is None]
+    priced = [f"{cost.region} {amount(cost)}" for cost in prices if cost.own is not None]
+    unknown = [cost.region for cost in prices if cost.own is None]
     how = f"USD an hour {PROVISIONING_WORDS[rented.provisioning]}"
-    parts = [f"{and_more(known, len(known) if shown is None else shown)} {how}"] if known else []
+    parts = [f"{and_more(priced, len(priced) if shown is None else shown)} {how}"] if priced else []
     if unknown:
         parts.append(f"price unknown in {and_more(unknown, _SHOWN if shown is None else 1)}")
     return "; ".join(parts) or "none is left"
@@ -295,8 +295,8 @@ def amount(price: Price) -> str:
 def _cap(prices: Sequence[Price], *, limited: bool) -> str:
     """Return the most that a run can cost, whatever the places of its jobs."""
     what = "the timeout, for all jobs together" if limited else "Vertex AI's default timeout of each job"
-    unknown = [each.region for each in prices if each.cap is None]
-    dearest = max(prices, key=lambda each: each.at_least)
+    unknown = [cost.region for cost in prices if cost.cap is None]
+    dearest = max(prices, key=lambda cost: cost.at_least)
     where = f" in {dearest.region}" if len(prices) > 1 else ""
     at_most = f"{money(dearest.cap)} at most" if not unknown else "unknown"
     return f"{at_most}, for {duration(dearest.timeout_s)}{where if not unknown else ''}: {what}"

@@ -85,10 +85,10 @@ def is_region(text: str) -> bool:
     return _REGION.fullmatch(text) is not None
 
 
-def nearby(region: str, known: tuple[str, ...]) -> str:
+def nearby(region: str, names: tuple[str, ...]) -> str:
     """Return a region of `known` on the same continent, else the first one."""
     continent = region.partition("-")[0]
-    return next((name for name in known if name.partition("-")[0] == continent), known[0])
+    return next((name for name in names if name.partition("-")[0] == continent), names[0])
 
 
 def meant(name: str) -> str:

@@ -76,24 +76,24 @@ def _by_cores(generation: str, price: tuple[Rate, ...]) -> list[Accelerator]:
     ]  # fmt: skip
 
 
-def _v5e(end: str, each: int, topology: str) -> Accelerator:
+def _v5e(end: str, per_host: int, topology: str) -> Accelerator:
     chips = _chips(topology)
-    machine, vcpus, ram_gb = _V5E[each]
+    machine, vcpus, ram_gb = _V5E[per_host]
     price = (
         *rates(1.20, 0.245, times=chips),
         *rates(None, 0.245, times=chips, regions=("us-east1", "us-west1"), on_demand=1.20),
         *rates(None, 0.48, times=chips, regions=("us-west4",), on_demand=1.20),
     )
     return _row(
-        "v5e", end, hosts=chips // each, chips=chips, machine=machine, instead="v5e-8", topology=topology, vcpus=vcpus,
+        "v5e", end, hosts=chips // per_host, chips=chips, machine=machine, instead="v5e-8", topology=topology, vcpus=vcpus,
         ram_gb=ram_gb, rates=price, env=_PJRT, aliases=(f"tpu-v5e-{end}", f"v5litepod-{end}"), quota="tpu_v5e",
     )  # fmt: skip
 
 
-def _v6e(end: str, each: int, topology: str) -> Accelerator:
+def _v6e(end: str, per_host: int, topology: str) -> Accelerator:
     chips = _chips(topology)
     return _row(
-        "v6e", end, hosts=chips // each, chips=chips, machine=f"ct6e-standard-{each}t", instead=f"v5e-{min(chips, 8)}",
+        "v6e", end, hosts=chips // per_host, chips=chips, machine=f"ct6e-standard-{per_host}t", instead=f"v5e-{min(chips, 8)}",
         topology=topology, rates=rates(2.70, 0.544, times=chips), aliases=(f"tpu-v6e-{end}",),
     )  # fmt: skip
 

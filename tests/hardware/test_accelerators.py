@@ -30,8 +30,8 @@ from sdk.hardware.accelerators import ROWS, in_step, lookup, pools
     ],
 )
 def test_names_that_people_type_are_one_machine_type_and_one_accelerator(typed, name, machine, kind, count) -> None:
-    found = lookup(typed)
-    assert (found.name, found.machine, found.type, found.count) == (name, machine, kind, count)
+    row = lookup(typed)
+    assert (row.name, row.machine, row.type, row.count) == (name, machine, kind, count)
     assert sdk.Resources(accelerator=typed).accelerator == name
 
 
@@ -116,8 +116,8 @@ def test_types_are_those_of_the_real_client() -> None:
 )
 def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, expected: set[str]) -> None:
     kinds = {"p100", *(name.partition(":")[0] for name in expected)} | (set() if expected else {"t4", "v100", "l4"})
-    found = {row.name for row in ROWS if machine in row.machines and row.name.partition(":")[0] in kinds}
-    assert found == expected
+    names = {row.name for row in ROWS if machine in row.machines and row.name.partition(":")[0] in kinds}
+    assert names == expected
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_a_machine_boots_from_the_disks_that_compute_engine_lets_it(machine: str
     ],
 )
 def test_an_accelerator_is_in_the_regions_of_googles_table_of_training(name: str, has: set, lacks: set) -> None:
-    found = set(lookup(name).regions)
-    assert has <= found and not lacks & found
+    regions = set(lookup(name).regions)
+    assert has <= regions and not lacks & regions
 
 
 def test_pools_keep_their_places_and_parameter_servers_get_no_accelerator() -> None:
     asked = {"accelerator": "l4:2", "workers": 3, "ps": 2, "evaluator": True}
-    found = [(p.role, p.index, p.replicas, p.machine, p.accelerator.name) for p in pools(**asked)]
-    assert found == [
+    machines = [(p.role, p.index, p.replicas, p.machine, p.accelerator.name) for p in pools(**asked)]
+    assert machines == [
         ("chief", 0, 1, "g2-standard-24", "l4:2"),
         ("worker", 1, 2, "g2-standard-24", "l4:2"),
         ("ps", 2, 2, "n1-standard-4", "cpu"),

@@ -30,9 +30,9 @@ def sku(
     }
 
 
-def units(*found: tuple[catalog.Service, Any]) -> tuple[catalog.Units, list[str]]:
-    read = [(service, catalog.read_sku(data)) for service, data in found]
-    return catalog.units((service, each) for service, each in read if each is not None)
+def units(*skus: tuple[catalog.Service, Any]) -> tuple[catalog.Units, list[str]]:
+    read = [(service, catalog.read_sku(data)) for service, data in skus]
+    return catalog.units((service, sku) for service, sku in read if sku is not None)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ L4 = "Nvidia L4 GPU running in Iowa"
 
 
 def test_units_and_nanos_are_one_price_and_units_of_measure_are_converted() -> None:
-    found, doubtful = units(
+    prices, doubtful = units(
         ("engine", sku(L4, 10.25, group="GPU")),
         ("engine", sku("N1 Predefined Instance Ram running in Iowa", 0.004237, group="N1Standard", unit="GiBy.h")),
         ("engine", sku("E2 Instance Ram running in Iowa", 0.002, group="RAM", unit="GBy.h")),
         ("engine", sku("SSD backed Local Storage", 0.073, group="LocalSSD", unit="GiBy.mo")),
     )
     assert doubtful == []
-    assert found["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 10.25}
-    assert found["standard"]["ram:n1"]["us-central1"] == pytest.approx(0.004237)
-    assert found["standard"]["ram:e2"]["us-central1"] == pytest.approx(0.002 * 2**30 / 10**9)
-    assert found["standard"]["ssd"]["us-central1"] == pytest.approx(0.0001)
+    assert prices["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 10.25}
+    assert prices["standard"]["ram:n1"]["us-central1"] == pytest.approx(0.004237)
+    assert prices["standard"]["ram:e2"]["us-central1"] == pytest.approx(0.002 * 2**30 / 10**9)
+    assert prices["standard"]["ssd"]["us-central1"] == pytest.approx(0.0001)
 
 
 def test_two_skus_for_one_thing_have_no_price_and_a_repeated_one_has() -> None:
@@ -154,15 +154,15 @@ TIER = {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "1"
 )
 def test_a_price_that_cannot_be_read_is_unknown_and_makes_its_twin_doubtful(infos) -> None:
     broken = sku(L4, group="GPU", pricingInfo=infos, id="broken")
-    found, doubtful = units(("engine", broken))
-    assert (found, doubtful) == ({}, [f"us-central1: {L4!r} has no price that can be read"])
+    prices, doubtful = units(("engine", broken))
+    assert (prices, doubtful) == ({}, [f"us-central1: {L4!r} has no price that can be read"])
     assert units(("engine", broken), ("engine", sku(L4, group="GPU")))[0] == {}
 
 
 def test_the_newest_price_of_a_timeline_counts() -> None:
     old, new = sku(L4, 0.9, group="GPU"), sku(L4, 0.56, group="GPU")
-    found, _ = units(("engine", {**new, "pricingInfo": [*old["pricingInfo"], *new["pricingInfo"]]}))
-    assert found["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 0.56}
+    prices, _ = units(("engine", {**new, "pricingInfo": [*old["pricingInfo"], *new["pricingInfo"]]}))
+    assert prices["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 0.56}
 
 
 JSON = st.recursive(
@@ -186,12 +186,12 @@ def test_a_sku_with_any_foreign_json_never_gets_another_price(field: str, value:
         }
     else:
         broken = {**good, field: value}
-    found, _ = units(("engine", broken))
-    for prices in found.get("standard", {}).values():
+    known_prices, _ = units(("engine", broken))
+    for prices in known_prices.get("standard", {}).values():
         assert set(prices.values()) <= {0.56}
 
 
 @given(JSON)
 def test_anything_can_stand_where_a_sku_should(value: Any) -> None:
-    found = catalog.read_sku(value)
-    assert found is None or found.usd is None or found.usd > 0
+    sku = catalog.read_sku(value)
+    assert sku is None or sku.usd is None or sku.usd > 0

@@ -20,8 +20,8 @@ SHARE = FEE - 1
 
 def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
     """Return what a job with these resources and these options of a Vertex rents."""
-    place = {name: asked.pop(name) for name in ("provisioning", "disk_gb", "regions", "table") if name in asked}
-    return pricing.Rental(pools=pools(**asked), timeout_s=timeout_s, **place)
+    terms = {name: asked.pop(name) for name in ("provisioning", "disk_gb", "regions", "table") if name in asked}
+    return pricing.Rental(pools=pools(**asked), timeout_s=timeout_s, **terms)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
     ],
 )
 def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, per_hour, spot) -> None:
-    found = pricing.price(rented(**resources, regions=("us-central1",)))
-    assert found.per_hour == (None if per_hour is None else pytest.approx(per_hour))
-    assert found.spot == (None if spot is None else pytest.approx(spot))
+    cost = pricing.price(rented(**resources, regions=("us-central1",)))
+    assert cost.per_hour == (None if per_hour is None else pytest.approx(per_hour))
+    assert cost.spot == (None if spot is None else pytest.approx(spot))
 
 
 def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
@@ -73,9 +73,9 @@ def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
 
 
 def test_the_known_parts_of_an_unknown_price_are_a_lower_bound() -> None:
-    found = pricing.price(rented(accelerator="l4:4", workers=2))
-    assert (found.own, found.cap, found.missing) == (None, None, ("the machine g2-standard-48",))
-    assert found.at_least == pytest.approx(2 * 4 * 0.56 * FEE)
+    cost = pricing.price(rented(accelerator="l4:4", workers=2))
+    assert (cost.own, cost.cap, cost.missing) == (None, None, ("the machine g2-standard-48",))
+    assert cost.at_least == pytest.approx(2 * 4 * 0.56 * FEE)
 
 
 PREFIX = "aiplatform.googleapis.com/custom_model_training_"
@@ -101,11 +101,11 @@ PREFIX = "aiplatform.googleapis.com/custom_model_training_"
     ],
 )
 def test_quotas_are_named_as_google_names_them_and_counted(resources, expected) -> None:
-    found = {
+    quotas = {
         quota.metric and quota.metric.removeprefix(PREFIX): quota.amount
         for quota in pricing.quotas(rented(**resources))
     }
-    assert found == expected
+    assert quotas == expected
 
 
 def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
@@ -199,10 +199,10 @@ def table(**charges: dict[str, float]) -> PriceTable:
     ],
 )
 def test_a_read_price_is_the_sum_of_the_catalogs_items(charges, resources, own: float, source: str) -> None:
-    found = pricing.price(rented(**resources, table=table(**charges)))
-    assert found.own == pytest.approx(own)
-    assert found.source.endswith(source) and found.date == "2026-11-01"
-    assert found.exact == (found.source == "Cloud Billing catalog")
+    cost = pricing.price(rented(**resources, table=table(**charges)))
+    assert cost.own == pytest.approx(own)
+    assert cost.source.endswith(source) and cost.date == "2026-11-01"
+    assert cost.exact == (cost.source == "Cloud Billing catalog")
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_a_read_price_is_the_sum_of_the_catalogs_items(charges, resources, own: 
     ],
 )
 def test_a_machine_with_an_unknown_part_has_no_read_price(charges, resources) -> None:
-    found = pricing.price(rented(**resources, table=table(**charges)))
-    assert (found.own, len(found.missing)) == (None, 1)
+    cost = pricing.price(rented(**resources, table=table(**charges)))
+    assert (cost.own, len(cost.missing)) == (None, 1)
 
 
 def test_every_machine_that_training_offers_is_known_part_by_part() -> None:
@@ -259,6 +259,6 @@ def test_a_plan_has_all_prices_of_its_machines_and_no_others(row, age_days: int)
     kept = pricing.narrowed(read, asked, age_days)
     assert kept.age_days == age_days
     for region in row.regions:
-        one, other = (pricing.price(pricing.Rental(pools=asked, table=each), region) for each in (read, kept))
+        one, other = (pricing.price(pricing.Rental(pools=asked, table=table), region) for table in (read, kept))
         assert one == other
     assert {name for item in kept.units["whole"].values() for name in item} <= set(row.regions)
