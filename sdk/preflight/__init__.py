@@ -75,9 +75,9 @@ def preflight(
         plan = make_plan(
             what, settings, Destination(backend="local", root=folder, name=None), os.environ, verb="preflight"
         )
-        known = None if fresh else preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)
-        if known is not None:
-            return known
+        cached = None if fresh else preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)
+        if cached is not None:
+            return cached
         plan = packaged(plan)
         report = inspect(plan, row.name, folder, strict=strict, limits=limits or PreflightLimits(), spawn=spawn)
     if report.reached == "done" and not report.stopped:
@@ -114,8 +114,10 @@ def _sizes(report: PreflightReport) -> list[str]:
             f"{report.state_bytes / 2**20:.0f} MiB of it variables{fits}"
         )
     if report.examples_per_step is not None:
-        wanted, made = report.wanted_per_s, report.feed_per_s
-        rate = "their peak rate is unknown" if wanted is None else f"at their peak they consume {wanted:,.0f} a second"
+        consumed, made = report.wanted_per_s, report.feed_per_s
+        rate = (
+            "their peak rate is unknown" if consumed is None else f"at their peak they consume {consumed:,.0f} a second"
+        )
         rate += "" if made is None else f", and this machine's input pipeline produces {made:,.0f}"
         lines.append(f"input: {report.examples_per_step} examples for each step of all replicas; {rate}")
     for layer in report.layers[:_LAYERS]:

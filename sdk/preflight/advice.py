@@ -63,12 +63,12 @@ def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]
 
     Only the forward pass counts: the compiler chooses the order of sizes in the backward pass.
     """
-    forward = tuple(each for each in layers if _BACKWARDS not in each.name)
+    forward = tuple(layer for layer in layers if _BACKWARDS not in layer.name)
     padded = sizes.share(forward)
     if padded < _PADDED or sizes.computed(tuple(layers)) < _NOTICED or not about.known:
         return []
-    worst = sorted(forward, key=lambda each: -each.flops * each.padded / (1 - each.padded))[:_SHOWN]
-    names = ", ".join(f"{each.name} {each.padded:.0%} of {sizes.shape_text(each)}" for each in worst)
+    worst = sorted(forward, key=lambda layer: -layer.flops * layer.padded / (1 - layer.padded))[:_SHOWN]
+    names = ", ".join(f"{layer.name} {layer.padded:.0%} of {sizes.shape_text(layer)}" for layer in worst)
     return [
         about.warning(
             "padding", f"{padded:.0%} of what the matrix units compute is padding: {names}",

@@ -32,11 +32,13 @@ class ProgramEndsError(BaseException):
     """Unwinds the program once the inspection knows enough."""
 
 
-def watch(seen: Observations, place: Callable[[Any], tuple[str, int]], may_end: Callable[[Observations], bool]) -> None:
+def watch(
+    seen: Observations, locate: Callable[[Any], tuple[str, int]], may_end: Callable[[Observations], bool]
+) -> None:
     """Record the steps of this process from now on; `may_end`, called instead of a function with a step, can end it."""
     _watch_data(seen)
-    _watch_tpu(seen, place)
-    _watch_others(seen, place)
+    _watch_tpu(seen, locate)
+    _watch_others(seen, locate)
     _skip_steps(seen, may_end)
 
 
@@ -63,12 +65,12 @@ def _add(seen: Observations, step: TracedStep) -> None:
         seen.steps.append(step)
 
 
-def _watch_tpu(seen: Observations, place: Callable[[Any], tuple[str, int]]) -> None:
+def _watch_tpu(seen: Observations, locate: Callable[[Any], tuple[str, int]]) -> None:
     @around(func_graphs, "func_graph_from_py_func")
     def traced(original: Function, name: str, function: Any, args: Any, *more: Any, **options: Any) -> Any:
         if name != "tpu_step":
             return original(name, function, args, *more, **options)
-        path, line = place(_here())
+        path, line = locate(_here())
         graph = original(name, function, args, *more, **options)
         again = _same_lines()
 
@@ -80,7 +82,7 @@ def _watch_tpu(seen: Observations, place: Callable[[Any], tuple[str, int]]) -> N
         return graph
 
 
-def _watch_others(seen: Observations, place: Callable[[Any], tuple[str, int]]) -> None:
+def _watch_others(seen: Observations, locate: Callable[[Any], tuple[str, int]]) -> None:
     @around(distribute_lib.StrategyBase, "run")
     def run(original: Function, self: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         before = len(seen.steps)
@@ -103,7 +105,7 @@ def _watch_others(seen: Observations, place: Callable[[Any], tuple[str, int]]) -
 
         again = _same_lines()
         specs = [tf.TensorSpec(local[index].shape, local[index].dtype) for index in tensors]
-        path, line = place(_here())
+        path, line = locate(_here())
         graph = tf.compat.v1.get_default_graph()
         _add(seen, TracedStep(path, line, build, specs, graph, on_tpu=False, trains=_trains(graph)))
         return result
@@ -122,13 +124,13 @@ def _here() -> Any:
 
 def _same_lines() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return a context in which a later trace of the same function maps to the program's lines as it does now."""
-    known = list(tf_stack._source_mapper_stacks[threading.get_ident()])
+    saved = list(tf_stack._source_mapper_stacks[threading.get_ident()])
 
     @contextlib.contextmanager
     def same() -> Iterator[None]:
         stacks, thread = tf_stack._source_mapper_stacks, threading.get_ident()
         before = stacks[thread]
-        stacks[thread] = list(known)
+        stacks[thread] = list(saved)
         try:
             yield
         finally:
@@ -143,14 +145,14 @@ def _trains(graph: Any) -> bool:
 
 def within(graph: Any) -> Iterator[Any]:
     """Yield the operations of a graph and of the functions that it calls."""
-    pending, known = [graph], {id(graph)}
+    pending, visited = [graph], {id(graph)}
     while pending:
         current = pending.pop()
         for op in current.get_operations():
             yield op
             for inner in functions_of(op, current):
-                if id(inner) not in known:
-                    known.add(id(inner))
+                if id(inner) not in visited:
+                    visited.add(id(inner))
                     pending.append(inner)
 
 
@@ -165,13 +167,13 @@ def _called(op: Any) -> list[str]:
     for value in op.node_def.attr.values():
         if value.HasField("func"):
             names.append(value.func.name)
-        names += [each.name for each in value.list.func]
+        names += [function.name for function in value.list.func]
     return names
 
 
 def _watch_data(seen: Observations) -> None:
     def iterated(original: Function, self: Any, dataset: Any = None, *args: Any, **options: Any) -> None:
-        if dataset is not None and all(known is not dataset for known in seen.datasets):
+        if dataset is not None and all(other is not dataset for other in seen.datasets):
             seen.datasets.append(dataset)
         original(self, dataset, *args, **options)
 

@@ -22,7 +22,7 @@ from ..clock import SystemClock
 from ..hardware import accelerators
 from ..job.layout import RunPaths
 from ..job.payload import Payload
-from ..planning.preflight_findings import PreflightReport, StoppedBy, place, tidy
+from ..planning.preflight_findings import PreflightReport, StoppedBy, location, tidy
 from ..records.recorder import Recorder
 from ..runtime import bootstrap, context, import_guard
 from ..runtime.patches import install, plumbing
@@ -127,10 +127,10 @@ class ProgramInspection:
         cores = self._row.count or self._row.chips
         stand_in.install(devices.system_of(self._row, replicas=1, names=()))
         capture.pretend(cores)
-        capture.watch(self._seen, self.place, self._may_end)
+        capture.watch(self._seen, self.locate, self._may_end)
         self._reach("TensorFlow imported")
 
-    def place(self, traceback: Any) -> tuple[str, int]:
+    def locate(self, traceback: Any) -> tuple[str, int]:
         """Return file and line of the program's innermost frame in a traceback of TensorFlow; ("", 0) if there is none."""
         for frame in reversed(list(traceback or ())):
             if frame.filename.startswith(self._work):
@@ -165,7 +165,7 @@ class ProgramInspection:
         return any(step.trains for step in self._seen.steps)
 
     def _failed(self, error: BaseException) -> str:
-        path, line = self._place_of(error)
+        path, line = self._location_of(error)
         text = f"{type(error).__name__}: {rules.cause(str(error))}"
         finding = rules.failure(type(error).__name__, str(error), path, line) if path else None
         if finding is not None:
@@ -173,25 +173,25 @@ class ProgramInspection:
             return ""
         if self._traced():
             return ""  # it computes with zeros by now, so this may not be its own failure
-        where = f" in {place(path, line)}" if path else ""
+        where = f" in {location(path, line)}" if path else ""
         return f"The program failed{where} before its first training step was known: {text[:_MAX_MESSAGE]}"
 
-    def _place_of(self, error: BaseException) -> tuple[str, int]:
-        places = []
+    def _location_of(self, error: BaseException) -> tuple[str, int]:
+        frames = []
         step = error.__traceback__
         while step is not None:
-            places.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
+            frames.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
             step = step.tb_next
         # TensorFlow rewrites functions; its message has the original lines.
-        places += [(name, int(line)) for name, line in _IN_USER_CODE.findall(str(error))]
-        own = [(name[len(self._work) :], line) for name, line in places if name.startswith(self._work)]
+        frames += [(name, int(line)) for name, line in _IN_USER_CODE.findall(str(error))]
+        own = [(name[len(self._work) :], line) for name, line in frames if name.startswith(self._work)]
         return own[-1] if own else ("", 0)
 
     def _study(self, seen: Observations) -> None:
         from . import steps
 
         self._report = replace(self._report, programs=steps.programs(seen.steps))
-        fed = rules.input_in_python(steps.pipeline(seen, self.place))
+        fed = rules.input_in_python(steps.pipeline(seen, self.locate))
         findings = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
         self._report = replace(self._report, findings=tuple(findings))
         for same in steps.by_line(seen.steps).values():
@@ -201,21 +201,21 @@ class ProgramInspection:
     def _inspect(self, step: TracedStep, seen: Observations) -> None:
         from . import steps
 
-        specs, batch, known = steps.shapes(step, seen)
+        specs, batch, is_known = steps.shapes(step, seen)
         graph = steps.traced(step, specs)
-        ops = steps.operations(graph, self.place)
+        ops = steps.operations(graph, self.locate)
         findings = rules.check(ops, strict=self._request.strict)
-        host_calls = any(each.rule == "host-call" for each in findings)
+        host_calls = any(finding.rule == "host-call" for finding in findings)
         if host_calls:
             with steps.without_host_calls():
                 graph = step.build(specs)
         made = steps.Compiled()
-        if not any(each.level == "refused" and each.rule != "float64" for each in findings):
+        if not any(finding.level == "refused" and finding.rule != "float64" for finding in findings):
             made = steps.compiled(graph, specs, self._request.dumps)
         if made.peak is not None:
             self._reach("step compiled")
         refused = rules.unsupported(made.refusal, ops)
-        about = advice.StepFacts(step, batch, known, steps.uneven(step, seen, self._report.replicas))
+        about = advice.StepFacts(step, batch, is_known, steps.uneven(step, seen, self._report.replicas))
         before = self._report.step_bytes or 0
         # A finding outside of the program's files is reported at the line that runs the step.
         placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*findings, *refused)]

@@ -74,8 +74,8 @@ def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -
     paths = plan.paths
     scratch = task_environment.scratch(paths.temporary, 1, plan.members[0].name)
     folders = (paths.events, Path(paths.payload(1)).parent, scratch, f"{folder}/dumps")
-    for each in (*folders, Path(paths.progress(1, "x")).parent):
-        Path(each).mkdir(parents=True, exist_ok=True)
+    for path in (*folders, Path(paths.progress(1, "x")).parent):
+        Path(path).mkdir(parents=True, exist_ok=True)
     Path(paths.payload(1)).write_text(plan.payload(1).to_json())
     request = PreflightRequest(
         payload=paths.payload(1),

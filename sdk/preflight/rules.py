@@ -89,8 +89,8 @@ def check(ops: Iterable[StepOp], *, strict: bool = False) -> list[PreflightFindi
                 replace(finding, level="refused") if strict and finding.rule == "dynamic-shape" else finding
             )
     # TensorFlow itself counts ragged and masked rows in 64 bits.
-    dynamic = {(each.path, each.line) for each in findings if each.rule == "dynamic-shape"}
-    return [each for each in findings if each.rule != "int64" or (each.path, each.line) not in dynamic]
+    dynamic = {(finding.path, finding.line) for finding in findings if finding.rule == "dynamic-shape"}
+    return [finding for finding in findings if finding.rule != "int64" or (finding.path, finding.line) not in dynamic]
 
 
 def _host_call(op: StepOp) -> str:

@@ -29,11 +29,11 @@ def layers(text: str) -> tuple[Layer, ...]:
         if shape is None:
             continue
         flops = 2 * math.prod(shape) * times
-        known = by_name.get(name)
+        former = by_name.get(name)
         padded = _padded(shape)
-        if known is None or known.flops < flops:
+        if former is None or former.flops < flops:
             by_name[name] = Layer(name=name, flops=flops, padded=round(padded, 4), shape=shape)
-    return tuple(sorted(by_name.values(), key=lambda each: (-each.flops, each.name)))
+    return tuple(sorted(by_name.values(), key=lambda layer: (-layer.flops, layer.name)))
 
 
 def _product(line: str) -> tuple[tuple[int, int, int] | None, str, int]:
@@ -65,19 +65,19 @@ def _padded(shape: tuple[int, int, int]) -> float:
 
 def computed(products: tuple[Layer, ...]) -> float:
     """Return the floating point operations of these products, including padding."""
-    return sum(each.flops / (1 - each.padded) for each in products if each.padded < 1)
+    return sum(layer.flops / (1 - layer.padded) for layer in products if layer.padded < 1)
 
 
 def share(products: tuple[Layer, ...]) -> float:
     """Return the share of padding in what is computed, from 0 to 1."""
     whole = computed(products)
-    return 1 - sum(each.flops for each in products) / whole if whole else 0.0
+    return 1 - sum(layer.flops for layer in products) / whole if whole else 0.0
 
 
 def wanted_per_s(products: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
     """Return how many examples per second all cores consume, at `flops` operations per second of each; None if unknown."""
-    each = computed(products)
-    return None if flops is None or not batch or not each else batch * cores * flops / each
+    operations = computed(products)
+    return None if flops is None or not batch or not operations else batch * cores * flops / operations
 
 
 def shape_text(layer: Layer) -> str:
@@ -96,8 +96,8 @@ def largest_batch(*, batch: int, state: int, peak: int, memory: int) -> int:
 
     Everything but the state (variables and their gradients) is assumed to grow with the batch, as activations do.
     """
-    each = max(1.0, (peak - state) / batch)
-    fitting = int(max(0, memory - state) / each)
+    per_example = max(1.0, (peak - state) / batch)
+    fitting = int(max(0, memory - state) / per_example)
     return fitting // SUBLANES * SUBLANES if fitting >= SUBLANES else fitting
 
 

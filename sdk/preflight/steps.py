@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ _DEFAULT_BATCH = 8
 _ELEMENT_S = 30.0
 _FEED_S = 0.5
 _LARGE_ELEMENT = 1 << 28
-Place = Callable[[Any], tuple[str, int]]
+Locate = Callable[[Any], tuple[str, int]]
 
 
 @dataclass
@@ -44,13 +45,13 @@ def shapes(step: TracedStep, seen: Observations) -> tuple[list[Any], int | None,
         (spec.shape[0] for spec in step.specs if spec.shape.rank and spec.shape[0] is not None), _DEFAULT_BATCH
     )
     fed = next((fed_shapes for dataset in reversed(seen.datasets) if (fed_shapes := _fed(step.specs, dataset))), None)
-    filled, known = [], True
+    filled, is_known = [], True
     for number, spec in enumerate(step.specs):
         sides = spec.shape if fed is None or fed[number] is None else fed[number]
-        known = known and sides.is_fully_defined()
+        is_known = is_known and sides.is_fully_defined()
         guessed = [batch if side is None else side for side in ([] if sides.rank is None else sides)]
         filled.append(tf.TensorSpec(guessed, spec.dtype))
-    return filled, _batch(filled), known
+    return filled, _batch(filled), is_known
 
 
 def _batch(specs: Sequence[Any]) -> int | None:
@@ -60,10 +61,10 @@ def _batch(specs: Sequence[Any]) -> int | None:
 
 def _feeds(dataset: Any, specs: Sequence[Any]) -> bool:
     """Return whether the elements of a data set fit the inputs of a step."""
-    wanted = [spec for spec in specs if spec.shape.rank]
+    inputs = [spec for spec in specs if spec.shape.rank]
     flat = tf.nest.flatten(dataset.element_spec, expand_composites=True)
-    return [spec.dtype for spec in wanted] == [spec.dtype for spec in flat] and all(
-        one.shape.is_compatible_with(other.shape) for one, other in zip(wanted, flat, strict=True)
+    return [spec.dtype for spec in inputs] == [spec.dtype for spec in flat] and all(
+        one.shape.is_compatible_with(other.shape) for one, other in zip(inputs, flat, strict=True)
     )
 
 
@@ -97,7 +98,7 @@ def uneven(step: TracedStep, seen: Observations, replicas: int) -> tuple[int, in
     batches = list(seen.arrays)
     for dataset in seen.datasets:
         if _feeds(dataset, step.specs):
-            batches += [rest for each in _sources(dataset) if (rest := _rest(each)) is not None]
+            batches += [rest for source in _sources(dataset) if (rest := _rest(source)) is not None]
     return (batches[0][0] // replicas, -(-batches[0][1] // replicas)) if batches else None
 
 
@@ -113,12 +114,12 @@ def _rest(dataset: Any) -> tuple[int, int] | None:
 
 def _sources(dataset: Any) -> Iterator[Any]:
     """Yield a data set and those that it is derived from."""
-    pending, known = [dataset], set()
+    pending, visited = [dataset], set()
     while pending:
         current = pending.pop()
-        if id(current) in known:
+        if id(current) in visited:
             continue
-        known.add(id(current))
+        visited.add(id(current))
         yield current
         pending += list(current._inputs())
         inner = getattr(current, "_dataset", None) or getattr(current, "_input_dataset", None)
@@ -128,7 +129,7 @@ def _sources(dataset: Any) -> Iterator[Any]:
 
 def feed_per_s(step: TracedStep, seen: Observations) -> float | None:
     """Return how many examples per second the input pipeline produces on this machine."""
-    dataset = next((each for each in reversed(seen.datasets) if _feeds(each, step.specs)), None)
+    dataset = next((candidate for candidate in reversed(seen.datasets) if _feeds(candidate, step.specs)), None)
     if dataset is None or _bytes(dataset.element_spec) > _LARGE_ELEMENT:
         return None
     elements = iter(dataset)
@@ -144,17 +145,19 @@ def feed_per_s(step: TracedStep, seen: Observations) -> float | None:
 
 def _bytes(spec: Any) -> int:
     flat = tf.nest.flatten(spec, expand_composites=True)
-    return sum(int(each.shape.num_elements() or 0) * each.dtype.size for each in flat if each.shape.is_fully_defined())
+    return sum(
+        int(tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in flat if tensor.shape.is_fully_defined()
+    )
 
 
-def pipeline(seen: Observations, place: Place) -> list[rules.StepOp]:
+def pipeline(seen: Observations, locate: Locate) -> list[rules.StepOp]:
     """Return the operations of the functions of the input pipeline."""
     operations = []
-    for each in (source for dataset in seen.datasets for source in _sources(dataset)):
+    for source in itertools.chain.from_iterable(map(_sources, seen.datasets)):
         for name in ("_map_func", "_func", "_predicate"):
-            function = getattr(getattr(each, name, None), "function", None)
+            function = getattr(getattr(source, name, None), "function", None)
             if function is not None:
-                operations += [_op(op, place) for op in within(function.graph)]
+                operations += [_op(op, locate) for op in within(function.graph)]
     return operations
 
 
@@ -166,12 +169,12 @@ def traced(step: TracedStep, specs: Sequence[Any]) -> Any:
     return step.build(list(specs))
 
 
-def operations(graph: Any, place: Place) -> list[rules.StepOp]:
+def operations(graph: Any, locate: Locate) -> list[rules.StepOp]:
     """Return the operations of a step and of the functions that it calls."""
     host: set[int] = set()
     if tf.config.get_soft_device_placement():
         _for_host_calls(graph, host, {})
-    return [_op(op, place, on_host=id(op) in host) for op in within(graph)]
+    return [_op(op, locate, on_host=id(op) in host) for op in within(graph)]
 
 
 def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> set[int]:
@@ -190,24 +193,24 @@ def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> se
     def taken(user: Any, tensor: Any) -> bool:
         if id(user) in host:
             return True
-        places = [number for number, each in enumerate(user.inputs) if each is tensor]
+        numbers = [number for number, given in enumerate(user.inputs) if given is tensor]
         # The first input of a condition is its predicate; the others are the inputs of its branches.
         shift = {"If": 1, "StatelessIf": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}.get(user.type)
         if shift is None:
             return False
-        inner = [_for_host_calls(each, host, done) for each in functions_of(user, graph)]
-        return bool(inner) and all(number - shift in each for number in places for each in inner)
+        inner = [_for_host_calls(function, host, done) for function in functions_of(user, graph)]
+        return bool(inner) and all(number - shift in serving for number in numbers for serving in inner)
 
     for op in reversed(graph.get_operations()):
         used = any(tensor.consumers() for tensor in op.outputs)
         if op.type in rules.host_calls() or (used and all(only_there(tensor) for tensor in op.outputs)):
-            host |= {id(op), *(id(each) for inner in functions_of(op, graph) for each in within(inner))}
+            host |= {id(op), *(id(below) for inner in functions_of(op, graph) for below in within(inner))}
     done[id(graph)] = {number for number, tensor in enumerate(graph.inputs) if only_there(tensor)}
     return done[id(graph)]
 
 
-def _op(op: Any, place: Place, *, on_host: bool = False) -> rules.StepOp:
-    path, line = place(op.traceback)
+def _op(op: Any, locate: Locate, *, on_host: bool = False) -> rules.StepOp:
+    path, line = locate(op.traceback)
     return rules.StepOp(
         type=op.type,
         name=op.name,
@@ -253,10 +256,10 @@ def state_bytes(graph: Any) -> int:
 
 def _variable_spec(handle: Any) -> Any:
     """Return shape and type of a variable by its handle; None if it is not a variable or has no fixed shape."""
-    known = getattr(handle, "_handle_data", None)
-    if known is None or not known.is_set or not known.shape_and_type:
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or not data.shape_and_type:
         return None
-    spec = tf.TensorSpec(known.shape_and_type[0].shape, tf.as_dtype(known.shape_and_type[0].dtype))
+    spec = tf.TensorSpec(data.shape_and_type[0].shape, tf.as_dtype(data.shape_and_type[0].dtype))
     return spec if spec.shape.is_fully_defined() else None
 
 
@@ -275,7 +278,7 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
         # A summary writer without its summaries.
         if held.dtype == tf.resource and not inside.consumers() and _variable_spec(held) is None:
             graph._function_captures.pop(id(held), False)
-            graph.inputs = [each for each in graph.inputs if each is not inside]
+            graph.inputs = [tensor for tensor in graph.inputs if tensor is not inside]
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {"_XlaMustCompile": True})
     made = Compiled()
     try:

@@ -45,9 +45,9 @@ class Warm:
         )
 
     def look(self, text: str, name: str = "train.py", **more: object) -> PreflightReport:
-        place = Path(tempfile.mkdtemp(dir=self._folder))
-        (place / name).write_text(text)
-        self._process.stdin.write(json.dumps({"entry": name, "cwd": str(place), **more}) + "\n")
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        (folder / name).write_text(text)
+        self._process.stdin.write(json.dumps({"entry": name, "cwd": str(folder), **more}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer["error"]
@@ -67,8 +67,8 @@ def warm(tmp_path_factory):
 
 
 def marked(program: str) -> set[tuple[int, str, str]]:
-    found = ((number, _MARK.search(line)) for number, line in enumerate(program.splitlines(), 1))
-    return {(number, mark[1], mark[2]) for number, mark in found if mark}
+    marks = ((number, _MARK.search(line)) for number, line in enumerate(program.splitlines(), 1))
+    return {(number, mark[1], mark[2]) for number, mark in marks if mark}
 
 
 def cases():
@@ -82,8 +82,10 @@ def cases():
 @pytest.mark.parametrize("program", cases())
 def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
     report = warm.look(program)
-    assert {(found.line, found.level, found.rule) for found in report.findings} == marked(program), describe(report)
-    assert {found.path for found in report.findings} <= {"train.py"}
+    assert {(finding.line, finding.level, finding.rule) for finding in report.findings} == marked(program), describe(
+        report
+    )
+    assert {finding.path for finding in report.findings} <= {"train.py"}
     assert report.stopped == ""
     assert report.refused == any(level == "refused" for _, level, _ in marked(program))
 
@@ -117,7 +119,7 @@ def test_digits_passes_with_its_figures(warm):
     assert "v5e-8: found nothing that a TPU refuses" in text
     assert "8 examples on each of 8 replicas, compiled to 1 program" in text
     assert "at their peak they consume" in text
-    assert [found.rule for found in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
+    assert [finding.rule for finding in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
 
 
 def test_places_in_a_notebook_are_cells_and_their_lines(warm):
@@ -126,9 +128,9 @@ def test_places_in_a_notebook_are_cells_and_their_lines(warm):
     cut = max(at for at in range(number) if program[at].startswith(("def ", "@")))
     cells = [{"cell_type": "code", "source": "".join(part)} for part in (program[:cut], program[cut:])]
     notebook = json.dumps({"nbformat": 4, "metadata": {}, "cells": cells})
-    (found,) = warm.look(notebook, "mask.ipynb").findings
-    assert (found.path, found.line) == ("mask.ipynb, cell 2", number - cut + 1)
-    assert str(found).startswith(f"mask.ipynb, cell 2, line {number - cut + 1}: warning: ")
+    (finding,) = warm.look(notebook, "mask.ipynb").findings
+    assert (finding.path, finding.line) == ("mask.ipynb, cell 2", number - cut + 1)
+    assert str(finding).startswith(f"mask.ipynb, cell 2, line {number - cut + 1}: warning: ")
 
 
 ARRAYS = """import tensorflow as tf
@@ -148,13 +150,13 @@ model.fit(np.zeros((100, 8), "float32"), np.zeros((100, 1), "float32"), batch_si
 def test_an_uneven_batch_of_arrays_is_found_where_tensorflow_is_imported_first(write):
     write("train.py", ARRAYS)
     report = preflight("train.py", accelerator="v5e-8")
-    assert [(found.line, found.rule) for found in report.findings] == [(11, "uneven-batch")], describe(report)
+    assert [(finding.line, finding.rule) for finding in report.findings] == [(11, "uneven-batch")], describe(report)
     assert report.passed
 
 
 def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
     report = warm.look(BAD["boolean_mask"], strict=True)
-    assert [(found.level, found.rule) for found in report.findings] == [("refused", "dynamic-shape")]
+    assert [(finding.level, finding.rule) for finding in report.findings] == [("refused", "dynamic-shape")]
 
 
 # --- Programs that come to nothing --------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ def cache(monkeypatch, tmp_path):
 
 
 def said(plan):
-    return [each.message for each in plan.findings if "TPU" in each.message or "reflight" in each.message]
+    return [finding.message for finding in plan.findings if "TPU" in finding.message or "reflight" in finding.message]
 
 
 REFUSED = PreflightFinding("train.py", 3, "refused", "strings", "text in the step", "no text", "numbers")
@@ -258,7 +260,7 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
         plan, PreflightReport(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
     )
     again = sdk.plan("train.py", accelerator="v5e-8")
-    assert [each for each in again.findings if "1 problem" in each.message and each.level == "warning"]
+    assert [finding for finding in again.findings if "1 problem" in finding.message and finding.level == "warning"]
     cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
     assert "1 problem" in said(sdk.plan("train.py", accelerator="v5e-8", backend=cloud))[0]
     assert "not been checked for TPUs" in said(sdk.plan("train.py", accelerator="v5e-4"))[0]

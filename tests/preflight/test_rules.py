@@ -41,9 +41,9 @@ HITS = [
 ]
 
 
-@pytest.mark.parametrize(("found", "level", "rule"), HITS, ids=lambda value: getattr(value, "type", value))
-def test_what_a_tpu_refuses_or_pays_for_is_found_at_its_line(found, level, rule):
-    (finding,) = rules.check([found])
+@pytest.mark.parametrize(("op", "level", "rule"), HITS, ids=lambda value: getattr(value, "type", value))
+def test_what_a_tpu_refuses_or_pays_for_is_found_at_its_line(op, level, rule):
+    (finding,) = rules.check([op])
     assert (finding.path, finding.line, finding.level, finding.rule) == ("train.py", 7, level, rule)
     assert finding.what
     assert finding.why
@@ -77,8 +77,8 @@ def test_dynamic_shapes_are_refused_only_if_strict():
 
 def test_the_counting_of_ragged_rows_is_not_reported_beside_them():
     ragged, count = op("RaggedRange"), op("Mul", outputs=[LONG])
-    assert [found.rule for found in rules.check([count, ragged])] == ["dynamic-shape"]
-    assert [found.rule for found in rules.check([op("Mul", outputs=[LONG], line=8), ragged])] == [
+    assert [finding.rule for finding in rules.check([count, ragged])] == ["dynamic-shape"]
+    assert [finding.rule for finding in rules.check([op("Mul", outputs=[LONG], line=8), ragged])] == [
         "int64",
         "dynamic-shape",
     ]
@@ -90,8 +90,8 @@ REFUSAL = (
 
 
 def test_what_the_compiler_itself_refuses_is_found_at_the_line_that_asks_for_it():
-    found = rules.unsupported(REFUSAL, [op("Foo", line=3), op("MatMul"), op("Bar", line=5)])
-    assert [(each.line, each.rule) for each in found] == [(3, "unsupported"), (5, "unsupported")]
+    findings = rules.unsupported(REFUSAL, [op("Foo", line=3), op("MatMul"), op("Bar", line=5)])
+    assert [(finding.line, finding.rule) for finding in findings] == [(3, "unsupported"), (5, "unsupported")]
     assert rules.unsupported("RESOURCE_EXHAUSTED", [op("Foo")]) == []
 
 
@@ -114,8 +114,8 @@ def test_what_has_a_rule_of_its_own_is_not_unsupported_too():
     ],
 )  # fmt: skip
 def test_an_error_of_the_program_is_recognized_as_python_in_a_step(kind, message, rule):
-    found = rules.failure(kind, message, "train.py", 4)
-    assert (found and found.rule) == rule
+    finding = rules.failure(kind, message, "train.py", 4)
+    assert (finding and finding.rule) == rule
 
 
 DOT = (
@@ -129,14 +129,14 @@ CONVOLUTION = (
 
 
 def test_products_are_read_with_rows_depth_and_columns_the_most_expensive_first():
-    found = sizes.layers(f"HloModule x\n{DOT}\n{CONVOLUTION}\n")
-    assert [(each.name, each.shape) for each in found] == [
+    layers = sizes.layers(f"HloModule x\n{DOT}\n{CONVOLUTION}\n")
+    assert [(layer.name, layer.shape) for layer in layers] == [
         ("dense/MatMul", (16, 784, 256)),
         ("conv/Conv2D", (8 * 16 * 16, 36, 32)),
     ]
-    assert found[0].flops == 2 * 16 * 784 * 256
-    assert found[0].padded == pytest.approx(1 - 784 / 896, abs=1e-4)
-    assert found[1].padded == pytest.approx(1 - 36 * 32 / (128 * 128), abs=1e-4)
+    assert layers[0].flops == 2 * 16 * 784 * 256
+    assert layers[0].padded == pytest.approx(1 - 784 / 896, abs=1e-4)
+    assert layers[1].padded == pytest.approx(1 - 36 * 32 / (128 * 128), abs=1e-4)
 
 
 def test_the_share_of_padding_counts_what_is_computed():
@@ -168,8 +168,12 @@ def test_each_rule_reports_a_line_once_in_the_order_of_the_lines():
     def finding(line, rule, what="x"):
         return PreflightFinding("train.py", line, "warning", rule, what, "y", "z")
 
-    found = tidy([finding(9, "a"), finding(3, "b"), finding(3, "b", "again"), finding(3, "a")])
-    assert [(each.line, each.rule, each.what) for each in found] == [(3, "a", "x"), (3, "b", "x"), (9, "a", "x")]
+    findings = tidy([finding(9, "a"), finding(3, "b"), finding(3, "b", "again"), finding(3, "a")])
+    assert [(finding.line, finding.rule, finding.what) for finding in findings] == [
+        (3, "a", "x"),
+        (3, "b", "x"),
+        (9, "a", "x"),
+    ]
 
 
 def test_a_report_comes_back_from_json_as_it_was():
@@ -249,9 +253,9 @@ class Fit:
 @pytest.mark.parametrize(("gib", "levels"), [(10, []), (15, ["warning"]), (19, ["warning"]), (21, ["refused"])])
 def test_memory_is_refused_only_where_no_compiler_could_make_it_fit(gib, levels):
     about = advice.StepFacts(Fit(), batch=64, known=True, uneven=None)
-    found = advice.memory(about, gib << 30, 16 << 30, 48, 8)
-    assert [each.level for each in found] == levels
-    assert all("at most 48 examples on each replica, 384 in a global batch" in each.instead for each in found)
+    findings = advice.memory(about, gib << 30, 16 << 30, 48, 8)
+    assert [finding.level for finding in findings] == levels
+    assert all("at most 48 examples on each replica, 384 in a global batch" in finding.instead for finding in findings)
 
 
 def test_padding_is_reported_for_large_products_only():
@@ -261,7 +265,7 @@ def test_padding_is_reported_for_large_products_only():
     backwards = Layer(name="gradient_tape/dense", flops=10**11, padded=0.9, shape=(10, 64, 10))
     full = Layer(name="wide", flops=10**12, padded=0.0, shape=(64, 128, 128))
     assert advice.padding(about, (small,)) == []
-    assert [each.rule for each in advice.padding(about, (large,))] == ["padding"]
+    assert [finding.rule for finding in advice.padding(about, (large,))] == ["padding"]
     assert advice.padding(about, (full, large)) == []
     assert advice.padding(about, (full, backwards)) == []
 
@@ -269,5 +273,5 @@ def test_padding_is_reported_for_large_products_only():
 @pytest.mark.parametrize(("batch", "rules_of_it"), [(8, []), (64, []), (5, ["batch"]), (12, ["batch"])])
 def test_a_batch_is_counted_in_eights(batch, rules_of_it):
     about = advice.StepFacts(Fit(), batch=batch, known=True, uneven=None)
-    assert [each.rule for each in advice.feeding(about)] == rules_of_it
+    assert [finding.rule for finding in advice.feeding(about)] == rules_of_it
     assert advice.feeding(advice.StepFacts(Fit(), batch=batch, known=False, uneven=None)) == []
