@@ -16,7 +16,6 @@ from pathlib import Path
 from . import (
     agents,
     checkpoints,
-    collectives,
     container_restart,
     epochs,
     evaluations,
@@ -43,7 +42,6 @@ BENCHMARKS = {
     "start": start,
     "recovery": recovery,
     "workers": workers,
-    "collectives": collectives,
     "scaling": scaling,
     "packaging": packaging,
     "listing": listing,

@@ -14,9 +14,9 @@ from ..job.job import Job
 from ..job.plan import Plan
 from ..packaging.audit.environment import Preload
 from ..storage import emulator
-from . import initial, pace, preflight_cache
+from . import initial, preflight_cache
 from .pack import Packed
-from .roots import configured_roots, in_bucket, in_cloud_storage
+from .roots import configured_roots, in_cloud_storage
 from .validate import Wanted
 
 
@@ -43,10 +43,6 @@ def decide(
     )
     preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
     findings = [*wanted.notes, *of_regions, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
-    if job.resources.workers > 1:
-        roots = [local or root, *configured_roots(environ)[0]]
-        here = list(dict.fromkeys(folder for folder in roots if not in_bucket(folder)))
-        findings += pace.findings(job, target, facts, packed.code, here, ids.name_of(run_id))
     if fresh and target.start in ("fork", "standby"):
         findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))
     made = Plan(

@@ -24,8 +24,6 @@ from .patches import CALLBACK_LISTS, Function, Patch, around, plumbing
 
 _log = logger("runtime")
 
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-
 
 class ProgressWriter:
     """Counts one task's steps in a small file that its supervisor and clients read; `path` is None without a supervisor.
@@ -149,30 +147,16 @@ class Reporter:
                     f"the metric {name} is not reported: {reason}. Next: report the numbers that you follow instead"
                 )
 
-    def stepped(self, step: int | None = None, *, of_epoch: int | None = None, model: Any = None) -> None:
-        """Count a completed training step: `step` in all, `of_epoch` in this epoch.
-
-        Only the first call writes a record, which tells the bytes of the gradients of `model`.
-        """
+    def stepped(self, step: int | None = None, *, of_epoch: int | None = None) -> None:
+        """Count a completed training step: `step` in all, `of_epoch` in this epoch. Only the first call writes a record."""
         self.progress.step(step, of_epoch)
         if self._stepped or self._recorder is None or os.getpid() != self._pid:
             return  # a forked child must not write records with its parent's sequence numbers
         with self._lock:
             if not self._stepped:
                 self._stepped = True
-                self._recorder.record("first_step", **_gradients(model))
+                self._recorder.record("first_step")
                 self._check()
-
-
-def _gradients(model: Any) -> dict[str, int]:
-    """Return the bytes of a model's gradients, as a plan with several workers needs them; nothing if they are not known."""
-    try:
-        sizes = [_BYTES[getattr(each.dtype, "name", each.dtype)] for each in model.trainable_variables]
-        found = sum(math.prod(each.shape) * size for each, size in zip(model.trainable_variables, sizes, strict=True))
-    # A model of any kind, or none: the record does not depend on it.
-    except Exception:
-        return {}
-    return {"gradient_bytes": int(found)} if found else {}
 
 
 def patches(reporter: Reporter) -> list[Patch]:
@@ -212,7 +196,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             self._in_epoch = max(batch + 1, self._in_epoch + 1)
             # All steps, not one more: the program's own callbacks may report numbers of steps too.
             steps = (self._before or 0) + self._step
-            reporter.stepped(steps, of_epoch=self._in_epoch, model=getattr(self, "model", None))
+            reporter.stepped(steps, of_epoch=self._in_epoch)
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
             reporter.progress.beat()

@@ -16,7 +16,6 @@ from documents import examples
 from support import LONG_LIMIT_S, REPO
 
 import sdk
-from sdk.records.recorder import read_events
 
 pytestmark = pytest.mark.spread
 
@@ -59,9 +58,6 @@ def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Pa
         assert "keras-multi-worker" in log, "the log names the cure"
     timings = run.status().timings
     assert 0 < timings["started"] < timings["entry"] < timings["first_step"] < timings["finished"]
-    # What the next plan compares the network with.
-    sizes = [event.data["gradient_bytes"] for event in read_events(run.plan.paths, ("first_step",))]
-    assert sizes == [516, 516], "129 parameters of 4 bytes"
 
 
 @pytest.mark.full

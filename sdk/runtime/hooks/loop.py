@@ -111,7 +111,7 @@ class Loop:
         """
         self.restore()
         self.steps += count
-        self._reporter.stepped(self.steps, model=self._objects.get("model"))
+        self._reporter.stepped(self.steps)
         if self._phase is not None:
             self._phase.count(count)
             self._phase.settle(count)
