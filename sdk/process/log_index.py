@@ -51,7 +51,7 @@ class LogIndexWriter:
     def _note(self) -> None:
         changed = {}
         for task, log in self._logs.items():
-            # During a rotation, a log has no name for a moment.
+            # A task that has not started has no log.
             with suppress(OSError):
                 size = os.stat(log).st_size
                 if size != self._sizes.get(task, 0):
@@ -66,10 +66,15 @@ class LogIndexWriter:
 
 @dataclass
 class LogGrowth:
-    """The growth of one file, which had `sizes[i]` bytes at `times[i]`."""
+    """The growth of a log, which had `sizes[i]` bytes at `times[i]`."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, time: float, size: int) -> None:
+        """Note a size. The order within a log stays, even if the machine's clock is set back or the log is emptied."""
+        self.times.append(max(time, self.times[-1]) if self.times else time)
+        self.sizes.append(max(size, self.sizes[-1]) if self.sizes else size)
 
     def after(self, offset: int) -> tuple[float, int] | None:
         """Return when the byte at `offset` existed at the latest, and the file's size then, or None if unknown."""
@@ -81,12 +86,11 @@ class LogIndex:
     def __init__(self, path: str) -> None:
         self._path = path
         self._read = 0
-        self._rest = b""
-        self._growths: dict[str, list[LogGrowth]] = {}
+        self._growths: dict[str, LogGrowth] = {}
 
-    def of(self, task: str) -> list[LogGrowth]:
-        """Return the growth of a task's log, one item per file if it was rotated, oldest first."""
-        return self._growths.setdefault(task, [LogGrowth()])
+    def of(self, task: str) -> LogGrowth:
+        """Return the growth of a task's log."""
+        return self._growths.setdefault(task, LogGrowth())
 
     def refresh(self) -> None:
         with suppress(FileNotFoundError), Path(self._path).open("rb") as file:
@@ -99,13 +103,4 @@ class LogIndex:
                 with suppress(ValueError, TypeError, AttributeError):
                     time, sizes = json.loads(line)
                     for task, size in sizes.items():
-                        self._add(task, float(time), int(size))
-
-    def _add(self, task: str, time: float, size: int) -> None:
-        files = self.of(task)
-        if files[-1].sizes and size < files[-1].sizes[-1]:
-            files.append(LogGrowth())
-        times = files[-1].times
-        # Keep the order within a log even if the machine's clock is set back.
-        times.append(max(time, times[-1]) if times else time)
-        files[-1].sizes.append(size)
+                        self.of(task).add(float(time), int(size))

@@ -92,7 +92,7 @@ class _AttemptLogs:
     def __init__(self, plan: Plan, number: int, tasks: list[str]) -> None:
         self.number = number
         self._index = LogIndex(plan.paths.log_times(number))
-        self._tails = {task: LogTail(plan.paths.log(number, task), task, self._index) for task in tasks}
+        self._tails = {task: LogTail(plan.paths.log(number, task), self._index.of(task)) for task in tasks}
 
     def lines(self, *, last: bool) -> Iterator[LogLine]:
         self._index.refresh()

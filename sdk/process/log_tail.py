@@ -1,4 +1,4 @@
-"""Reads one task's log while it grows: each byte once, even if the log is rotated at the same time."""
+"""Reads one task's log while it grows: each byte once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ..storage import posix
-from .log_index import LogIndex
+from .log_index import LogGrowth
 
 # A line's text and its end, as in `LogLine`.
 Line = tuple[str, str]
@@ -21,9 +21,6 @@ MAX_LINE_BYTES = 1 << 20
 _END = re.compile(rb"(\r*\n|\r+(?=[^\r\n]))")
 # Read at once, per task: merging the logs of 32 tasks holds 32 chunks.
 _CHUNK_BYTES = 1 << 17
-
-# A log that was truncated and has grown again is recognized by the bytes before the read position.
-_OVERLAP_BYTES = 1 << 10
 
 # Lines, and when they existed at the latest (inf if unknown).
 Batch = tuple[float, list[Line]]
@@ -43,104 +40,45 @@ def last_lines(path: str, count: int) -> str:
 
 
 class LogTail:
-    """The unread part of a task's log.
+    """The unread part of a task's log: of the file that had the name first, whatever it is called since."""
 
-    A renamed log is still read, because the task keeps writing to it, together with the file that took its name. A
-    truncated log is read from its beginning. Files rotated before the first read are included if they are next to the log
-    and named as logrotate does (NAME.NUMBER), uncompressed.
-    """
-
-    def __init__(self, path: str, task: str, index: LogIndex) -> None:
+    def __init__(self, path: str, growth: LogGrowth) -> None:
         self._path = path
-        self._task = task
-        self._index = index
-        self._files: list[_OpenLog] = []
-
-    def batches(self, *, last: bool) -> Iterator[Batch]:
-        """Yield what was written between the previous call and the start of this one. `last`: include an unterminated line."""
-        self._find()
-        for file in self._files:
-            yield from file.batches(self._index, self._task, last=last)
-
-    def close(self) -> None:
-        for file in self._files:
-            file.close()
-
-    def _find(self) -> None:
-        if not self._files:
-            # The index tells files apart by their order. The log itself is the last one.
-            paths = [*_rotated(self._path), self._path]
-            newest = len(self._index.of(self._task)) - 1
-            for back, path in zip(range(len(paths) - 1, -1, -1), paths, strict=True):
-                self._open(path, newest - back)
-        elif not self._files[-1].is_at(self._path):
-            self._open(self._path, self._files[-1].number + 1)
-
-    def _open(self, path: str, number: int) -> None:
-        # Being renamed. The next call will find it.
-        with suppress(FileNotFoundError):
-            # Opening a named pipe would block.
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                self._files.append(_OpenLog(handle, number))
-            else:
-                os.close(handle)
-
-
-class _OpenLog:
-    """One file and its read position. `number` is its place among the files of the same log."""
-
-    def __init__(self, handle: int, number: int) -> None:
-        self.number = number
-        self._handle = handle
+        self._growth = growth
+        self._handle: int | None = None
         self._read = 0
-        self._before = b""
         self._time = math.inf
         self._splitter = LineSplitter()
 
-    def is_at(self, path: str) -> bool:
-        """True unless the path is another file by now."""
-        try:
-            return os.path.samestat(os.stat(path), os.fstat(self._handle))
-        except FileNotFoundError:
-            return True
-
-    def batches(self, index: LogIndex, task: str, *, last: bool) -> Iterator[Batch]:
+    def batches(self, *, last: bool) -> Iterator[Batch]:
+        """Yield what was written between the previous call and the start of this one. `last`: include an unterminated line."""
+        if self._handle is None:
+            self._open()
+        if self._handle is None:
+            return
         size = os.fstat(self._handle).st_size
-        if self._was_truncated(size):
-            yield self._time, self._splitter.finish()
-            self._read, self._before, self.number = 0, b"", self.number + 1
-        growths = index.of(task)
-        growth = growths[self.number] if 0 <= self.number < len(growths) else None
         while self._read < size:
-            then = growth.after(self._read) if growth else None
-            self._time, until = then or (math.inf, size)
+            self._time, until = self._growth.after(self._read) or (math.inf, size)
             data = os.pread(self._handle, min(_CHUNK_BYTES, until - self._read, size - self._read), self._read)
             if not data:
-                break  # truncated at this moment
+                break  # emptied at this moment
             self._read += len(data)
-            self._before = (self._before + data)[-_OVERLAP_BYTES:]
             yield self._time, self._splitter.feed(data)
         if last:
             yield self._time, self._splitter.finish()
 
-    def _was_truncated(self, size: int) -> bool:
-        if size < self._read:
-            return True
-        before = os.pread(self._handle, len(self._before), self._read - len(self._before))
-        # If fewer bytes are read, it was truncated at this moment. The next call will notice.
-        return before != self._before and len(before) == len(self._before)
+    def _open(self) -> None:
+        with suppress(FileNotFoundError):
+            # Opening a named pipe would block.
+            handle = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                self._handle = handle
+            else:
+                os.close(handle)
 
     def close(self) -> None:
-        os.close(self._handle)
-
-
-def _rotated(path: str) -> list[str]:
-    folder, name = os.path.split(path)
-    with suppress(OSError):
-        numbers = [other[len(name) + 1 :] for other in os.listdir(folder) if other.startswith(f"{name}.")]
-        return [f"{path}.{number}" for number in sorted((n for n in numbers if n.isdecimal()), key=int, reverse=True)]
-    return []
+        if self._handle is not None:
+            os.close(self._handle)
 
 
 class LineSplitter:

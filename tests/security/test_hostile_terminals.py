@@ -141,7 +141,6 @@ def test_names_in_the_folder_of_a_run_are_no_numbers_and_no_paths(run: Path, cap
     private.write_text("private\n")
     for name in ("\u00b2", "\u0663", "x\x1b[2J", "0001\nx", "-1", "9" * 200):
         (run / "attempts" / name).mkdir()
-        (run / f"attempts/0001/logs/chief-0.log.{name}").write_text("rotated\n")
     (run / "control").mkdir()
     (run / "control/\u00b2.cancel.json").write_text("{}")
     (run / "attempts/0001/logs/worker-0.log").unlink()

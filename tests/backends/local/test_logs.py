@@ -116,38 +116,6 @@ def test_what_is_followed_is_what_is_read_afterwards(write) -> None:
     assert len(afterwards) - len(stays) == 2 * 8 * 8, "what was printed over is there too, and marked"
 
 
-ROTATIONS = {
-    "renamed": ("os.rename(log, log + '.1'); open(log, 'w').write('new\\n')", ["one", "two", "new"], True),
-    "copied and emptied": ("shutil.copy(log, log + '.1'); os.truncate(log, 0)", ["one", "two"], True),
-    "removed and replaced": ("os.unlink(log); open(log, 'w').write('new\\n')", ["one", "two", "new"], False),
-}
-
-
-@pytest.mark.parametrize("name", ROTATIONS)
-def test_a_log_that_is_rotated_while_it_is_followed_loses_and_doubles_nothing(write, name: str) -> None:
-    how, expected, kept = ROTATIONS[name]
-    text = f"""
-        import os, shutil, time
-        run = os.environ["PODLIFT_RUN"]
-        log = run + "/attempts/0001/logs/chief-0.log"
-        print("one", flush=True)
-        while not os.path.exists(run + "/go"):
-            time.sleep(0.01)
-        {how}
-        print("two", flush=True)
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py")
-    seen = []
-    for line in run.logs(follow=True):
-        seen.append(line.text)
-        if line.text == "one":
-            Path(run.url, "go").touch()
-    assert seen == expected
-    if kept:
-        assert texts(run.logs()) == expected
-
-
 def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old: Path) -> None:
     run, clock = sdk.attach(old), FakeClock()
     with closing(LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock)) as index:
