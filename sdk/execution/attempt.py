@@ -493,7 +493,7 @@ class Attempt(Generic[B]):
     # --- What a failure means: `ending.Evidence`
 
     def memory(self, task: str) -> OutOfMemory:
-        return self._memory.ended(self._tasks[task].pid)
+        return self._memory.ended()
 
     def cpu_limit(self, task: str) -> float | None:
         return self._tasks[task].cpu_limit_s

@@ -1,30 +1,24 @@
 """Explains the end of a process: exit codes without a traceback, signals, and the kernel's out-of-memory killer.
 
 The kernel sends SIGKILL when memory runs out, but others may send it too. The kernel counts its kills per control group and per
-machine, and names the process in its log. Comparing these before and after can often tell the cause.
+machine. Comparing the counts before and after can often tell the cause.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import resource
 import signal
-import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
 from ..status import Reason
-from ..storage import posix
 from .spawn import cpu_s
 
 _SHELL_SIGNAL = 128
 # TensorFlow misses heartbeats after about 10 s. A machine under load may pause for a few seconds.
 _PAUSE_S = 5.0
-_KILLED = re.compile(rb"[Kk]ill(?:ed)? process (\d+)\b")
-_RECORD_BYTES = 8192
 _KNOWN = frozenset(signal.Signals)
 
 _SENTENCES: dict[int, str] = {
@@ -58,20 +52,18 @@ class OutOfMemory(Enum):
 class MemoryWatch:
     """Detects kills by the kernel's out-of-memory killer since its creation. Create it before the tasks start."""
 
-    def __init__(self, proc: str = "/proc", log: str = "/dev/kmsg") -> None:
+    def __init__(self, proc: str = "/proc") -> None:
         self._machine = f"{proc}/vmstat"
         self._group = _group_counter(proc)
-        self._log = log
-        self._began_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._before = self._counts()
 
-    def ended(self, pid: int) -> OutOfMemory:
-        """Return whether it killed a former child that died of SIGKILL."""
+    def ended(self) -> OutOfMemory:
+        """Return whether it killed a former child, which died of SIGKILL."""
         group, machine = (
             None if now is None or then is None else now - then
             for now, then in zip(self._counts(), self._before, strict=True)
         )
-        if group or self._is_named(pid):
+        if group:
             return OutOfMemory.YES
         if group == 0 or machine == 0:
             return OutOfMemory.NO
@@ -79,12 +71,6 @@ class MemoryWatch:
 
     def _counts(self) -> tuple[int | None, int | None]:
         return _count(self._group), _count(self._machine)
-
-    def _is_named(self, pid: int) -> bool:
-        """True if the kernel's log, which most systems show only to root, names it (by its id outside containers)."""
-        with suppress(OSError, ValueError, IndexError), posix.opened(self._log) as handle:
-            return any(pid == number for number in _named(handle, self._began_us))
-        return False
 
 
 def cpu_limit(pid: int) -> float | None:
@@ -153,24 +139,6 @@ def lost_peers_message(error: str, *, stopped: Sequence[str], paused_s: float) -
 
 def _name(number: int) -> str:
     return signal.Signals(number).name if number in _KNOWN else f"signal {number}"
-
-
-def _named(handle: int, since_us: int) -> Iterator[int]:
-    """Yield the processes that the kernel reports as killed. Each read() returns one record of its log."""
-    while True:
-        try:
-            record = os.read(handle, _RECORD_BYTES)
-        except BlockingIOError:
-            return  # no more records
-        except BrokenPipeError:
-            continue  # the oldest record was overwritten in the meantime
-        if not record:
-            return
-        about, _, message = record.partition(b";")
-        match = _KILLED.search(message)
-        # Its clock is the monotonic one, within some milliseconds.
-        if match and int(about.split(b",")[2]) >= since_us - 1_000_000:
-            yield int(match[1])
 
 
 def _group_counter(proc: str) -> str | None:

@@ -89,25 +89,9 @@ def test_what_the_kernel_counts_tells_whether_memory_ran_out(
     tmp_path: Path, version: str, group: tuple, machine: tuple, expected: OutOfMemory
 ) -> None:
     kernel(tmp_path, version, group[0], machine[0])
-    watch = MemoryWatch(str(tmp_path), str(tmp_path / "no log"))
+    watch = MemoryWatch(str(tmp_path))
     kernel(tmp_path, version, group[1], machine[1])
-    assert watch.ended(1234) is expected
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        (b"4,77,%d,-;Out of memory: Killed process 1234 (python) total-vm:9kB", OutOfMemory.YES),
-        (b"4,77,%d,-;Memory cgroup out of memory: Killed process 1234 (python)", OutOfMemory.YES),
-        (b"4,77,%d,-;Out of memory: Killed process 12345 (python)", OutOfMemory.UNKNOWN),
-        (b"4,77,1,-;Out of memory: Killed process 1234 (python), which was another one", OutOfMemory.UNKNOWN),
-        (b"rubbish", OutOfMemory.UNKNOWN),
-    ],
-)
-def test_a_process_that_the_kernels_log_names_was_ended_by_it(tmp_path, record: bytes, expected: OutOfMemory) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(record % 10**15 if b"%d" in record else record)
-    assert MemoryWatch(str(tmp_path), str(log)).ended(1234) is expected
+    assert watch.ended() is expected
 
 
 def test_a_kill_by_somebody_else_is_not_called_a_lack_of_memory_here() -> None:
@@ -116,7 +100,7 @@ def test_a_kill_by_somebody_else_is_not_called_a_lack_of_memory_here() -> None:
     if pid == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert describe(code, watch.ended(pid))[0] is Reason.KILLED
+    assert describe(code, watch.ended())[0] is Reason.KILLED
 
 
 @pytest.mark.full

@@ -173,7 +173,7 @@ class ReplicaProcesses:
 
     def _on_exit(self, exited: dict[str, tuple[int, int]]) -> None:
         for name, (code, pid) in exited.items():
-            if code == _KILLED and pid and name not in self._stopped and self._memory.ended(pid) is OutOfMemory.YES:
+            if code == _KILLED and pid and name not in self._stopped and self._memory.ended() is OutOfMemory.YES:
                 self._killed.add(name)
         try:
             self._buckets.flush()
