@@ -28,14 +28,10 @@ _LEAST_INTER = 2
 class Cores:
     """What a process may use."""
 
-    nodes: tuple[
-        tuple[int, ...], ...
-    ]  # CPUs by NUMA node, siblings of a core next to each other; () if they cannot be chosen
+    cpus: tuple[
+        int, ...
+    ]  # those of a NUMA node, and siblings of a core, next to each other; () if they cannot be chosen
     limit: float  # in CPUs, of which a quota may leave a fraction
-
-    @property
-    def cpus(self) -> tuple[int, ...]:
-        return tuple(cpu for node in self.nodes for cpu in node)
 
     @property
     def count(self) -> int:
@@ -46,7 +42,7 @@ class Cores:
         return self.limit < len(self.cpus)
 
     def __str__(self) -> str:
-        if not self.nodes:
+        if not self.cpus:
             return counted(self.count, "CPU")
         return f"{f'a quota of {self.limit:g} on ' if self.has_quota else ''}{_named(self.cpus)}"
 
@@ -88,18 +84,17 @@ class Division:
 def available(groups: Path = _GROUPS, process: Path = _PROCESS, system: Path = _SYSTEM) -> Cores:
     """Return what this process may use: its affinity, and the quota of its control groups."""
     if not hasattr(os, "sched_getaffinity"):
-        return Cores(nodes=(), limit=os.cpu_count() or 1)
+        return Cores(cpus=(), limit=os.cpu_count() or 1)
     allowed = os.sched_getaffinity(0)
-    return Cores(nodes=_nodes(allowed, system), limit=min([float(len(allowed)), *_quotas(groups, process)]))
+    return Cores(cpus=_in_order(allowed, system), limit=min([float(len(allowed)), *_quotas(groups, process)]))
 
 
-def _nodes(allowed: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
-    nodes = []
-    for folder in sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name[4:])):
+def _in_order(allowed: set[int], system: Path) -> tuple[int, ...]:
+    nodes: dict[int, int] = {}
+    for folder in system.glob("node/node[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            nodes.append(allowed & _numbers((folder / "cpulist").read_text()))
-    nodes.append(allowed.difference(*nodes))
-    return tuple(tuple(sorted(node, key=lambda cpu: (_core(cpu, system), cpu))) for node in nodes if node)
+            nodes |= dict.fromkeys(_numbers((folder / "cpulist").read_text()), int(folder.name[4:]))
+    return tuple(sorted(allowed, key=lambda cpu: (nodes.get(cpu, math.inf), _core(cpu, system), cpu)))
 
 
 def _core(cpu: int, system: Path) -> int:
@@ -150,7 +145,7 @@ def _equal(tasks: Sequence[str], cores: Cores) -> dict[str, Share]:
     shares = {task: Share(threads=max(1, int(cores.limit / len(tasks)))) for task in tasks}
     if len(computing) == 1:
         return {**shares, computing[0]: Share()}
-    own = parts(cores.nodes, len(computing)) if _may_confine(cores) else [()] * len(computing)
+    own = parts(cores.cpus, len(computing)) if _may_confine(cores) else [()] * len(computing)
     threads = max(1, int(cores.limit / len(computing)))
     made = [_share(cpus, threads, cores) for cpus in own]
     return {**shares, **dict(zip(computing, made, strict=True))}
@@ -164,7 +159,7 @@ def within_quota(cores: Cores) -> dict[str, str]:
 
 def _may_confine(cores: Cores) -> bool:
     # Under a quota, other containers may use the same CPUs: which ones are free is the kernel's decision.
-    return bool(cores.nodes) and not cores.has_quota
+    return bool(cores.cpus) and not cores.has_quota
 
 
 def _share(cpus: tuple[int, ...], threads: int, cores: Cores) -> Share:
@@ -180,22 +175,8 @@ def _computing(tasks: Sequence[str]) -> tuple[str, ...]:
     return tuple(task for task in tasks[1:] if cluster.role_of(task) == "worker") or tuple(tasks[:1])
 
 
-def parts(nodes: Sequence[Sequence[int]], number: int) -> list[tuple[int, ...]]:
-    """Divide CPUs into parts that have equally many of their own, and share those that are left over.
-
-    No part reaches over two NUMA nodes if that makes the smallest one no smaller.
-    """
-    whole = [cpu for node in nodes for cpu in node]
-    counts = [0] * len(nodes)
-    for _ in range(number):
-        counts[max(range(len(nodes)), key=lambda index: len(nodes[index]) / (counts[index] + 1))] += 1
-    pairs = list(zip(nodes, counts, strict=True))
-    if all(counts) and min(len(node) // count for node, count in pairs) >= len(whole) // number:
-        return [part for node, count in pairs for part in _even(node, count)]
-    return _even(whole, number)
-
-
-def _even(cpus: Sequence[int], number: int) -> list[tuple[int, ...]]:
+def parts(cpus: Sequence[int], number: int) -> list[tuple[int, ...]]:
+    """Divide CPUs into parts that have equally many of their own, and share those that are left over."""
     size = len(cpus) // number
     return [(*cpus[index * size : (index + 1) * size], *cpus[size * number :]) for index in range(number)]
 
