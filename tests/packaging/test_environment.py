@@ -41,29 +41,23 @@ def test_programs_that_ask_for_the_chief_hear_nothing(write, text: str) -> None:
     assert warnings_of(sdk.plan("train.py", workers=2)) == []
 
 
-PRESETS = [
-    ("import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n", "train.py:2 KERAS_BACKEND"),
-    ("import os\nos.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')\nimport tensorflow\n", "train.py:2 TF_CPP_MIN_LOG_LEVEL"),
-    ("from os import environ\nenviron.update({'XLA_FLAGS': 'x', 'A': 'b'}, OMP_NUM_THREADS='1')\n",
-     "train.py:2 XLA_FLAGS, train.py:2 OMP_NUM_THREADS"),
-    ("import os\nos.putenv('OMP_NUM_THREADS', '1')\n", "train.py:2 OMP_NUM_THREADS"),
-    ("import arrange\nimport keras\n", "arrange.py:2 KERAS_BACKEND"),
-    ("import os\ndef quiet():\n    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nquiet()\nimport keras\n", "train.py:3 TF_CPP"),
-    ("import os\ndef unseen():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\n", "train.py:3 XLA_FLAGS"),
-    ("import os\nif True:\n    os.environ['XLA_FLAGS'] = 'x'\n", "train.py:3 XLA_FLAGS"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "said"), PRESETS)
-def test_variables_that_a_program_sets_for_tensorflow_in_time_are_noted(write, text: str, said: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n",
+        "import os\nos.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')\nimport tensorflow\n",
+        "import arrange\nimport keras\n",
+        "import os\ndef quiet():\n    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nquiet()\nimport keras\n",
+        "import os\ndef unseen():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\n",
+        "import keras, os\nos.environ['TF_CONFIG'] = '{}'\n",
+        "import os\nos.environ['MY_TF_THING'] = 'x'\n",
+        "import os\nprint(os.environ.get('KERAS_BACKEND'))\n",
+    ],
+)
+def test_variables_that_are_set_in_time_and_others_are_the_programs_own_business(write, text: str) -> None:
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
     write("train.py", text)
-    (note,) = [
-        finding.message for finding in sdk.plan("train.py").findings if "sets environment variables" in finding.message
-    ]
-    assert said in note
-    assert "They take effect" in note
-    assert warnings_of(sdk.plan("train.py")) == []
+    assert [finding.message for finding in sdk.plan("train.py").findings if " sets " in finding.message] == []
 
 
 LATE = [
@@ -72,6 +66,9 @@ LATE = [
     ("import keras\nimport arrange\n", "arrange.py:2 sets KERAS_BACKEND after train.py:1 has"),
     ("import os\ndef main():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\nif __name__ == '__main__':\n    main()\n",
      "train.py:3 sets"),
+    ("from os import environ\nimport keras\nenviron.update({'A': 'b'}, OMP_NUM_THREADS='1')\n", "train.py:3 sets OMP_NUM"),
+    ("import os, keras\nos.putenv('OMP_NUM_THREADS', '1')\n", "train.py:2 sets OMP_NUM_THREADS"),
+    ("import os, keras\nif True:\n    os.environ['XLA_FLAGS'] = 'x'\n", "train.py:3 sets XLA_FLAGS"),
 ]  # fmt: skip
 
 
@@ -97,19 +94,6 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
     (message,) = warnings_of(plan)
     assert message.startswith("train.py:5 sets XLA_FLAGS")
     assert not any("ONEDNN" in finding.message for finding in plan.findings)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import keras, os\nos.environ['TF_CONFIG'] = '{}'\n",
-        "import os\nos.environ['MY_TF_THING'] = 'x'\n",
-        "import os\nprint(os.environ.get('KERAS_BACKEND'))\n",
-    ],
-)
-def test_other_variables_are_the_programs_own_business(write, text: str) -> None:
-    write("train.py", text)
-    assert [finding.message for finding in sdk.plan("train.py").findings if "sets" in finding.message] == []
 
 
 @pytest.mark.parametrize(

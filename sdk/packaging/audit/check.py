@@ -97,7 +97,7 @@ def check(
     findings += shadowed.unknown_attributes(program, reachable)
     if chief:
         findings += environment.assumptions_without_chief(program, trees)
-    findings += environment.set_by_program(program, trees)
+    findings += environment.set_too_late(program, trees)
     findings += environment.not_passed_on(program, all_trees, tasks.dropped)
     if not tasks.legacy:
         findings += keras2.rejected_by_keras_3(program, reachable)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ... import text
 from ...checks.communication import Communication
 from ...job.findings import Finding
 from .program import Import, Program, is_main_guard
@@ -29,7 +28,6 @@ _DOTENV_MODULES = {"dotenv", "environs"}
 # TensorFlow and these share libraries: the one that is imported first decides whose copy both use (tensorflow#14812, #57669).
 _RIVALS = {"torch", "torchvision", "torchaudio", "jax", "jaxlib", "pyarrow"}
 _UNKNOWN = ""
-_SHOWN = 10
 _CHIEF_ADVICE = (
     "Vertex AI's cluster, and the default here, is one chief and the rest workers. Next: count and check both, or give the "
     "program workers only with local_cluster='workers' (--local-cluster workers)."
@@ -38,24 +36,18 @@ _CHIEF_ADVICE = (
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def set_by_program(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
-    """Return a note on the variables that are set before TensorFlow is imported, and warnings for those set later."""
+def set_too_late(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
+    """Return warnings for the variables that are set after TensorFlow was imported."""
     walk = _StatementWalk(program, trees)
     walk.run()
-    findings = []
-    if walk.early:
-        message = (
-            f"The program sets environment variables itself: {text.and_more(walk.early, _SHOWN)}. They take effect, because "
-            "each task is a new Python process."
-        )
-        findings.append(Finding("note", message))
-    for change, first_import in walk.late:
-        message = (
+    return [
+        Finding(
+            "warning",
             f"{change} after {first_import} has imported TensorFlow or Keras: too late for what is read at the import. Next: "
-            "set it above that line."
+            "set it above that line.",
         )
-        findings.append(Finding("warning", message))
-    return findings
+        for change, first_import in walk.late
+    ]
 
 
 def not_passed_on(program: Program, trees: Mapping[str, ast.Module], dropped: Collection[str]) -> list[Finding]:
@@ -134,7 +126,6 @@ class _StatementWalk:
 
     program: Program
     trees: Mapping[str, ast.Module]
-    early: list[str] = field(default_factory=list)  # "train.py:2 KERAS_BACKEND"
     late: list[tuple[str, str]] = field(default_factory=list)  # ("train.py:3 sets XLA_FLAGS", "train.py:1")
     _first_import: str = ""
     _seen: set[int] = field(default_factory=set)
@@ -148,14 +139,6 @@ class _StatementWalk:
         functions = _functions(tree)
         if entry.function in functions:
             self._body(functions[entry.function], functions[entry.function].body, entry.file, functions)
-        # A function without a visible call may run at any time: its variables are named, but not judged.
-        for file, other in self.trees.items():
-            if _uses_environ(self.program, file):
-                for function in _functions(other).values():
-                    if id(function) not in self._seen:
-                        self._seen.add(id(function))
-                        for node in ast.walk(function):
-                            self.early += [f"{self.program.location(file, node)} {name}" for name in _presets(node)]
 
     def _module(self, file: str) -> None:
         tree = self.trees.get(file)
@@ -179,12 +162,8 @@ class _StatementWalk:
             return
         for inner in ast.iter_child_nodes(node):
             self._node(inner, file, functions)
-        for name in _presets(node):
-            location = self.program.location(file, node)
-            if self._first_import:
-                self.late.append((f"{location} sets {name}", self._first_import))
-            else:
-                self.early.append(f"{location} {name}")
+        for name in _presets(node) if self._first_import else ():
+            self.late.append((f"{self.program.location(file, node)} sets {name}", self._first_import))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
             function = functions[node.func.id]
             self._body(function, function.body, file, functions)
