@@ -91,7 +91,6 @@ class Accelerator:
     chips: int = 0  # GPUs or TPU chips in all machines
     hosts: int = 1  # machines that one task spans
     memory_gib: int | None = None  # of one chip
-    flops: float | None = None  # peak floating point operations a second of one chip, in bfloat16
     vcpus: int | None = None  # of one machine of the default type
     ram_gb: int | None = None  # of one machine of the default type
     regions: tuple[str, ...] = ()  # all regions where training has it

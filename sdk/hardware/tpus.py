@@ -17,7 +17,6 @@ from .regions import ACCELERATORS
 _NEWEST, _DOCUMENTED = (2, 20), (2, 18)
 _OLDEST = {"v2": (2, 11), "v3": (2, 11), "v5e": (2, 15)}
 _MEMORY_GIB = {"v2": 16, "v3": 32, "v5e": 16, "v6e": 32, "tpu7x": None}
-_FLOPS = {"v5e": 197e12}  # docs.cloud.google.com/tpu/docs/v5e
 _NO_TENSORFLOW = {
     "v6e": (
         "Google's pages contradict each other: training-with-tpu-vm ends TensorFlow's support before v6e, "
@@ -52,7 +51,6 @@ def _row(
         chips=chips,
         hosts=hosts,
         memory_gib=_MEMORY_GIB[generation],
-        flops=_FLOPS.get(generation),
         regions=ACCELERATORS[f"{generation} pod" if hosts > 1 and f"{generation} pod" in ACCELERATORS else generation],
         includes_machine=True,
         runs_tensorflow=oldest is not None,

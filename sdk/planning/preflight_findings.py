@@ -66,9 +66,6 @@ class PreflightReport:
     step_bytes: int | None = None  # peak memory of the compiled step, including the state; None if it was not compiled
     memory_bytes: int | None = None  # memory of one core of the accelerator; None if unknown
     largest_batch: int | None = None  # largest batch of one replica that would fit; None if unknown
-    examples_per_step: int | None = None  # examples that the host has to feed for one step of all replicas
-    wanted_per_s: float | None = None  # examples that all cores consume at their peak; None if unknown
-    feed_per_s: float | None = None  # examples that this machine's input pipeline produces; None if not measured
     layers: tuple[Layer, ...] = field(default=())  # matrix products and convolutions, the most expensive first
     seconds: float = 0.0  # duration of the preflight
 

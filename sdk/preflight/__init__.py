@@ -113,13 +113,6 @@ def _sizes(report: PreflightReport) -> list[str]:
             f"memory: {report.step_bytes / 2**20:.0f} MiB of {report.memory_bytes / 2**30:.0f} GiB on each core, "
             f"{report.state_bytes / 2**20:.0f} MiB of it variables{fits}"
         )
-    if report.examples_per_step is not None:
-        consumed, made = report.wanted_per_s, report.feed_per_s
-        rate = (
-            "their peak rate is unknown" if consumed is None else f"at their peak they consume {consumed:,.0f} a second"
-        )
-        rate += "" if made is None else f", and this machine's input pipeline produces {made:,.0f}"
-        lines.append(f"input: {report.examples_per_step} examples for each step of all replicas; {rate}")
     for layer in report.layers[:_LAYERS]:
         if layer.padded > 0:
             lines.append(f"layer: {layer.name}: {sizes.shape_text(layer)}, {layer.padded:.0%} of it padding")

@@ -221,7 +221,7 @@ class ProgramInspection:
         placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*findings, *refused)]
         report = replace(self._report, findings=(*self._report.findings, *placed, *advice.feeding(about)))
         if made.peak is None or made.peak >= before:
-            report = self._sized(report, about, made, steps.state_bytes(graph), steps.feed_per_s(step, seen))
+            report = self._sized(report, about, made, steps.state_bytes(graph))
         # A step with summaries holds their writer even if nothing is written, and the compiler refuses that.
         if made.refusal and not refused and not report.stopped and not host_calls:
             report = replace(
@@ -229,15 +229,12 @@ class ProgramInspection:
             )
         self._report = report
 
-    def _sized(
-        self, report: PreflightReport, about: advice.StepFacts, made: Any, state: int, feed: float | None
-    ) -> PreflightReport:
+    def _sized(self, report: PreflightReport, about: advice.StepFacts, made: Any, state: int) -> PreflightReport:
         from . import sizes
 
         cores = report.replicas
         per_chip = self._row.memory_gib
         memory = None if per_chip is None else int(per_chip * (1 << 30) * self._row.chips // cores)
-        peak = None if self._row.flops is None else self._row.flops * self._row.chips / cores
         largest = None
         if made.peak is not None and memory is not None and about.batch:
             # Gradients are as large as the trained variables, so at most as large as the state.
@@ -255,9 +252,6 @@ class ProgramInspection:
             step_bytes=made.peak,
             memory_bytes=memory,
             largest_batch=largest,
-            examples_per_step=None if about.batch is None else about.batch * cores,
-            wanted_per_s=sizes.wanted_per_s(made.layers, batch=about.batch, cores=cores, flops=peak),
-            feed_per_s=None if feed is None else round(feed, 1),
             layers=made.layers[:20],
         )
 

@@ -74,12 +74,6 @@ def share(products: tuple[Layer, ...]) -> float:
     return 1 - sum(layer.flops for layer in products) / whole if whole else 0.0
 
 
-def wanted_per_s(products: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
-    """Return how many examples per second all cores consume, at `flops` operations per second of each; None if unknown."""
-    operations = computed(products)
-    return None if flops is None or not batch or not operations else batch * cores * flops / operations
-
-
 def shape_text(layer: Layer) -> str:
     rows, depth, columns = layer.shape
     return f"{rows} x {depth} x {columns}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,6 @@ from .observations import Observations, TracedStep
 # Used if the batch is unknown.
 _DEFAULT_BATCH = 8
 _ELEMENT_S = 30.0
-_FEED_S = 0.5
-_LARGE_ELEMENT = 1 << 28
 Locate = Callable[[Any], tuple[str, int]]
 
 
@@ -125,29 +122,6 @@ def _sources(dataset: Any) -> Iterator[Any]:
         inner = getattr(current, "_dataset", None) or getattr(current, "_input_dataset", None)
         if inner is not None:
             pending.append(inner)
-
-
-def feed_per_s(step: TracedStep, seen: Observations) -> float | None:
-    """Return how many examples per second the input pipeline produces on this machine."""
-    dataset = next((candidate for candidate in reversed(seen.datasets) if _feeds(candidate, step.specs)), None)
-    if dataset is None or _bytes(dataset.element_spec) > _LARGE_ELEMENT:
-        return None
-    elements = iter(dataset)
-    # The startup is not measured.
-    next(elements, None)
-    rows, began = 0, time.monotonic()
-    for element in elements:
-        rows += _batch(tf.nest.flatten(element, expand_composites=True)) or 0
-        if time.monotonic() - began >= _FEED_S:
-            break
-    return rows / max(1e-9, time.monotonic() - began) if rows else None
-
-
-def _bytes(spec: Any) -> int:
-    flat = tf.nest.flatten(spec, expand_composites=True)
-    return sum(
-        int(tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in flat if tensor.shape.is_fully_defined()
-    )
 
 
 def pipeline(seen: Observations, locate: Locate) -> list[rules.StepOp]:

@@ -110,7 +110,7 @@ def test_digits_passes_with_its_figures(warm):
     assert not report.refused, describe(report)
     assert report.stopped == ""
     assert report.reached == "done"
-    assert (report.replicas, report.batch, report.examples_per_step) == (8, 8, 64)
+    assert (report.replicas, report.batch) == (8, 8)
     # 38,282 numbers of float32, with two slots of Adam each, and some counters.
     assert 3 * 4 * 38_282 <= report.state_bytes < report.step_bytes < report.memory_bytes == 16 << 30
     assert report.largest_batch > 1000
@@ -118,7 +118,6 @@ def test_digits_passes_with_its_figures(warm):
     text = describe(report)
     assert "v5e-8: found nothing that a TPU refuses" in text
     assert "8 examples on each of 8 replicas, compiled to 1 program" in text
-    assert "at their peak they consume" in text
     assert [finding.rule for finding in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
 
 

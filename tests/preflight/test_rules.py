@@ -157,13 +157,6 @@ def test_the_peak_is_read_from_the_table_of_buffers():
     assert sizes.peak_bytes("nothing of the kind") is None
 
 
-def test_how_many_examples_are_wanted_is_unknown_where_the_peak_is():
-    layer = Layer(name="a", flops=10**9, padded=0.0, shape=(8, 128, 128))
-    assert sizes.wanted_per_s((layer,), batch=64, cores=8, flops=1e12) == pytest.approx(512 * 1000)
-    assert sizes.wanted_per_s((layer,), batch=64, cores=8, flops=None) is None
-    assert sizes.wanted_per_s((), batch=64, cores=8, flops=1e12) is None
-
-
 def test_each_rule_reports_a_line_once_in_the_order_of_the_lines():
     def finding(line, rule, what="x"):
         return PreflightFinding("train.py", line, "warning", rule, what, "y", "z")
