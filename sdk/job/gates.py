@@ -131,20 +131,9 @@ def _guards(texts: Sequence[str]) -> Sequence[str]:
             Guard.parse(text)
         except InputError as error:
             problems += error.problems
-    if problems or (problems := _contradictions([Guard.parse(text) for text in texts])):
+    if problems:
         raise InputError(problems)
     return texts
-
-
-def _contradictions(guards: Sequence[Guard]) -> list[str]:
-    """Return a sentence for each pair of bounds between which no number lies."""
-    pairs = [(low, high) for low in guards for high in guards if low.comparison[0] == ">" and high.comparison[0] == "<"]
-    return [
-        f"guards: {low.text!r} and {high.text!r} never hold together."
-        for low, high in pairs
-        if (low.metric, low.relative, low.factor) == (high.metric, high.relative, high.factor)
-        and (low.offset > high.offset or (low.offset == high.offset and low.comparison + high.comparison != ">=<="))
-    ]
 
 
 GainText = Annotated[str, Validator(_gain, before=True)]
