@@ -29,7 +29,7 @@ from . import environment, estimators, keras2, shadowed
 from .environment import Preload
 from .import_sources import ImportProblem, ImportSources, Level, TaskEnvironment
 from .keras2 import guarded, imported
-from .program import Import, Program, names_bound, names_used
+from .program import Function, Import, Program, inside, names_bound, names_used
 
 # A module that uses one of these can load modules that reading does not find.
 _LOADS_MODULES = re.compile(
@@ -41,8 +41,6 @@ _CHANGES_PATH = re.compile(r"sys\.(path|modules|meta_path|path_hooks)|site(\..*)
 
 _PODLIFT = Path(__file__).parents[2]
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # A module that uses a name like these may read sys.argv: by a parser of arguments, or by podlift's context.
 _READS_ARGV = re.compile(
     r"arg(v|_?parse|ument)|parse_?args|flags|absl|click|typer|tyro|hydra|docopt|fire|cli\b|context|exec|eval", re.I
@@ -294,7 +292,7 @@ def _module_name(path: str, prefixes: Sequence[str]) -> str:
     return path.removeprefix(prefix).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _no_two_arguments(function: _Function) -> list[str]:
+def _no_two_arguments(function: Function) -> list[str]:
     """Return why a function cannot be called with a model and its data."""
     args = function.args
     positional = [*args.posonlyargs, *args.args]
@@ -309,10 +307,10 @@ def _no_two_arguments(function: _Function) -> list[str]:
 
 
 def _function_mistakes(
-    tree: ast.Module, file: str, name: str, wrong_arguments: Callable[[_Function], list[str]]
+    tree: ast.Module, file: str, name: str, wrong_arguments: Callable[[Function], list[str]]
 ) -> list[str]:
     """Return what is wrong with a function of a module, and with its arguments."""
-    bound = [word for node in _module_level(tree) for word in names_bound(node)]
+    bound = [word for node in inside(tree) for word in names_bound(node)]
     bound += [word for node in ast.walk(tree) if isinstance(node, ast.Global) for word in node.names]
     if name not in bound:
         used = {word.rpartition(".")[2] for word in names_used(tree)}
@@ -347,35 +345,25 @@ def _unread_args(
     ]
 
 
-def _definition(tree: ast.Module, name: str) -> _Function | None:
+def _definition(tree: ast.Module, name: str) -> Function | None:
     """Return the undecorated function that a module defines last under a name."""
-    definitions = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
+    definitions = [node for node in tree.body if isinstance(node, Function) and node.name == name]
     return None if not definitions or definitions[-1].decorator_list else definitions[-1]
 
 
-def _module_level(top: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below `top`, without those inside functions and classes."""
-    waiting = list(ast.iter_child_nodes(top))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _SCOPES):
-            waiting += ast.iter_child_nodes(node)
-
-
-def _why_it_does_not_run(function: _Function) -> list[str]:
+def _why_it_does_not_run(function: Function) -> list[str]:
     if isinstance(function, ast.AsyncFunctionDef):
         return [
             f"{function.name} is an async function: calling it would run nothing. "
             "Next: name a plain function that calls asyncio.run() with it."
         ]
     body = ast.Module(body=function.body, type_ignores=[])
-    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _module_level(body)):
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside(body)):
         return [f"{function.name} is a generator: calling it would run nothing. Next: name a function without `yield`."]
     return []
 
 
-def _wrong_arguments(function: _Function, kwargs: Mapping[str, object] | None) -> list[str]:
+def _wrong_arguments(function: Function, kwargs: Mapping[str, object] | None) -> list[str]:
     args = function.args
     if kwargs is None or args.vararg or args.kwarg:
         return []

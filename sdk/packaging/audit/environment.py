@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...checks.communication import Communication
 from ...job.findings import Finding
-from .program import Import, Program, is_main_guard
+from .program import Function, Import, Program, is_main_guard
 
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
 _FOR_TENSORFLOW = re.compile(r"KERAS_BACKEND|TF_\w+|XLA_\w+|OMP_\w+")
@@ -32,8 +32,6 @@ _CHIEF_ADVICE = (
     "Vertex AI's cluster, and the default here, is one chief and the rest workers. Next: count and check both, or give the "
     "program workers only with local_cluster='workers' (--local-cluster workers)."
 )
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def set_too_late(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
@@ -145,13 +143,13 @@ class _StatementWalk:
         if tree is not None:
             self._body(tree, tree.body, file, _functions(tree))
 
-    def _body(self, owner: ast.AST, body: list[ast.stmt], file: str, functions: Mapping[str, _Function]) -> None:
+    def _body(self, owner: ast.AST, body: list[ast.stmt], file: str, functions: Mapping[str, Function]) -> None:
         if id(owner) not in self._seen:
             self._seen.add(id(owner))
             for node in body:
                 self._node(node, file, functions)
 
-    def _node(self, node: ast.AST, file: str, functions: Mapping[str, _Function]) -> None:
+    def _node(self, node: ast.AST, file: str, functions: Mapping[str, Function]) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -175,8 +173,8 @@ class _StatementWalk:
             self._first_import = location
 
 
-def _functions(tree: ast.Module) -> dict[str, _Function]:
-    return {node.name: node for node in tree.body if isinstance(node, _Function)}
+def _functions(tree: ast.Module) -> dict[str, Function]:
+    return {node.name: node for node in tree.body if isinstance(node, Function)}
 
 
 def _presets(node: ast.AST) -> list[str]:

@@ -11,7 +11,7 @@ from ...job.findings import Finding
 from ..requirements.read import TENSORFLOWS
 from .import_sources import TaskEnvironment
 from .installed import Installed
-from .program import Program, always_run
+from .program import SCOPES, Program, always_run, inside
 
 # The first one without `tf.estimator`, and some of those after it.
 _WITHOUT = ("2.16.1", "2.18.0", "2.21.0")
@@ -94,7 +94,8 @@ def _certain(tree: ast.Module, as_main: bool) -> Iterator[ast.AST]:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 yield statement
             if not isinstance(statement, _SIMPLE):
-                if any(isinstance(node, (ast.Return, ast.Raise)) for node in _inside(statement)):
+                below = () if isinstance(statement, SCOPES) else (statement, *inside(statement))
+                if any(isinstance(node, (ast.Return, ast.Raise)) for node in below):
                     break  # what follows may not run
                 continue
             for node in ast.walk(statement):
@@ -102,11 +103,3 @@ def _certain(tree: ast.Module, as_main: bool) -> Iterator[ast.AST]:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     called = functions.pop(node.func.id, None)
                     waiting += [] if called is None else [list(always_run(called.body, False))]
-
-
-def _inside(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement that belong to the same function."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-        yield statement
-        for node in ast.iter_child_nodes(statement):
-            yield from _inside(node)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ... import text
 from ...checks import keras2
 from ...job.findings import Finding
-from .program import Program
+from .program import SCOPES, Function, Program, inside
 
 _SHOWN = 3
 _SWITCH = "TF_USE_LEGACY_KERAS"
@@ -27,16 +27,13 @@ _LAYERS = re.compile(r"layers\.(?!Input)[A-Z]\w+")
 _INPUTS = ("Input", "layers.Input")
 _UNKNOWN = ""
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
 
 def rejected_by_keras_3(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
     """Return a warning that names the first lines which Keras 3 rejects, and what gives the program Keras 2."""
     if any(_switches(tree) for tree in trees.values()):
         return []
     lines, own = [], False
-    methods = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, _Function)}
+    methods = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, Function)}
     for file, tree in sorted(trees.items(), key=lambda item: (item[0] != program.entry.file, item[0])):
         reader = _Reader(tree, methods)
         for node, why in sorted(reader.rejections(), key=lambda item: (item[0].lineno, item[0].col_offset)):  # type: ignore[attr-defined]
@@ -132,7 +129,7 @@ class _Reader:
                     scope.kind(argument.arg, self._annotated(argument.annotation))
             if self_kind and arguments.args:
                 scope.kinds[arguments.args[0].arg] = self_kind
-        nodes = list(_inside(owner))
+        nodes = list(inside(owner))
         for node in nodes:
             self._bind(node, scope)
         for node in nodes:
@@ -144,7 +141,7 @@ class _Reader:
             self._judge(node, scope)
         self._returned(owner, nodes, scope)
         for node in nodes:
-            if isinstance(node, _SCOPES):
+            if isinstance(node, SCOPES):
                 self._scope(node, scope, self._bases.get(getattr(owner, "name", ""), "") if scope.is_class else "")
 
     def _bind(self, node: ast.AST, scope: _Scope) -> None:
@@ -157,7 +154,7 @@ class _Reader:
             ]
             if kinds:
                 self._bases[node.name] = kinds[0]
-        elif isinstance(node, _Function):
+        elif isinstance(node, Function):
             scope.bind(node.name, None)
         elif (name := _only_target(node)) is not None:
             scope.bind(name, node.value)  # type: ignore[attr-defined]
@@ -316,12 +313,12 @@ class _Reader:
             inner = [part for name in ("body", "orelse", "finalbody") for part in getattr(node, name, ())]
             if isinstance(node, ast.With):
                 self._functional(inner, scope, symbolic)
-            elif inner and not isinstance(node, _SCOPES):
+            elif inner and not isinstance(node, SCOPES):
                 # What a loop or a condition changes is not followed out of it.
                 self._functional(inner, scope, set(symbolic))
                 symbolic -= _stored(node)
             elif not inner:
-                for call in _inside(node):
+                for call in inside(node):
                     if (
                         isinstance(call, ast.Call)
                         and id(call) not in self._guarded
@@ -356,14 +353,6 @@ class _Reader:
 
 
 # --- Nodes and names --------------------------------------------------------------------------------------------------
-
-
-def _inside(owner: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below one, in their order, without those inside functions and classes."""
-    for node in ast.iter_child_nodes(owner):
-        yield node
-        if not isinstance(node, _SCOPES):
-            yield from _inside(node)
 
 
 def _only_target(node: ast.AST) -> str | None:
@@ -419,7 +408,7 @@ def imported(tree: ast.Module, tops: Collection[str] = ("tensorflow", "keras")) 
             meanings.setdefault(node.arg, set()).add(_UNKNOWN)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             meanings.setdefault(node.id, set()).add(_UNKNOWN)
-        elif isinstance(node, (ast.ClassDef, *_SCOPES[:2])):
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             meanings.setdefault(node.name, set()).add(_UNKNOWN)
     single = {name: _plain(min(fulls)) for name, fulls in meanings.items() if len(fulls) == 1}
     return {name: full for name, full in single.items() if full.partition(".")[0] in tops}

@@ -14,6 +14,8 @@ from ...errors import InputError
 from ...runtime import cells
 from ..entry import LocatedEntry
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # `u"__main__"` too, which ast.unparse writes with its u.
 _MAIN_TESTS = tuple(
     test for text in ("'__main__'", "u'__main__'") for test in (f"__name__ == {text}", f"{text} == __name__")
@@ -162,7 +164,7 @@ class Program:
     def later_imports(self, tree: ast.Module, file: str) -> Iterator[Import]:
         """Yield the imports that run whenever one of the module's functions is called."""
         for node in statements(tree.body):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(node, Function):
                 for inner in always_run(node.body, False):
                     yield from self.imports_of(inner, file)
 
@@ -228,6 +230,14 @@ def always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
         yield node
         if (isinstance(node, ast.Try) and not node.handlers) or (as_main and is_main_guard(node)):
             yield from always_run(node.body, as_main)
+
+
+def inside(owner: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below one, in their order, without those inside functions and classes."""
+    for node in ast.iter_child_nodes(owner):
+        yield node
+        if not isinstance(node, SCOPES):
+            yield from inside(node)
 
 
 def is_main_guard(node: ast.AST) -> TypeGuard[ast.If]:
