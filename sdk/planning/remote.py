@@ -26,10 +26,10 @@ from .roots import asked_here, in_bucket, in_cloud_storage, on_emulator, share
 
 def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
     """Return the plan with its folder on this machine, which is not part of a stored plan."""
-    return plan.at(plan.root, _folder(plan.root, environ)) if in_bucket(plan.root) else plan
+    return plan.at(plan.root, local_folder(plan.root, environ)) if in_bucket(plan.root) else plan
 
 
-def _folder(root: str, environ: Mapping[str, str]) -> str:
+def local_folder(root: str, environ: Mapping[str, str]) -> str:
     try:
         return cache.bucket_folder(cache.cache_folder(environ), root)
     except RuntimeError:
@@ -59,7 +59,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         raise RunNotFoundError(
             f"This is not the directory of a run. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID, or file:///PATH/runs/ID."
         )
-    paths = RootPaths(_folder(root, environ)).run(run_id)
+    paths = RootPaths(local_folder(root, environ)).run(run_id)
     copy = SyncedRun(paths, url, SystemClock())
     try:
         copy.pull_plan()

@@ -19,7 +19,7 @@ from ..job.targets import BACKENDS
 from ..job.values import unchecked
 from ..storage import cache, data
 from ..storage.paths import usable
-from . import references
+from . import references, remote
 from .roots import check_root, check_writable, cloud_root, in_bucket, resolve_root
 from .settings import table
 from .settings.merge import Settings, missing_variables
@@ -68,7 +68,7 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
         name = name if name is None else ids.check_name(name)
     folder, local = _cache(environ), ""
     with problems.collect():
-        local = _local(root, target, folder, ask=capabilities.supervised_here)
+        local = _local(root, target, environ, ask=capabilities.supervised_here)
     inputs, notes = _inputs(job, capabilities, target, problems)
     warm = resumed.warm_start if resumed else ""
     with problems.collect():
@@ -110,7 +110,7 @@ def _root(backend: str, target: Target, settings: Settings, environ: Mapping[str
     return root
 
 
-def _local(root: str, target: Target, folder: Path | None, *, ask: bool) -> str:
+def _local(root: str, target: Target, environ: Mapping[str, str], *, ask: bool) -> str:
     """Return the folder on this machine for a root in a bucket, "" for a root that is a folder; `ask` checks the bucket."""
     if not in_bucket(root):
         return ""
@@ -118,13 +118,10 @@ def _local(root: str, target: Target, folder: Path | None, *, ask: bool) -> str:
         raise InputError(
             f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
         )
-    if folder is None:
-        raise InputError(
-            "A root in a bucket needs a cache folder here, but there is no home directory. Set XDG_CACHE_HOME."
-        )
+    local = remote.local_folder(root, environ)
     if ask:
         check_root(root)
-    return cache.bucket_folder(folder, root)
+    return local
 
 
 def _inputs(

@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from types import ModuleType
 
 # Requests to terminate are meant for the supervisor, which ends the run in order.
@@ -270,10 +271,8 @@ def _janitors(events: str) -> Iterator[int]:
 
 
 def _wake(pid: int, *, end: bool = False) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL if end else signal.SIGCONT)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _processes() -> dict[int, tuple[int, str]]:
@@ -315,11 +314,9 @@ def _above(table: dict[int, tuple[int, str]], pid: int) -> set[int]:
 
 
 def _wait_for(supervisor: int) -> None:
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, 0)[0] != supervisor:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _trackers(began: float) -> Callable[[int], bool]:
@@ -339,24 +336,17 @@ def _trackers(began: float) -> Callable[[int], bool]:
 
 def _end_children(spared: Callable[[int], bool]) -> bool:
     """Kill the children of this process and reap those that exited. Return False once there are none, orphans included."""
-    for pid in _children():
-        if spared(pid):
-            continue
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
+    me = os.getpid()
+    for pid in [pid for pid, (parent, _) in _processes().items() if parent == me]:
+        if not spared(pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         return False
     return True
-
-
-def _children() -> list[int]:
-    me = os.getpid()
-    return [pid for pid, (parent, _) in _processes().items() if parent == me]
 
 
 def _remove(temporary: str, events: str) -> None:

@@ -212,10 +212,8 @@ def _stat(pid: int) -> list[str]:
 
 
 def signal_group(process: Process, number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def end_group(process: Process) -> None:
