@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ..job import cluster
 from ..text import counted
+from . import control_groups
 
 # The part of a task and all CPUs of its run, for threads that may use these: "0-1/0-7".
 VARIABLE = "PODLIFT_CORES"
 INTRA, INTER, OPENMP = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"
-_GROUPS, _PROCESS, _SYSTEM = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/sys/devices/system")
 # Two operations of which one waits for the other, such as a collective, must not need the same thread.
 _LEAST_INTER = 2
 
@@ -81,12 +81,12 @@ class Division:
         return f"{counted(len(texts), 'task')} on {self.cores}: {', '.join(texts)}"
 
 
-def available(groups: Path = _GROUPS, process: Path = _PROCESS, system: Path = _SYSTEM) -> Cores:
+def available(root: Path = Path("/")) -> Cores:
     """Return what this process may use: its affinity, and the quota of its control groups."""
     if not hasattr(os, "sched_getaffinity"):
         return Cores(cpus=(), limit=os.cpu_count() or 1)
     allowed = os.sched_getaffinity(0)
-    return Cores(cpus=_in_order(allowed, system), limit=min([float(len(allowed)), *_quotas(groups, process)]))
+    return Cores(cpus=_in_order(allowed, root / "sys/devices/system"), limit=min([float(len(allowed)), *_quotas(root)]))
 
 
 def _in_order(allowed: set[int], system: Path) -> tuple[int, ...]:
@@ -105,26 +105,16 @@ def _core(cpu: int, system: Path) -> int:
         return cpu
 
 
-def _quotas(groups: Path, process: Path) -> Iterator[float]:
-    """Return the quotas of this process's control groups and of those above them, in both versions."""
-    try:
-        lines = [line.split(":", 2) for line in process.read_text().splitlines()]
-    except OSError:
-        return
-    for _, controllers, path in (line for line in lines if len(line) == 3):
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        roots = [groups / controllers, groups / "cpu"] if controllers else [groups, groups / "unified"]
-        # A container's own group is mounted at the top, though the path may be that of the host.
-        above = [part.strip("/") for part in (path, *map(str, Path(path).parents))]
-        for folder in {root / part for root in roots for part in above}:
-            with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-                if (folder / "cpu.max").exists():
-                    quota, period = map(int, (folder / "cpu.max").read_text().split())
-                else:
-                    quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-                if quota > 0:
-                    yield quota / period
+def _quotas(root: Path) -> Iterator[float]:
+    """Return the quotas of this process's control groups and of those above them."""
+    for folder in control_groups.folders("cpu", root):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            if (folder / "cpu.max").exists():
+                quota, period = map(int, (folder / "cpu.max").read_text().split())
+            else:
+                quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            if quota > 0:
+                yield quota / period
 
 
 def divide(tasks: Sequence[str], cores: Cores, setting: str = "share") -> Division:

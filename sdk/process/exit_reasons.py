@@ -9,14 +9,15 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
 from ..status import Reason
+from .control_groups import counter, folders
 from .spawn import cpu_s
 
 _SHELL_SIGNAL = 128
+_KILLS = "oom_kill"
 # TensorFlow misses heartbeats after about 10 s. A machine under load may pause for a few seconds.
 _PAUSE_S = 5.0
 _KNOWN = frozenset(signal.Signals)
@@ -52,9 +53,9 @@ class OutOfMemory(Enum):
 class MemoryWatch:
     """Detects kills by the kernel's out-of-memory killer since its creation. Create it before the tasks start."""
 
-    def __init__(self, proc: str = "/proc") -> None:
-        self._machine = f"{proc}/vmstat"
-        self._group = _group_counter(proc)
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._machine = root / "proc/vmstat"
+        self._group = _group_counter(root)
         self._before = self._counts()
 
     def ended(self) -> OutOfMemory:
@@ -70,7 +71,7 @@ class MemoryWatch:
         return OutOfMemory.UNKNOWN if machine is None else OutOfMemory.PERHAPS
 
     def _counts(self) -> tuple[int | None, int | None]:
-        return _count(self._group), _count(self._machine)
+        return counter(self._group, _KILLS), counter(self._machine, _KILLS)
 
 
 def cpu_limit(pid: int) -> float | None:
@@ -141,28 +142,7 @@ def _name(number: int) -> str:
     return signal.Signals(number).name if number in _KNOWN else f"signal {number}"
 
 
-def _group_counter(proc: str) -> str | None:
-    """Return the file that counts the kills in this process's control group, or None."""
-    with suppress(OSError, ValueError, IndexError):
-        groups = [line.split(":", 2) for line in Path(proc, "self/cgroup").read_text().splitlines()]
-        for line in Path(proc, "self/mountinfo").read_text().splitlines():
-            mount, _, source = line.partition(" - ")
-            root, folder = mount.split()[3:5]
-            kind, _, options = source.split(" ", 2)
-            for _, controllers, path in groups:
-                second = kind == "cgroup2" and not controllers
-                first = kind == "cgroup" and "memory" in controllers.split(",") and "memory" in options.split(",")
-                inside = path.removeprefix(root) if root != "/" else path
-                file = f"{folder}/{inside.strip('/')}/{'memory.events' if second else 'memory.oom_control'}"
-                if (first or second) and _count(file) is not None:
-                    return file
-    return None
-
-
-def _count(file: str | None) -> int | None:
-    with suppress(OSError, ValueError):
-        for line in Path(file).read_text().splitlines() if file else ():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    return None
+def _group_counter(root: Path) -> Path:
+    """Return the file that counts the kills in this process's control group; it is missing where there is none."""
+    files = (folder / name for folder in folders("memory", root) for name in ("memory.events", "memory.oom_control"))
+    return next((file for file in files if counter(file, _KILLS) is not None), root / "none")

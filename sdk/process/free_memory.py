@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from .control_groups import counter, folders
+
 # What TensorFlow and Keras need after their import, and as much again for everything else.
 _STANDBY_BYTES = 1_500_000_000
 # Version 1 of control groups reports a huge number if there is no limit.
@@ -31,47 +33,21 @@ def is_short(size: int, free: int | None) -> bool:
 
 
 def _system_available(root: Path) -> int | None:
-    with suppress(OSError, ValueError, IndexError):
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
+    kilobytes = counter(root / "proc/meminfo", "MemAvailable:")
+    return None if kilobytes is None else kilobytes * 1024
 
 
 def _cgroups_available(root: Path) -> Iterator[int | None]:
-    group = {}
-    with suppress(OSError, ValueError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            group[controllers] = path
-    if "" in group:
-        for folder in _chain(root / "sys/fs/cgroup", group[""]):
-            yield _remaining(folder / "memory.max", folder / "memory.current", "inactive_file")
-    if "memory" in group:
-        for folder in _chain(root / "sys/fs/cgroup/memory", group["memory"]):
-            limit, used = folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"
-            yield _remaining(limit, used, "total_inactive_file")
-
-
-def _chain(top: Path, group: str) -> list[Path]:
-    """Return the folders of a group and of those that contain it, which limit it too; a container's own group is the top."""
-    parts = [part for part in group.split("/") if part not in ("", "..")]
-    return [top.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
+    for folder in folders("memory", root):
+        yield _remaining(folder / "memory.max", folder / "memory.current", "inactive_file")
+        yield _remaining(folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes", "total_inactive_file")
 
 
 def _remaining(limit: Path, used: Path, cache: str) -> int | None:
     with suppress(OSError, ValueError):
         size = int(limit.read_text())  # "max" means no limit
         if size < _UNLIMITED:
-            taken = max(int(used.read_text()) - _cached(used.parent / "memory.stat", cache), 0)
+            # The kernel gives files up before it refuses memory; a group counts them as used.
+            taken = max(int(used.read_text()) - (counter(used.parent / "memory.stat", cache) or 0), 0)
             return max(size - taken, 0)
     return None
-
-
-def _cached(counters: Path, name: str) -> int:
-    """Return the bytes of files that the kernel gives up before it refuses memory; a group counts them as used."""
-    with suppress(OSError, ValueError):
-        for line in counters.read_text().splitlines():
-            if line.startswith(f"{name} "):
-                return int(line.split()[1])
-    return 0

@@ -138,23 +138,22 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_quota_of_a_container_is_found_in_both_versions(
     tmp_path: Path, process: str, files: dict[str, str], limit: float | None
 ) -> None:
-    for name, text in files.items():
+    for name, text in {"proc/self/cgroup": process, **{f"sys/fs/cgroup/{name}": files[name] for name in files}}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
-    (tmp_path / "own").write_text(process)
-    free = cores.available(tmp_path / "none", tmp_path / "none").limit
-    assert cores.available(tmp_path, tmp_path / "own").limit == (free if limit is None else min(free, limit))
+    free = cores.available(tmp_path / "none").limit
+    assert cores.available(tmp_path).limit == (free if limit is None else min(free, limit))
 
 
 @several
 def test_cpus_are_sorted_by_node_and_core(tmp_path: Path) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     for number, cpu in enumerate((second, first)):
-        folder = tmp_path / f"node/node{number}"
+        folder = tmp_path / f"sys/devices/system/node/node{number}"
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(f"{cpu}\n")
-    assert cores.available(system=tmp_path).cpus[:2] == (second, first)
-    assert sorted(cores.available(system=tmp_path / "none").cpus) == sorted(os.sched_getaffinity(0))
+    assert cores.available(tmp_path).cpus[:2] == (second, first)
+    assert sorted(cores.available(tmp_path / "none").cpus) == sorted(os.sched_getaffinity(0))
 
 
 @several
