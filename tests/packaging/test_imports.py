@@ -265,19 +265,6 @@ def test_a_folder_named_sdk_that_nobody_imports_from_does_no_harm(write, text: s
     assert findings() == []
 
 
-@pytest.mark.process
-def test_modules_that_lose_against_pythons_own_in_a_task_are_named(write) -> None:
-    for name in ("json.py", "random/__init__.py", "wave.py", "os.py", "lib/uuid.py"):
-        write(name)
-    write("train.py", "print(1)")
-    said = findings()
-    assert len(said) == 1
-    assert "json.py" in said[0]
-    assert "wave.py" not in said[0], "nobody has loaded it"
-    assert "os.py," not in said[0], "every Python has loaded it"
-    assert "uuid.py" not in said[0], "it is not at the top of a root"
-
-
 def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
     from sdk.packaging.audit.program import Program
     from sdk.packaging.entry import locate

@@ -91,7 +91,6 @@ def check(
     problems.raise_if_any()
     findings += removed
     findings += missing_packages(program, reachable, sources)
-    findings += shadowed.hidden_by_standard_library(program)
     findings += shadowed.unknown_attributes(program, reachable)
     if chief:
         findings += environment.assumptions_without_chief(program, trees)

@@ -1,9 +1,8 @@
-"""Modules of a project with the name of another module: of podlift, or of Python's own that podlift has loaded."""
+"""Names of podlift in a program: modules of the project that have them, and names that podlift does not have."""
 
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,13 +16,6 @@ NAME = "sdk"
 _RENAME = "rename it, or move it below another package"
 _FIRST_WORD = b'"""podlift:'
 _HOME = Path(__file__).resolve().parent.parent.parent
-_LIMIT_S = 30.0
-# Prints the modules that podlift has loaded in a task before the program starts, those included that only a root in a bucket
-# needs. Those that every Python loads itself have precedence over the project's in any case.
-_LOADED = "import sys; bare = set(sys.modules); sys.path.insert(0, sys.argv[1]); " + (
-    "import sdk.runtime.bootstrap, sdk.storage.gcs.download; "
-    "print(*sorted((set(sys.modules) - bare) & sys.stdlib_module_names - set(sys.builtin_module_names)))"
-)
 
 
 def taken(program: Program) -> list[str]:
@@ -118,29 +110,3 @@ def _is_podlift(file: Path) -> bool:
 def _is_podlifts_module(name: str) -> bool:
     path = _HOME.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
-
-
-def hidden_by_standard_library(program: Program) -> list[Finding]:
-    """Return a warning for modules of the project that Python's own hide, because podlift has loaded those before."""
-    names = {
-        name: path
-        for name in sorted(sys.stdlib_module_names)
-        for prefix in program.prefixes
-        if (path := program.module(f"{prefix}{name}")) in program.files
-    }
-    if not names:
-        return []
-    # This process has loaded other modules than a new one.
-    command = [sys.executable, "-I", "-c", _LOADED, str(_HOME.parent)]
-    try:
-        loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIMIT_S).stdout.split()
-    except (OSError, subprocess.SubprocessError):
-        return []
-    hidden = [names[name] for name in loaded if name in names]
-    if not hidden:
-        return []
-    message = (
-        f"In a task Python's own modules hide {', '.join(hidden)}: podlift has loaded them before. Next: if the program "
-        "imports these files, give them other names."
-    )
-    return [Finding("warning", message)]
