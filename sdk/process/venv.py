@@ -31,7 +31,6 @@ from ..errors import InputError, PodliftError
 from ..storage import own_folders, posix, small_files
 from ..storage.cache import environments
 from ..storage.checksums import sha256
-from ..text import without_passwords
 from . import uv
 from .uv import EnvironmentBuildError
 
@@ -53,22 +52,10 @@ _HASHES = re.compile(r"(?:\s+--hash=[a-z0-9]+:[0-9a-f]+)+$")
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
     python: str  # absolute path of the base interpreter
-    # PEP 508 lines, optionally with `--hash=...`, in any order
+    # PEP 508 lines as a plan has them, optionally with `--hash=...`, in any order
     requirements: tuple[str, ...] = ()
     options: tuple[str, ...] = ()  # lines such as `--index-url https://...`, in order
     constraints: tuple[str, ...] = ()  # PEP 508 lines that limit versions without installing anything
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"A line is not a valid requirement by name. Received: {without_passwords(line)!r}. Expected: for example "
-            "'numpy>=1.26'."
-            for line in (*self.requirements, *self.constraints)
-            if not _name_of(line)
-        ]
-        if not Path(self.python).is_absolute():
-            problems.append(f"The path of the Python interpreter is not absolute. Received: {self.python!r}.")
-        if problems:
-            raise InputError(problems)
 
 
 def key(spec: EnvironmentSpec) -> str:
@@ -227,8 +214,13 @@ def _build(home: Path, spec: EnvironmentSpec, runner: uv.UvRunner, now: float) -
 
 
 def _check_complete(spec: EnvironmentSpec, versions: Mapping[str, str], log: Path) -> None:
+    # Only the client has it, and a task imports this room.
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
     # Requirements with a marker may be absent.
-    names = [_name_of(line) for line in spec.requirements if ";" not in line]
+    lines = [_HASHES.sub("", line) for line in spec.requirements if ";" not in line]
+    names = [canonicalize_name(Requirement(line).name) for line in lines]
     absent = sorted(set(names) - set(versions))
     if absent:
         raise EnvironmentBuildError(
@@ -287,21 +279,6 @@ def _try_lock(lock: BinaryIO, kind: int) -> bool:
 def _touch(path: Path, now: float) -> None:
     path.touch()
     os.utime(path, (now, now))
-
-
-def _name_of(requirement: str) -> str:
-    """Return a distribution's normalized name; "" for a line that does more than name it, or that is several to uv."""
-    # Only the client has it, and a task imports this room.
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
-    line = _HASHES.sub("", requirement)
-    if not line.replace("\t", " ").isprintable() or line.endswith("\\"):
-        return ""
-    try:
-        return canonicalize_name(Requirement(line).name)
-    except InvalidRequirement:
-        return ""
 
 
 def _ask_installed(folder: Path) -> dict[str, str]:

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import LIMIT_S, REPO, until
 
 from sdk.clock import SystemClock
@@ -673,52 +671,6 @@ def test_two_runs_that_waited_while_their_environment_was_removed_build_one_new_
     assert [run.returncode for run in waiting] == [0, 0]
     assert len([path for path in home.iterdir() if path.is_dir()]) == 1
     assert (home / "lock").exists()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "-e .", "-r other.txt", "six\n-e .", "six --global-option=x", "six --hash=sha256:abc --target=/", "six==1\n",
-        "six==1\x0bnumpy", "six==1\x85numpy", "six==1\u2028numpy", "six==1\0", "six==1\\", "six==1 # as always", "./six",
-        "https://example.org/six.whl", "git+https://example.org/six", "", "$(six)",
-    ],
-)  # fmt: skip
-def test_a_line_that_does_more_than_name_a_distribution_is_refused(line: str) -> None:
-    with pytest.raises(InputError, match="not a valid requirement by name") as caught:
-        envs.EnvironmentSpec(python=sys.executable, requirements=("fine", line))
-    assert len(caught.value.problems) == 1
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "six >=1,<2 ; python_version >= '3.8' and sys_platform == \"linux\"",
-        "six(>=1)",
-        "google-cloud_storage[a, b-c] ~= 2.0",
-        "six@ file:///tmp/six.whl",
-        "six==1.16.0 --hash=sha256:0a1 --hash=sha512:0b2",
-    ],
-)
-def test_what_pep_508_and_lock_files_say_is_taken(line: str) -> None:
-    assert envs.EnvironmentSpec(python=sys.executable, requirements=(line,)).requirements == (line,)
-
-
-@given(
-    st.text(max_size=30),
-    st.sampled_from(["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1e", "\x85", "\u2028", "\u2029"]),
-)
-def test_no_line_that_uv_would_read_as_two_passes(text: str, end: str) -> None:
-    for line in (f"six=={text}{end}-e .", f"six{end}{text}", f"six @ https://a.b/{text}{end}numpy"):
-        with pytest.raises(InputError):
-            envs.EnvironmentSpec(python=sys.executable, requirements=(line,))
-
-
-def test_every_bad_line_is_said_at_once_and_no_password_is() -> None:
-    with pytest.raises(InputError) as caught:
-        envs.EnvironmentSpec(python="python3", requirements=("-e .", "--url https://me:secret@a.b"))
-    assert len(caught.value.problems) == 3
-    assert "secret" not in str(caught.value)
-    assert "--url https://****@a.b" in str(caught.value)
 
 
 CONFLICT = """\
