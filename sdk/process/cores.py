@@ -135,7 +135,9 @@ def _equal(tasks: Sequence[str], cores: Cores) -> dict[str, Share]:
     shares = {task: Share(threads=max(1, int(cores.limit / len(tasks)))) for task in tasks}
     if len(computing) == 1:
         return {**shares, computing[0]: Share()}
-    own = parts(cores.cpus, len(computing)) if _may_confine(cores) else [()] * len(computing)
+    # Under a quota, other containers may use the same CPUs: which ones are free is the kernel's decision.
+    confines = bool(cores.cpus) and not cores.has_quota
+    own = parts(cores.cpus, len(computing)) if confines else [()] * len(computing)
     threads = max(1, int(cores.limit / len(computing)))
     made = [_share(cpus, threads, cores) for cpus in own]
     return {**shares, **dict(zip(computing, made, strict=True))}
@@ -145,11 +147,6 @@ def within_quota(cores: Cores) -> dict[str, str]:
     """Return the variables of a task that is alone under a quota: TensorFlow looks at the CPUs only. Empty without one."""
     threads = str(cores.count)
     return {INTRA: threads, INTER: str(max(cores.count, _LEAST_INTER)), OPENMP: threads} if cores.has_quota else {}
-
-
-def _may_confine(cores: Cores) -> bool:
-    # Under a quota, other containers may use the same CPUs: which ones are free is the kernel's decision.
-    return bool(cores.cpus) and not cores.has_quota
 
 
 def _share(cpus: tuple[int, ...], threads: int, cores: Cores) -> Share:

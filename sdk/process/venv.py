@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from ..clock import Clock
-from ..errors import InputError, PodliftError
+from ..errors import InputError
 from ..storage import own_folders, posix, small_files
 from ..storage.cache import environments
 from ..storage.checksums import sha256
@@ -107,9 +107,6 @@ def facade(folder: Path) -> str:
     Tasks find `sdk` there, and nothing else of the environment that podlift is installed in.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    others = [name for name in posix.list_names(str(folder)) if name != "sdk" or not (folder / name).is_symlink()]
-    if others:
-        raise PodliftError(f"{str(folder)!r} must contain only podlift's link. Received: {', '.join(others)}.")
     part = folder / f".sdk.{secrets.token_hex(4)}.part"
     part.symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
     # Replaced atomically: a task may be starting from it.

@@ -21,7 +21,7 @@ import pytest
 from support import LIMIT_S, REPO, until
 
 from sdk.clock import SystemClock
-from sdk.errors import InputError, PodliftError
+from sdk.errors import InputError
 from sdk.process import spawn, uv
 from sdk.process import venv as envs
 from sdk.storage.cache import cache_folder
@@ -258,13 +258,6 @@ def test_through_the_facade_a_bare_environment_finds_sdk_and_nothing_else_of_pod
     assert say(python, start + context) == "chief-0 True"
     assert say(python, start + "import sdk.runtime.bootstrap as b; print(b.__file__)").startswith(home)
     assert say(python, start + "import pydantic") == "ModuleNotFoundError: No module named 'pydantic'"
-
-
-def test_a_facade_holds_nothing_but_the_link(place: Place) -> None:
-    place.dists.mkdir()
-    (place.dists / "numpy.py").touch()
-    with pytest.raises(PodliftError, match=r"only podlift's link\. Received: numpy\.py\."):
-        envs.facade(place.dists)
 
 
 @pytest.mark.full
