@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from .observations import Observations, TracedStep
 
 # Used if the batch is unknown.
 _DEFAULT_BATCH = 8
-_ELEMENT_S = 30.0
 Locate = Callable[[Any], tuple[str, int]]
 
 
@@ -67,27 +65,14 @@ def _feeds(dataset: Any, specs: Sequence[Any]) -> bool:
 
 def _fed(specs: Sequence[Any], dataset: Any) -> list[Any] | None:
     """Return the shapes of a data set's first element, aligned with the specs that it feeds."""
-    first = _within_limit(lambda: next(iter(dataset.take(1)), None)) if _feeds(dataset, specs) else None
+    try:
+        first = next(iter(dataset.take(1)), None) if _feeds(dataset, specs) else None
+    except (tf.errors.OpError, ValueError, TypeError, OSError):
+        first = None  # the program itself will report errors of its data
     if first is None:
         return None
     sides = iter(tensor.shape for tensor in tf.nest.flatten(first, expand_composites=True))
     return [next(sides) if spec.shape.rank else None for spec in specs]
-
-
-def _within_limit(call: Callable[[], Any]) -> Any:
-    """Call in a thread; return None if it fails or takes too long."""
-    results: list[Any] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except (tf.errors.OpError, ValueError, TypeError, OSError):
-            results.append(None)  # the program itself will report errors of its data
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_ELEMENT_S)
-    return results[0] if results else None
 
 
 def uneven(step: TracedStep, seen: Observations, replicas: int) -> tuple[int, int] | None:
