@@ -227,7 +227,7 @@ class Containers(Player):
         self._containers[task] = self._start(task)
 
     def cancel(self) -> None:
-        self._cloud.store(self.plan).put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
+        self._cloud.store(self.plan).put_new(RunPaths("").remote_cancel_request(0, 1), [b"{}"])
 
     def wait(self) -> None:
         self.codes = {task: container.code() for task, container in self._containers.items()}

@@ -122,7 +122,7 @@ def test_a_signal_between_two_attempts_ends_a_container_and_a_cancel_request_all
     found.kill(1, "worker-0")
     worker = found.waits_for_chief()
     store = found.cloud.store(found.plan)
-    store.put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
+    store.put_new(RunPaths("").remote_cancel_request(0, 1), [b"{}"])
     assert worker.code() == 4
     assert "the run was cancelled" in worker.said
     chief = found.containers["chief-0"]

@@ -202,7 +202,7 @@ def test_between_two_attempts_a_cancel_request_or_a_signal_starts_nothing_more(s
     containers = service.all(stop=lambda: bool(stopped))
     joined(containers)
     containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
-    service.store.put_new(KEYS.remote_cancel_request(0, "abc"), [b"{}"])
+    service.store.put_new(KEYS.remote_cancel_request(0, 1), [b"{}"])
     for container in containers.values():
         with pytest.raises(LeaveError, match="the run was cancelled") as left:
             container.join(wait_s=0)
