@@ -183,6 +183,7 @@ class StepCoordinator:
         """Count a step, and return what all tasks do after it."""
         if self.exit_action is not None:
             return self.exit_action
+        self.begin()
         now = self._clock.monotonic()
         with self._lock:
             self._count += 1

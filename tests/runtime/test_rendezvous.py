@@ -100,6 +100,8 @@ class Gang:
         self.papers = {task: Paper(self.files, is_instant=instant) for task in tasks}
         self.tasks = {task: StepCoordinator(self.papers[task], task, tasks, clock=self.clock) for task in tasks}
         self.clock.turn = self.look
+        for coordinator in self.tasks.values():
+            coordinator.begin = lambda: None  # type: ignore[method-assign]
         self.done: dict[str, list[tuple[int, str]]] = {task: [] for task in tasks}
         self.count = 0
 
@@ -200,6 +202,18 @@ def test_a_single_task_acts_at_once() -> None:
     gang.tasks["chief-0"].request_preemption()
     gang.step()
     assert gang.same == [(2, "save"), (4, "preempt")]
+
+
+def test_a_single_task_in_a_bucket_that_only_calls_should_stop_sees_a_cancel_request(monkeypatch) -> None:
+    for name in ("_QUIET_S", "_SOONEST_S"):
+        monkeypatch.setattr(rendezvous, name, 0.002)
+    paper = Paper(Files(), is_instant=False, is_stopped=True)
+    task = StepCoordinator(paper, "chief-0", ["chief-0"])
+    until = time.monotonic() + 60
+    while (action := task.step()) is None and time.monotonic() < until:
+        time.sleep(0.002)
+    task.close()
+    assert action == "stop"
 
 
 # --- Through a bucket ---------------------------------------------------------------------------------------------
@@ -408,6 +422,7 @@ def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent() -> N
         object.__setattr__(payload, name, value)
     clock, store = FakeClock(), CountingStore()
     task = StepCoordinator(StoreBoard(payload, clock, store), "chief-0", TASKS, clock=clock)  # type: ignore[arg-type]
+    task.begin = lambda: None  # type: ignore[method-assign]
     task.step()
     while clock.seconds < 3600:
         task.look()
