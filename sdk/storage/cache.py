@@ -27,5 +27,5 @@ def schedules(cache: Path) -> Path:
 
 def bucket_folder(cache: Path, root: str) -> str:
     """Return this machine's folder for a root in a bucket: for its own runs, and for copies of others."""
-    scheme, _, place = root.partition("://")
-    return str(cache / scheme / place.strip("/"))
+    scheme, _, path = root.partition("://")
+    return str(cache / scheme / path.strip("/"))

@@ -69,13 +69,13 @@ def _write(handle: int, view: memoryview) -> None:
             _set_direct(handle, False)
 
 
-def _set_direct(handle: int, wanted: bool) -> bool:
+def _set_direct(handle: int, on: bool) -> bool:
     """Return False if this file system has only cached writes."""
     if not _FLAG:
         return False
     try:
         flags = fcntl.fcntl(handle, fcntl.F_GETFL)
-        fcntl.fcntl(handle, fcntl.F_SETFL, flags | _FLAG if wanted else flags & ~_FLAG)
+        fcntl.fcntl(handle, fcntl.F_SETFL, flags | _FLAG if on else flags & ~_FLAG)
     except OSError:
         return False
     return True

@@ -35,10 +35,10 @@ def describe(error: OSError, path: str) -> str:
     """Return what an OSError means for a process that works in a folder: "the disk is full (...). ..."."""
     if error.errno == errno.EAGAIN:
         return f"no more processes can be started: the limit of this user is reached (ulimit -u). {error}"
-    known = _MEANINGS.get(error.errno or 0)
+    meaning = _MEANINGS.get(error.errno or 0)
     if error.errno == errno.ENOSPC:
-        known = out_of_space(path) or known
-    return f"{type(error).__name__}: {error}" if known is None else f"{known}. {error}"
+        meaning = out_of_space(path) or meaning
+    return f"{type(error).__name__}: {error}" if meaning is None else f"{meaning}. {error}"
 
 
 def out_of_space(path: str) -> str:

@@ -84,9 +84,9 @@ def _unended(path: str, size: int) -> int:
 
 def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
     if location.startswith("gs://"):
-        bucket, _, wanted = location.removeprefix("gs://").partition("/")
-        for file in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(_WILDCARD.split(wanted)[0]):
-            if _is_wanted(file.name, wanted):
+        bucket, _, pattern = location.removeprefix("gs://").partition("/")
+        for file in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(_WILDCARD.split(pattern)[0]):
+            if _is_wanted(file.name, pattern):
                 yield file.name, 1, file.size, str(file.generation)
         return
     try:
@@ -103,8 +103,8 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
         yield name, 1, int(str(about.get("size") or 0)), version
 
 
-def _is_wanted(name: str, wanted: str) -> bool:
+def _is_wanted(name: str, pattern: str) -> bool:
     """True for an object that is the input, lies below it, or matches its pattern, whose wildcards stop at a slash."""
-    if not has_magic(wanted):
-        return name == wanted or not wanted or name.startswith(f"{wanted.rstrip('/')}/")
-    return fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == wanted.count("/"))
+    if not has_magic(pattern):
+        return name == pattern or not pattern or name.startswith(f"{pattern.rstrip('/')}/")
+    return fnmatchcase(name, pattern) and ("**" in pattern or name.count("/") == pattern.count("/"))

@@ -52,7 +52,7 @@ class FolderFiles:
             with suppress(MissingError):  # removed since the folder was read
                 yield self._stat(name)
 
-    def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
+    def upload(self, name: str, path: str, existing: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
         """Copy a file unless there is the same one, which counts as new then; `new` keeps one that another writer created."""
         with suppress(MissingError):
             there = self._stat(name)

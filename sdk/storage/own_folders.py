@@ -200,8 +200,8 @@ def _emptied(folder: int, path: str, device: int) -> OSError | None:
 def _check(info: os.stat_result, folder: int, path: str, *, private: bool, owner: int | None = None) -> None:
     """Raise unless this is of the wanted user; `folder` is open: that itself, or the one that it is in."""
     if info.st_uid != owner and (owner is not None or not _is_mine(info, folder)):
-        wanted = os.geteuid() if owner is None else owner
-        raise ForeignFolderError(f"{path!r} belongs to user {info.st_uid}, not to {wanted}.")
+        expected = os.geteuid() if owner is None else owner
+        raise ForeignFolderError(f"{path!r} belongs to user {info.st_uid}, not to {expected}.")
     if private and info.st_mode & 0o022:
         raise ForeignFolderError(f"Others may write to {path!r}: its mode is {stat.S_IMODE(info.st_mode):o}.")
 

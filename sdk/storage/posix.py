@@ -85,12 +85,12 @@ def make_folders(folder: str) -> list[str]:
     made: list[str] = []
     for last in range(_TRIES):
         missing = []
-        place = folder
-        while place and not os.path.isdir(place):
-            missing.append(place)
-            place = os.path.dirname(place)
+        path = folder
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
         try:
-            made += [place for place in reversed(missing) if _make_folder(place)]
+            made += [path for path in reversed(missing) if _make_folder(path)]
             break
         except FileNotFoundError:
             # Another process removed one of them, which was empty, a moment ago.
@@ -99,14 +99,14 @@ def make_folders(folder: str) -> list[str]:
     return made
 
 
-def _make_folder(place: str) -> bool:
+def _make_folder(folder: str) -> bool:
     try:
-        os.mkdir(place)
+        os.mkdir(folder)
     except FileExistsError:
-        if not os.path.isdir(place):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place) from None
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
         return False  # another process is creating it, and syncs it
-    sync_folder(os.path.dirname(place) or ".")
+    sync_folder(os.path.dirname(folder) or ".")
     return True
 
 
@@ -131,9 +131,9 @@ def sync_folder(folder: str) -> None:
 def sync_tree(top: str) -> None:
     """Sync all files and names below a folder, and its own name, to the disk; errors are ignored."""
     folders, files = [os.path.dirname(top)], list[str]()
-    for place, _, names in os.walk(top):
-        folders.append(place)
-        files += [f"{place}/{name}" for name in names]
+    for folder, _, names in os.walk(top):
+        folders.append(folder)
+        files += [f"{folder}/{name}" for name in names]
     if len(files) + len(folders) > _ONE_BY_ONE:
         with suppress(OSError):
             sync_disk(top)

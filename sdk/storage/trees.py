@@ -72,13 +72,13 @@ def why(error: OSError) -> str:
 def inside(top: str, link: str) -> tuple[str | None, str]:
     """Return the target of a link below `top`, relative to it, or None and the reason why it is not inside."""
     base = os.path.realpath(top)
-    place = join(base, link)
-    real = os.path.realpath(place)
+    path = join(base, link)
+    real = os.path.realpath(path)
     if os.path.commonpath([base, real]) != base:
         return None, "a link that leaves the folder"
     if not os.path.lexists(real) or os.path.islink(real):
         return None, "a link to nothing"
-    if os.path.commonpath([real, place]) == real:
+    if os.path.commonpath([real, path]) == real:
         return None, "a link to one of its own parent folders"
     return os.path.relpath(real, base), ""
 
@@ -167,13 +167,13 @@ def copy_into(source: str, dest: str) -> list[str]:
     written: list[str] = []
     try:
         for path in missing:
-            place = join(dest, path)
-            os.makedirs(os.path.dirname(place), exist_ok=True)
+            target = join(dest, path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
             if path in tree.links:
-                put_link(tree.links[path], place)
+                put_link(tree.links[path], target)
             else:
-                put(join(source, path), place)
-            written.append(place)
+                put(join(source, path), target)
+            written.append(target)
     except OSError as error:
         raise PodliftError(
             f"Not all files could be copied: {error}. {len(written)} of {len(missing)} are in {dest!r}. Next: repeat the "
@@ -236,8 +236,8 @@ def _conflicts(source: str, dest: str, paths: Sequence[str]) -> list[str]:
     conflicts: dict[str, None] = {}
     for folder in dict.fromkeys(os.path.dirname(path) for path in paths):
         for above in prefixes(folder):
-            place = join(dest, above)
-            if os.path.lexists(place) and not os.path.isdir(place):
+            target = join(dest, above)
+            if os.path.lexists(target) and not os.path.isdir(target):
                 conflicts[above] = None
                 break
     for path in paths:

@@ -72,19 +72,19 @@ def probe_urls(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock |
     return [answers.get(url, late) for url in urls]
 
 
-def suggest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, names: Sequence[str]) -> str:
     """Return "Did you mean 'x'?", or the known names as far as they fit into a message."""
-    if not known:
+    if not names:
         return "The folder is empty."
-    if len(known) <= _MAX_NAMES or get_close_matches(word, known, n=1):
-        return nearest(word, known)
-    return f"There are {and_more(sorted(known), _MAX_NAMES)}."
+    if len(names) <= _MAX_NAMES or get_close_matches(word, names, n=1):
+        return nearest(word, names)
+    return f"There are {and_more(sorted(names), _MAX_NAMES)}."
 
 
-def chained(place: str) -> list[str]:
+def chained(location: str) -> list[str]:
     """Return the parts of a chain such as zip://a.csv::https://host/b.zip; any other location is its only part."""
     # [::1] is a host.
-    return re.split(r"::(?![^\[\]]*\])", place)
+    return re.split(r"::(?![^\[\]]*\])", location)
 
 
 def _probe(url: str) -> LookupResult:

@@ -55,7 +55,7 @@ def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
     # A mounted bucket may show an object late or damaged although the service has it.
     for source, wait_s in ((_mounted, 0), (_api, 1), (_api, 2), (_api, 4), (_api, 8), (_api, 16), (_api, 0)):
         try:
-            found = _copy(source(bucket, key), file)
+            actual = _copy(source(bucket, key), file)
         except urllib.error.HTTPError as error:
             if error.code in (401, 403, 404):
                 raise DownloadError(_denied(bucket, key, error), _INFRASTRUCTURE) from None
@@ -63,12 +63,12 @@ def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             problem = f"{type(error).__name__}: {error}"
         else:
-            if found == digest:
+            if actual == digest:
                 return None
-            problem = f"it has sha256 {found}, and {digest} was planned"
-            if found == damaged:
+            problem = f"it has sha256 {actual}, and {digest} was planned"
+            if actual == damaged:
                 raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", _INFRASTRUCTURE)
-            damaged = found
+            damaged = actual
         time.sleep(wait_s)
     code = int(os.environ.get(_RESTART) or _INFRASTRUCTURE)
     raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", code)
@@ -78,13 +78,13 @@ def _fetch_shared(path: str, digest: str, file: BinaryIO) -> None:
     for wait_s in (1, 2, 0):  # it may be new
         try:
             with open(path, "rb") as source:
-                found = _copy(source, file)
+                actual = _copy(source, file)
         except OSError as error:
             problem = str(error.strerror)
         else:
-            if found == digest:
+            if actual == digest:
                 return
-            problem = f"it has sha256 {found}, and {digest} was planned"
+            problem = f"it has sha256 {actual}, and {digest} was planned"
         time.sleep(wait_s)
     raise DownloadError(
         f"{path} cannot be read on {os.uname().nodename}: {problem}. Next: a --root that all machines see at the same path.",

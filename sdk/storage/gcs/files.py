@@ -36,10 +36,10 @@ class BucketFiles:
     def __init__(
         self, url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None, access: Access = "write"
     ) -> None:
-        place = url.partition("://")[2]
-        self._store = GcsStore(place, retry=retry, clock=clock, access=access)
+        location = url.partition("://")[2]
+        self._store = GcsStore(location, retry=retry, clock=clock, access=access)
         self._url = self._store.url
-        self._bucket, _, prefix = place.partition("/")
+        self._bucket, _, prefix = location.partition("/")
         self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
 
     def set_deadline(self, within_s: float) -> None:
@@ -51,23 +51,23 @@ class BucketFiles:
         for page in self._pages({"prefix": self._prefix + prefix, **pattern}):
             yield from page.objects
 
-    def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
+    def upload(self, name: str, path: str, existing: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
         """Upload a file unless the bucket already has it, and return its metadata there.
 
-        `known` is the metadata of the existing object, if any; `new` keeps an object that another writer created. The file
+        `existing` is the metadata of the one that is there; `new` keeps an object that another writer created. The file
         must not change any more.
         """
         nonce = secrets.token_hex(8)
         with _content(path) as data:
             size, crc = len(data), crc32c([data])
             for _ in range(_TRIES):
-                if known is not None and (new or (known.size, known.crc32c) == (size, crc)):
-                    return known
-                expected = "0" if known is None else known.generation
+                if existing is not None and (new or (existing.size, existing.crc32c) == (size, crc)):
+                    return existing
+                expected = "0" if existing is None else existing.generation
                 try:
                     return self._insert(name, data, crc=crc, nonce=nonce, expected=expected)
                 except ConflictError:
-                    known = self._stat(name)
+                    existing = self._stat(name)
         raise ConflictError(f"Cannot write {self._url}/{name}: another process keeps changing it.")
 
     def create(self, name: str, data: bytes) -> bytes:
@@ -126,8 +126,8 @@ class BucketFiles:
 
     def any_object(self, *, prefix: str = "", pattern: str = "") -> bool:
         """True if an object has this prefix or matches this pattern."""
-        wanted = {"matchGlob": self._prefix + pattern} if pattern else {"prefix": self._prefix + prefix}
-        return any(page.objects for page in self._pages({**wanted, "maxResults": "1"}))
+        query = {"matchGlob": self._prefix + pattern} if pattern else {"prefix": self._prefix + prefix}
+        return any(page.objects for page in self._pages({**query, "maxResults": "1"}))
 
     def folder(self, name: str, *, at_most: int | None = None) -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders and of the files directly in a folder; with `at_most`, only the first ones."""
@@ -136,8 +136,8 @@ class BucketFiles:
         if at_most is not None:
             query["maxResults"] = str(at_most)
         pages = list(islice(self._pages(query), None if at_most is None else 1))
-        folders = [found[len(self._prefix + start) : -1] for page in pages for found in page.folders]
-        files = [found.name[len(start) :] for page in pages for found in page.objects]
+        folders = [folder[len(self._prefix + start) : -1] for page in pages for folder in page.folders]
+        files = [info.name[len(start) :] for page in pages for info in page.objects]
         # The console creates an empty object for each folder.
         return folders, [file for file in files if file]
 
@@ -153,10 +153,10 @@ class BucketFiles:
 
     def delete(self, version: ObjectInfo) -> bool:
         """Remove an object unless it has changed (ConflictError); False if it was already gone."""
-        wanted = {"ifGenerationMatch": version.generation, "ifMetagenerationMatch": version.metageneration}
+        conditions = {"ifGenerationMatch": version.generation, "ifMetagenerationMatch": version.metageneration}
         what = f"Cannot delete {self._url}/{version.name}"
         try:
-            self._store.request(what, lambda bucket: bucket.send("DELETE", self._path(version.name), wanted))
+            self._store.request(what, lambda bucket: bucket.send("DELETE", self._path(version.name), conditions))
         except MissingError:
             return False
         except ConflictError:

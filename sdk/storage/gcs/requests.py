@@ -192,7 +192,7 @@ class BucketRequests:
 
     def _receive(self, response: requests.Response, into: memoryview | None, most: int | None) -> memoryview:
         try:
-            size, wanted = int(response.headers["Content-Length"]), _header_crc(response.headers["X-Goog-Hash"])
+            size, stored_crc = int(response.headers["Content-Length"]), _header_crc(response.headers["X-Goog-Hash"])
         except (LookupError, ValueError) as error:
             raise ProtocolError("the response lacks its length or checksum") from error
         if into is not None and len(into) != size:
@@ -211,8 +211,8 @@ class BucketRequests:
                 self.check(done)
         if done != size:
             raise ProtocolError(f"{done} of {size} bytes arrived")
-        if crc != wanted:
-            written = "an unknown one" if wanted is None else f"{wanted:08x}"
+        if crc != stored_crc:
+            written = "an unknown one" if stored_crc is None else f"{stored_crc:08x}"
             raise DamagedError(f"its crc32c is {crc:08x}; {written} was written")
         return target.toreadonly() if into is None else into
 

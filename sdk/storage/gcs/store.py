@@ -87,12 +87,12 @@ class GcsStore:
         return self._write(key, data, None, self._generation(key, expected) or "0")
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
-        name, wanted = self._name(key), self._generation(key, generation)
+        name, expected = self._name(key), self._generation(key, generation)
         try:
             return self._call(
                 self._tries(),
                 f"Cannot read {self._url_of(key)}",
-                lambda bucket: bucket.download(name, expected=wanted, into=into, most=OBJECT_BYTES),
+                lambda bucket: bucket.download(name, expected=expected, into=into, most=OBJECT_BYTES),
             )
         except ConflictError:
             # For a missing object some servers return 404, others 412.
@@ -120,10 +120,12 @@ class GcsStore:
         return _stat(key, self._info(key))
 
     def delete(self, key: str, *, generation: str | None = None) -> None:
-        name, wanted = self._name(key), self._generation(key, generation)
+        name, expected = self._name(key), self._generation(key, generation)
         tries = self._tries()
         try:
-            self._call(tries, f"Cannot delete {self._url_of(key)}", lambda bucket: bucket.delete(name, expected=wanted))
+            self._call(
+                tries, f"Cannot delete {self._url_of(key)}", lambda bucket: bucket.delete(name, expected=expected)
+            )
         except MissingError:
             # If a response was lost, our own request removed it.
             if not tries.unsure:
@@ -258,8 +260,8 @@ def _page(query: Mapping[str, str], token: str | None, bucket: BucketRequests) -
 
 
 def _stat(key: str, info: ObjectInfo) -> Stat:
-    known = info.crc32c is not None
-    return Stat(key=key, size=info.size, crc32c=info.crc32c or 0, generation=info.generation if known else DAMAGED)
+    has_crc = info.crc32c is not None
+    return Stat(key=key, size=info.size, crc32c=info.crc32c or 0, generation=info.generation if has_crc else DAMAGED)
 
 
 def _is_key(name: str) -> bool:
