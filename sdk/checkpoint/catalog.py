@@ -57,7 +57,7 @@ def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
     """Return all checkpoints, the oldest first, by their manifests. Those of a run other than `run_id` count as quarantined."""
     pinned = restore.pins(store)
     notes = {stat.key for stat in store.list(names.QUARANTINE)}
-    found = []
+    checkpoints = []
     for stat in restore.commits_of(store):
         checkpoint_id = names.parse_commit(stat.key)
         if checkpoint_id is None:
@@ -71,7 +71,7 @@ def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
             problem = str(error)
         if names.note(stat.key) in notes:
             problem = restore.noted(store, stat.key) or problem or "it failed verification"
-        found.append(
+        checkpoints.append(
             CheckpointInfo(
                 key=stat.key,
                 step=checkpoint_id.step,
@@ -86,7 +86,7 @@ def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
                 downgrades=manifest.downgrades if manifest else (),
             )
         )
-    return found
+    return checkpoints
 
 
 def verify(store: Store, key: str, run_id: str = "") -> str | None:
@@ -127,8 +127,8 @@ def unpin(store: Store, name: str) -> None:
     try:
         store.delete(names.pin(name) if _PIN.fullmatch(name) else names.pin("-"))
     except MissingError:
-        known = sorted(restore.pins(store))
-        hint = nearest(name, known) if known else "Nothing is pinned."
+        pinned = sorted(restore.pins(store))
+        hint = nearest(name, pinned) if pinned else "Nothing is pinned."
         raise InputError(f"There is no pin of that name. Received: {name!r}. {hint}") from None
 
 
@@ -161,16 +161,16 @@ def entries(paths: RunPaths, run_id: str | None = None) -> list[CheckpointInfo]:
     return [] if store is None else list_checkpoints(store, paths.run_id if run_id is None else run_id)
 
 
-def best_first(found: Sequence[CheckpointInfo], best: str) -> list[CheckpointInfo]:
+def best_first(checkpoints: Sequence[CheckpointInfo], best: str) -> list[CheckpointInfo]:
     """Return the usable checkpoints that have a metric, the best one first; of equals, the older one."""
     name, mode = metric_and_mode(best)
     if mode not in ("min", "max") or not name:
         raise InputError(f"Invalid metric. Received: {best!r}. Expected: a metric's name, or min:NAME, or max:NAME.")
-    usable = [entry for entry in found if entry.quarantined is None]
+    usable = [entry for entry in checkpoints if entry.quarantined is None]
     ranked = [entry for entry in usable if math.isfinite(entry.metrics.get(name, math.nan))]
     if usable and not ranked:
-        known = sorted({metric for entry in usable for metric in entry.metrics})
-        hint = nearest(name, known) if known else "They have no metrics."
+        metrics = sorted({metric for entry in usable for metric in entry.metrics})
+        hint = nearest(name, metrics) if metrics else "They have no metrics."
         raise InputError(
             f"None of the {len(usable)} checkpoints has this metric. Received: {best!r}. {hint} Next: a run with "
             f"checkpoint_best={best!r} (--checkpoint-best) saves it with every epoch of fit, and ckpt.save(metrics) in a loop."
@@ -204,17 +204,17 @@ def read(paths: RunPaths, key: str) -> restore.Checkpoint:
 
 def find(paths: RunPaths, step: str, run_id: str | None = None) -> CheckpointInfo:
     """Return the checkpoint of a step, or "last"; `run_id` as for `entries`."""
-    found = entries(paths, run_id)
-    fitting = [entry for entry in found if step == "last" or str(entry.step) == step]
+    checkpoints = entries(paths, run_id)
+    fitting = [entry for entry in checkpoints if step == "last" or str(entry.step) == step]
     good = [entry for entry in fitting if entry.quarantined is None]
     if good:
         return good[-1]
     run = paths.run_id
     if fitting:
         raise InputError(f"The checkpoint of step {step} of {run} is not usable. {fitting[-1].quarantined}")
-    steps = list(dict.fromkeys(str(entry.step) for entry in found))
-    known = f"Known steps: {', '.join(steps[-_LISTED:])}." if steps else "It has no checkpoints."
-    raise InputError(f"The run {run} has no such checkpoint. Received: {step!r}. {known}")
+    steps = list(dict.fromkeys(str(entry.step) for entry in checkpoints))
+    hint = f"Known steps: {', '.join(steps[-_LISTED:])}." if steps else "It has no checkpoints."
+    raise InputError(f"The run {run} has no such checkpoint. Received: {step!r}. {hint}")
 
 
 def warm_start(text: str, locate: Callable[[str], str]) -> str:

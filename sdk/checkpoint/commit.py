@@ -58,8 +58,8 @@ class SaveRequest:
         if step < last_step:
             problems.append(f"The steps of checkpoints must not decrease. Received: {step}, after {last_step}.")
         if self.reason not in REASONS:
-            known = nearest(self.reason, REASONS)
-            problems.append(f"Unknown reason for a checkpoint. Received: {self.reason!r}. {known}")
+            hint = nearest(self.reason, REASONS)
+            problems.append(f"Unknown reason for a checkpoint. Received: {self.reason!r}. {hint}")
         position, metrics = None, dict[str, float]()
         try:
             position = json.loads(json.dumps(self.position, allow_nan=False))
@@ -87,7 +87,7 @@ def save(opened: OpenStore, request: SaveRequest, retention: Retention, pool: Ex
             return names.commit(request.checkpoint_id)
         packed = clock.monotonic()
         others = range(1, request.ranks)
-        parts = [written, *(_receipt(opened, request, each, limits.receipts_s) for each in others)]
+        parts = [written, *(_receipt(opened, request, other, limits.receipts_s) for other in others)]
         timings = {"write_s": packed - started, "receipts_s": clock.monotonic() - packed}
         manifest = _manifest(opened, request, retention, parts, timings)
         check_lease(store, opening)

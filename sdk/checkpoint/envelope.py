@@ -64,11 +64,11 @@ def fields_of(body: Mapping[str, object], kind: str, cls: type[T]) -> T:
     Numbers are from 0 to 2**60, except those in mappings: a metric may be negative, and as large as a float.
     """
     try:
-        found = decode(cls, body)
+        value = decode(cls, body)
     except (TypeError, RecursionError) as error:
         raise foreign(kind, str(error)) from None
-    _check_numbers(found, kind)
-    return found
+    _check_numbers(value, kind)
+    return value
 
 
 def text_of(data: Buffer, kind: str, name: str) -> str:
@@ -81,8 +81,8 @@ def text_of(data: Buffer, kind: str, name: str) -> str:
 
 def _check_numbers(value: Any, kind: str) -> None:
     for name in _with_numbers(value.__class__):
-        found = getattr(value, name)
-        for item in found if type(found) is tuple else (found,):
+        attribute = getattr(value, name)
+        for item in attribute if type(attribute) is tuple else (attribute,):
             if type(item) is int or type(item) is float:
                 if not 0 <= item < _MOST:
                     raise foreign(kind, f"{name!r} is {item!r:.100}, not a number from 0 to 2**60")

@@ -37,13 +37,13 @@ class CheckpointFeed:
         while True:
             # Asked first: what was committed by then is listed below.
             over = self._over()
-            found = False
+            any_new = False
             for checkpoint in self._new():
-                found = True
+                any_new = True
                 yield checkpoint
-            if over and not found:
+            if over and not any_new:
                 return
-            if not found:
+            if not any_new:
                 self._wait()
 
     def _new(self) -> Iterator[Checkpoint]:
@@ -51,19 +51,19 @@ class CheckpointFeed:
             return
         store = open_store(self._url)
         for stat in restore.commits_of(store):
-            known = names.parse_commit(stat.key)
-            if known is None or stat.key in self._seen:
+            checkpoint_id = names.parse_commit(stat.key)
+            if checkpoint_id is None or stat.key in self._seen:
                 continue
             self._seen.add(stat.key)
             # Two checkpoints of one step hold the same weights.
-            if known.step <= self._after:
+            if checkpoint_id.step <= self._after:
                 continue
             try:
                 checkpoint = restore.read(store, stat.key, self._run_id)
             except CorruptCheckpointError as error:
                 gone = not exists(store, stat.key)
                 why = "retention has removed it. Next: a larger checkpoint_keep_last" if gone else str(error)
-                _log.info(f"the checkpoint of step {known.step} is not evaluated: {why}")
+                _log.info(f"the checkpoint of step {checkpoint_id.step} is not evaluated: {why}")
                 continue
-            self._after = known.step
+            self._after = checkpoint_id.step
             yield checkpoint

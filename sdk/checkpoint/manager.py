@@ -113,13 +113,13 @@ class CheckpointManager:
             info, store = self.info, open_store(self._url)
             if info.rank == 0:
                 holder = f"{info.task} of attempt {info.attempt}, process {os.getpid()}"
-                found = opening.open_first(
+                choice = opening.open_first(
                     store, info.attempt, holder, self._clock, run_id=info.run_id, saved=info.saved_before
                 )
             else:
-                found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id)
+                choice = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id)
             about = self._env.about()
-            opened = OpenStore(store=store, opening=found, info=info, policy=self.policy, env=self._env, about=about)
+            opened = OpenStore(store=store, opening=choice, info=info, policy=self.policy, env=self._env, about=about)
             self._saver = AsyncSaver(opened)
         return self._saver
 
@@ -132,8 +132,8 @@ class CheckpointManager:
         mine = TrainingPhase(kind=kind, signature=signature)
         self.base = sum(phase.steps for phase in self.phases)
         self._last_save = self._clock.monotonic()
-        known = before[number] if number < len(before) else None
-        if known is None:
+        earlier = before[number] if number < len(before) else None
+        if earlier is None:
             self.phases.append(mine)
             is_fresh = number == 0 and opened.opening.commit is None
             return StartedPhase(self, number, self._warm() if is_fresh else None, {})
@@ -141,19 +141,19 @@ class CheckpointManager:
         if last:
             checkpoint = opened.opening.read(opened.store)
         else:
-            checkpoint = self._end_of(opened, known)
+            checkpoint = self._end_of(opened, earlier)
         # Differences between variables are reported by the restore, which lists them.
-        if known.kind != kind or (checkpoint is None and known.signature != signature):
-            other = f"was a {known.kind}" if known.kind != kind else "had different variables"
+        if earlier.kind != kind or (checkpoint is None and earlier.signature != signature):
+            other = f"was a {earlier.kind}" if earlier.kind != kind else "had different variables"
             raise InputError(
                 f"The checkpoints of this run belong to a different program: phase {number + 1} of the training is a {kind}, "
                 f"and {other} when they were written. Next: undo the change, or submit a new run."
             )
-        if last and known.finished:
+        if last and earlier.finished:
             # Later phases are saved in other manifests, which refer to this commit.
-            known = replace(known, commit=opened.opening.commit or "")
-        self.phases.append(known if last or known.finished else replace(known, finished=True))
-        if known.finished and checkpoint is None and not self._downgrades:
+            earlier = replace(earlier, commit=opened.opening.commit or "")
+        self.phases.append(earlier if last or earlier.finished else replace(earlier, finished=True))
+        if earlier.finished and checkpoint is None and not self._downgrades:
             self._downgrades.append(
                 f"earlier attempts finished phases of the training whose ends were not kept, from phase {number + 1} on: they "
                 "are skipped with the values that their variables have now, which matters to what the program does after each"
@@ -250,8 +250,8 @@ class CheckpointManager:
         ticket = None if self._last is None else self._last[2]
         if ticket is not None and ticket.done() and not _failed(ticket):
             return ticket.step
-        found = names.parse_commit(self._open().opened.opening.commit or "")
-        return 0 if found is None else found.step
+        checkpoint_id = names.parse_commit(self._open().opened.opening.commit or "")
+        return 0 if checkpoint_id is None else checkpoint_id.step
 
     def meet(self, steps: int, within_s: float, ended: Callable[[], Collection[str]] = tuple) -> bool:
         """Report that this task can save after `steps` of the open phase; True once every task has reported so.
@@ -275,9 +275,9 @@ class CheckpointManager:
     def finished(self, number: int, ticket: Ticket) -> None:
         """Wait until the end of a phase is saved, and note its commit."""
         self.phases[number] = replace(self.phases[number], commit=ticket.wait(None).key)
-        alike = [each for each in range(number + 1) if self._is_like(each, number)]
-        for each in alike[: -most_ends(self.size)]:
-            self.phases[each] = replace(self.phases[each], commit="")
+        alike = [index for index in range(number + 1) if self._is_like(index, number)]
+        for index in alike[: -most_ends(self.size)]:
+            self.phases[index] = replace(self.phases[index], commit="")
 
     def _is_like(self, number: int, other: int) -> bool:
         """True if both phases train the same variables, so that the end of one supersedes that of the other."""
@@ -310,7 +310,7 @@ def position_of(manifest: Manifest) -> tuple[list[TrainingPhase], Mapping[str, A
     """Return the phases that a manifest describes, and the position in the last one, or raise CorruptCheckpointError."""
     try:
         position = from_json(manifest.position)
-        phases, at = [TrainingPhase(**each) for each in position["stages"]], position["at"]
+        phases, at = [TrainingPhase(**fields) for fields in position["stages"]], position["at"]
         good = isinstance(at, dict) and all(
             type(phase.steps) is int and (not phase.commit or names.parse_commit(phase.commit)) for phase in phases
         )

@@ -111,9 +111,9 @@ class Manifest:
     def ends(self) -> tuple[str, ...]:
         """The commits of earlier phases that its position refers to: a restart reads them too."""
         stages = self.position.get("stages") if isinstance(self.position, dict) else None
-        phases = [each for each in stages if isinstance(each, dict)] if isinstance(stages, list) else []
+        phases = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
         # Each manifest refers to those of the manifest before.
-        return tuple(sys.intern(key) for each in phases if isinstance(key := each.get("commit"), str) and key)
+        return tuple(sys.intern(key) for stage in phases if isinstance(key := stage.get("commit"), str) and key)
 
     def stream(self, kind: str, rank: int = 0) -> tuple[FileEntry, ...]:
         return tuple(file for file in self.files if file.kind == kind and file.rank == rank)

@@ -39,8 +39,8 @@ def commit(checkpoint_id: CheckpointId) -> str:
 
 def parse_commit(key: str) -> CheckpointId | None:
     """Return the checkpoint of a commit; None for any other name."""
-    found = _COMMIT.fullmatch(key)
-    checkpoint_id = CheckpointId(int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _COMMIT.fullmatch(key)
+    checkpoint_id = CheckpointId(int(match[1]), int(match[2]), int(match[3])) if match else None
     return checkpoint_id if checkpoint_id and commit(checkpoint_id) == key else None
 
 
@@ -52,8 +52,8 @@ def folder(checkpoint_id: CheckpointId, nonce: str) -> str:
 
 def parse_data_key(key: str) -> tuple[str, int, int] | None:
     """Return the folder, epoch and step of a data object; None for any other name."""
-    found = _DATA.fullmatch(key)
-    return (found[1], int(found[2]), int(found[3])) if found else None
+    match = _DATA.fullmatch(key)
+    return (match[1], int(match[2]), int(match[3])) if match else None
 
 
 def packed(folder: str, rank: int, index: int) -> str:

@@ -107,12 +107,12 @@ def open_first(
     the run's records, is given, a store without checkpoints is an error.
     """
     lease = take(store, holder, clock)
-    found = restore.newest(store, run_id=run_id)
-    if found is None and saved is not None:
+    newest = restore.newest(store, run_id=run_id)
+    if newest is None and saved is not None:
         raise CorruptCheckpointError(gone(run_id, store.url, saved))
     opening = Opening(attempt=attempt, epoch=lease.epoch, nonce=lease.nonce, commit=None, run_id=run_id)
-    if found is not None:
-        opening = replace(opening, commit=found.manifest.key, manifest=found.manifest, _kept=[found])
+    if newest is not None:
+        opening = replace(opening, commit=newest.manifest.key, manifest=newest.manifest, _kept=[newest])
     _publish(store, opening)
     return opening
 
@@ -229,12 +229,12 @@ def take(store: Store, holder: str, clock: Clock) -> Lease:
 def check_lease(store: Store, lease: Lease | Opening) -> None:
     """Return if the lease is still ours; FencedError if another attempt has taken it, or it is missing."""
     try:
-        found = decode_lease(store.get(names.LEASE))
+        current = decode_lease(store.get(names.LEASE))
     except MissingError:
         raise FencedError(f"The lease of {store.url} was removed. This attempt stops writing.") from None
-    if found.nonce != lease.nonce:
+    if current.nonce != lease.nonce:
         raise FencedError(
-            f"Another attempt, {found.holder!r}, has taken over the checkpoints of {store.url} (epoch {found.epoch}; ours "
+            f"Another attempt, {current.holder!r}, has taken over the checkpoints of {store.url} (epoch {current.epoch}; ours "
             f"was {lease.epoch}). This attempt stops writing."
         )
 
@@ -267,5 +267,5 @@ def _newest_epoch(store: Store) -> int:
     commits = (
         checkpoint_id.epoch for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
     )
-    data = (found[1] for stat in store.list(names.DATA) if (found := names.parse_data_key(stat.key)))
+    data = (parts[1] for stat in store.list(names.DATA) if (parts := names.parse_data_key(stat.key)))
     return max([0, *commits, *data])

@@ -50,12 +50,12 @@ class Checkpoint:
 
 def pins(store: Store) -> dict[str, str]:
     """Return the commit of each pin, by name. A damaged pin is an error, because what it keeps is unknown."""
-    found = {}
+    commits = {}
     for stat in store.list(names.PINS):
         name = stat.key.removeprefix(names.PINS).removesuffix(".json")
         with suppress(MissingError):
-            found[name] = text_of(store.get(stat.key), "pin", "commit")
-    return found
+            commits[name] = text_of(store.get(stat.key), "pin", "commit")
+    return commits
 
 
 def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
@@ -136,10 +136,10 @@ def newest(store: Store, *, quarantine: bool = True, run_id: str = "") -> Checkp
 
 def commits_of(store: Store) -> list[Stat]:
     """Return all commits, the oldest first; other objects are ignored."""
-    found = {
+    stats = {
         checkpoint_id: stat for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
     }
-    return [found[checkpoint_id] for checkpoint_id in sorted(found)]
+    return [stats[checkpoint_id] for checkpoint_id in sorted(stats)]
 
 
 def put_note(store: Store, commit: str, reason: str) -> None:

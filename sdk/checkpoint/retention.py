@@ -52,9 +52,9 @@ class Retention:
         if metric is None:
             return None
         name, mode = metric
-        known = [*index, Committed(key=manifest.key, metrics=manifest.metrics)]
-        best = best_of(known, self._policy)
-        value = next((item.metrics[name] for item in known if item.key == best), None)
+        commits = [*index, Committed(key=manifest.key, metrics=manifest.metrics)]
+        best = best_of(commits, self._policy)
+        value = next((item.metrics[name] for item in commits if item.key == best), None)
         return {"metric": name, "mode": mode, "value": value, "commit": best} if best else None
 
     def committed(self, manifest: Manifest, stat: Stat) -> None:
@@ -107,21 +107,21 @@ class Retention:
 
     def _read(self, stat: Stat, notes: set[str]) -> Committed:
         try:
-            known = _known(restore.read_manifest(self._store, stat.key, self._opening.run_id), stat.generation)
+            commit = _known(restore.read_manifest(self._store, stat.key, self._opening.run_id), stat.generation)
         except FutureFormatError:
             return Committed(key=stat.key, generation=stat.generation, future=True)
         except (CorruptCheckpointError, CorruptObjectError, MissingError):
             return Committed(key=stat.key, generation=stat.generation, damaged=True)
-        return replace(known, damaged=names.note(stat.key) in notes)
+        return replace(commit, damaged=names.note(stat.key) in notes)
 
 
 def collect(store: Store, epoch: int) -> int:
     """Remove the data of earlier epochs that no commit refers to. Only for the holder of the lease, after its first commit."""
     dead: dict[str, list[Stat]] = {}
     for stat in store.list(names.DATA):
-        found = names.parse_data_key(stat.key)
-        if found and found[1] < epoch:
-            dead.setdefault(found[0], []).append(stat)
+        parts = names.parse_data_key(stat.key)
+        if parts and parts[1] < epoch:
+            dead.setdefault(parts[0], []).append(stat)
     if not dead:
         return 0
     used: set[str] = set()

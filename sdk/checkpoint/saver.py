@@ -206,9 +206,9 @@ class AsyncSaver:
             self._record_first(save.checkpoint_id.step)
             ticket.set_result(Commit(key, save.checkpoint_id.step, save.checkpoint_id.epoch))
         except BaseException as error:
-            known = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
             self._fail(
-                f"The {self._what} of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {known} "
+                f"The {self._what} of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {why} "
                 "Earlier checkpoints are untouched.",
                 error,
             )
@@ -251,8 +251,8 @@ class AsyncSaver:
                 "The best earlier one is kept."
             )
         elif name not in save.metrics and save.metrics:
-            known = nearest(name, sorted(save.metrics))
-            warning = f"The best checkpoint cannot be chosen: there is no metric {name!r}. {known}"
+            hint = nearest(name, sorted(save.metrics))
+            warning = f"The best checkpoint cannot be chosen: there is no metric {name!r}. {hint}"
         if warning and warning not in self._warned:
             self._warned.add(warning)
             _log.info(f"{warning} (step {save.checkpoint_id.step})")

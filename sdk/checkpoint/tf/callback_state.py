@@ -101,8 +101,8 @@ def _has_methods(callback: Any) -> bool:
 
 
 def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[str]]:
-    name, known = type(callback).__name__, _known(callback)
-    if known is None and _has_methods(callback):
+    name, changing = type(callback).__name__, _known(callback)
+    if changing is None and _has_methods(callback):
         try:
             return {"own": object_state.encode(callback.get_state())}, []
         except object_state.NotPlainError as error:
@@ -114,10 +114,10 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[st
     if isinstance(held, list) and all(isinstance(value, np.ndarray) for value in held):
         weights = {"weights": [len(arrays), len(arrays) + len(held)]}  # too large for JSON
         arrays += held
-    if known is not None:
-        found = {key: vars(callback)[key] for key in known if key in vars(callback) and key != "best_weights"}
+    if changing is not None:
+        values = {key: vars(callback)[key] for key in changing if key in vars(callback) and key != "best_weights"}
         # Callbacks may have put anything into the logs, which the history and the best value come from.
-        attributes = {key: object_state.encode(value, lossy=True) for key, value in found.items()}
+        attributes = {key: object_state.encode(value, lossy=True) for key, value in values.items()}
         return {"attributes": attributes, **weights}, _warnings(callback, name)
     plain, others = object_state.read(callback)
     before, ids = _first.get(callback, ({}, {}))

@@ -178,8 +178,8 @@ class FitInput:
         """Return the state after a batch when nothing else is known."""
         steps, size = self._epochs.steps_per_epoch, self._epochs._num_batches
         if steps is None:
-            each = 1 if size is None else 2  # Keras creates one more after each epoch of known size
-            return IteratorState(batches=batch, iterators=self._iterators + 1 + each * epoch)
+            per_epoch = 1 if size is None else 2  # Keras creates one more after each epoch of known size
+            return IteratorState(batches=batch, iterators=self._iterators + 1 + per_epoch * epoch)
         full, taken = divmod(epoch * steps + batch, size) if size else (0, epoch * steps + batch)
         return IteratorState(batches=taken, iterators=self._iterators + 1 + full, extra={"seen": taken - batch})
 
@@ -268,7 +268,7 @@ def install_plain_iterators() -> str:
     def iterating(iterate: Any) -> Any:
         def iterate_dataset(self: Any) -> Any:
             iterator = iterate(self)
-            if all(getattr(each, "_options", None) is plain for each in getattr(iterator, "_iterators", [None])):
+            if all(getattr(inner, "_options", None) is plain for inner in getattr(iterator, "_iterators", [None])):
                 iterator._options = plain  # otherwise its type spec would announce the other kind to a tf.function
             return iterator
 

@@ -31,8 +31,8 @@ def install(module: Any) -> None:
 
     @functools.wraps(original)
     def initial(model: Any, steps_per_epoch: Any, initial_epoch: int) -> tuple[int, int]:
-        found: tuple[int, int] = original(model, steps_per_epoch, initial_epoch)
-        return (_begin[id(model)], 0) if id(model) in _begin else found
+        counters: tuple[int, int] = original(model, steps_per_epoch, initial_epoch)
+        return (_begin[id(model)], 0) if id(model) in _begin else counters
 
     module.Model._maybe_load_initial_counters_from_ckpt = initial
     make = module.data_adapter.get_data_handler

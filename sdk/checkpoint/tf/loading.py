@@ -46,7 +46,7 @@ def load(
         value = loaded[path]
         values = for_replicas(path, variable, blobs, rank, same) or [array_of(value.dtype, value.shape, value.data)]
         # `constant` copies: a variable that shared the checkpoint's memory would keep all of it alive.
-        tensors = [tf.constant(each, dtype=tf.as_dtype(value.dtype)) for each in values]
+        tensors = [tf.constant(array, dtype=tf.as_dtype(value.dtype)) for array in values]
         for index, component in enumerate(components(variable)):
             assign(component, tensors[min(index, len(tensors) - 1)])
 
@@ -118,8 +118,8 @@ def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
             local = components(variables[path])
             data = [bytes_of(component.read_value()) for component in local]
             first = local[0]
-            known = {"path": path, "dtype": first.dtype.name, "shape": first.shape.as_list()}
-            entries.append({**known, "replicas": len(data), "replicated": path in variables.per_replica})
+            about = {"path": path, "dtype": first.dtype.name, "shape": first.shape.as_list()}
+            entries.append({**about, "replicas": len(data), "replicated": path in variables.per_replica})
             parts += data
     return blob_of({"tasks": tasks, "variables": entries}, parts)
 
@@ -128,19 +128,19 @@ def decode(blob: bytes) -> tuple[int, dict[str, ReplicaValues]]:
     """Return the number of tasks and the values of the task that wrote the blob; ValueError for any other blob."""
     header, view = split(blob)
     start = 0
-    found: dict[str, ReplicaValues] = {}
+    variables: dict[str, ReplicaValues] = {}
     for entry in header["variables"]:
         shape, values = tuple(entry["shape"]), []
         size = tf.as_dtype(entry["dtype"]).size * int(np.prod(shape, dtype=np.int64))
         for _ in range(entry["replicas"]):
             values.append(view[start : start + size])
             start += size
-        found[entry["path"]] = ReplicaValues(
+        variables[entry["path"]] = ReplicaValues(
             replicated=entry["replicated"], dtype=entry["dtype"], shape=shape, values=tuple(values)
         )
     if start != len(view):
         raise ValueError(f"replica values of {start} bytes in a blob of {len(view)}")
-    return header["tasks"], found
+    return header["tasks"], variables
 
 
 def array_of(dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:

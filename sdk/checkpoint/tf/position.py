@@ -111,8 +111,8 @@ def reach(at: IteratorState, made: int, make: Callable[[], Any], iterator: Any =
     too_many = max(made, 1) >= at.iterators  # the extra one
     if at.state and too_many and at.batches <= _CHEAP and randomness.global_seed() is not None:
         at = replace(at, state=b"")
-    wanted = at.iterators - 1 if at.state else at.iterators
-    while iterator is None or made < wanted:
+    needed = at.iterators - 1 if at.state else at.iterators
+    while iterator is None or made < needed:
         iterator, made = make(), made + 1
     inner = inner_iterator(iterator)
     if at.state and inner is not None:
@@ -255,18 +255,18 @@ def steps_of(dataset: Any) -> Iterator[Any]:
     return _steps(dataset, set())
 
 
-def _steps(dataset: Any, seen: set[int]) -> Iterator[Any]:
-    if id(dataset) in seen:
+def _steps(dataset: Any, visited: set[int]) -> Iterator[Any]:
+    if id(dataset) in visited:
         return
-    seen.add(id(dataset))
+    visited.add(id(dataset))
     yield dataset
     try:
         inputs = list(dataset._inputs())
     except (AttributeError, NotImplementedError):
         original = getattr(dataset, "_original_dataset", None)  # of a distributed dataset
         inputs = [] if original is None else [original]
-    for each in inputs:
-        yield from _steps(each, seen)
+    for inner in inputs:
+        yield from _steps(inner, visited)
 
 
 def nodes_of(step: Any) -> Iterator[Any]:

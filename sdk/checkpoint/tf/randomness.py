@@ -113,13 +113,13 @@ def _set_eager_state(state: Any) -> None:
 
 
 def _generators() -> dict[str, Any]:
-    found = {}
+    generators = {}
     module = importlib.import_module("tensorflow.python.ops.stateful_random_ops")
     if getattr(module, "global_generator", None) is not None:
-        found["tensorflow"] = tf.random.get_global_generator()
+        generators["tensorflow"] = tf.random.get_global_generator()
     if (keras := _keras_generator(make=False)) is not None:
-        found["keras"] = keras
-    return found
+        generators["keras"] = keras
+    return generators
 
 
 def _keras_generator(*, make: bool) -> Any:

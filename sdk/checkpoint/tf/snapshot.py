@@ -61,31 +61,31 @@ def variables_of(**objects: Any) -> Variables:
     second variable of a name is `name#2`, in the object's order. Objects are models (with their optimizer and metrics),
     optimizers, metrics, layers, `tf.Module`s, generators, variables, and lists and dictionaries of them.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     problems: list[str] = []
-    found: dict[str, list[_Member]] = {}
+    by_keyword: dict[str, list[_Member]] = {}
     for keyword, value in objects.items():
         try:
-            members = [member for member in _members(value, keyword) if not _was_seen(member[1], seen)]
+            members = [member for member in _members(value, keyword) if not _was_seen(member[1], visited)]
         except InputError as error:
             problems += error.problems
             continue
         problems += [problem for name, v, _ in members for problem in _problems(name, v)]
-        found[keyword] = _numbered(members)
+        by_keyword[keyword] = _numbered(members)
     if problems:
         raise InputError(problems)
-    named = _unique(found)
+    named = _unique(by_keyword)
     return Variables(((name, v) for name, v, _ in named), (name for name, _, per_replica in named if per_replica))
 
 
 def take(variables: Variables) -> tuple[Array, ...]:
     """Return the current values; later changes do not affect them. Only the first replica is read, see `loading`."""
-    return tuple(_array(known, _read(known)) for known in variables.first)
+    return tuple(_array(variable, _read(variable)) for variable in variables.first)
 
 
-def _read(known: FirstReplica) -> Any:
+def _read(variable: FirstReplica) -> Any:
     # `value()` costs three times as much, which matters with thousands of variables.
-    read = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=known.dtype) for handle in known.handles]
+    read = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype) for handle in variable.handles]
     return read[0] if len(read) == 1 else tf.concat(read, axis=0)
 
 
@@ -117,7 +117,9 @@ def finite_weights(variables: Variables) -> frozenset[str]:
     """Return the paths of the trainable variables of this task that hold neither NaN nor infinity."""
     weights = {path for path, variable in variables.items() if getattr(value_of(variable), "trainable", False)}
     # Those of parameter servers would have to be fetched.
-    weights -= {known.path for known in variables.first if any("/job:ps/" in each.device for each in known.handles)}
+    weights -= {
+        replica.path for replica in variables.first if any("/job:ps/" in handle.device for handle in replica.handles)
+    }
     return frozenset(array.path for array in take(variables) if array.path in weights and _is_finite(array))
 
 
@@ -133,8 +135,8 @@ def _is_finite(array: Array) -> bool:
         return bool(np.isfinite(values).all())
 
 
-def _array(known: FirstReplica, tensor: Any) -> Array:
-    return Array(known.path, known.dtype.name, known.shape, data=lambda: bytes_of(tensor))
+def _array(variable: FirstReplica, tensor: Any) -> Array:
+    return Array(variable.path, variable.dtype.name, variable.shape, data=lambda: bytes_of(tensor))
 
 
 # --- The variables of an object, with their names -----------------------------------------------------------------
@@ -243,17 +245,17 @@ def _is_per_replica(variable: Any) -> bool:
 # --- Unique names -------------------------------------------------------------------------------------------------
 
 
-def _was_seen(variable: Any, seen: set[int]) -> bool:
+def _was_seen(variable: Any, visited: set[int]) -> bool:
     value = value_of(variable)
-    known = id(value) in seen
-    seen.add(id(value))
-    return known
+    again = id(value) in visited
+    visited.add(id(value))
+    return again
 
 
 def _problems(name: str, variable: Any) -> Iterator[str]:
     value = value_of(variable)
-    known = isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or is_sharded(value)
-    if not known or not _has_memory(variable):
+    is_variable = isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or is_sharded(value)
+    if not is_variable or not _has_memory(variable):
         yield f"Variable {name!r} cannot be saved: it is a {type(value).__name__}. Build what it belongs to first."
     elif value.dtype in _NO_NUMBERS or value.dtype.is_quantized or value.dtype.size < 1:
         kind = _NO_NUMBERS.get(value.dtype, value.dtype.name)
@@ -282,11 +284,11 @@ def _numbered(members: list[_Member]) -> list[_Member]:
     return [(number(name), v, per_replica) for name, v, per_replica in members]
 
 
-def _unique(found: dict[str, list[_Member]]) -> list[_Member]:
-    users = Counter(name for members in found.values() for name, _, _ in members)
+def _unique(by_keyword: dict[str, list[_Member]]) -> list[_Member]:
+    users = Counter(name for members in by_keyword.values() for name, _, _ in members)
     prefixed = [
         (f"{keyword}/{name}" if any(users[other] > 1 for other, _, _ in members) else name, v, per_replica)
-        for keyword, members in found.items()
+        for keyword, members in by_keyword.items()
         for name, v, per_replica in members
     ]
     users = Counter(name for name, _, _ in prefixed)
