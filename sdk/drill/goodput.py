@@ -97,8 +97,8 @@ class GoodputReport:
         spent = self.goodput
         shares = {} if spent is None else {"share": spent.goodput, "program_share": spent.program_share}
         goodput = None if spent is None else {**shares, **asdict(spent)}
-        known = {"state": self.state.value, "goodput": goodput, "passed": self.passed, "exit_code": self.exit_code}
-        return {**asdict(self), **known}
+        derived = {"state": self.state.value, "goodput": goodput, "passed": self.passed, "exit_code": self.exit_code}
+        return {**asdict(self), **derived}
 
     def __str__(self) -> str:
         lines = [self._sentence()]
@@ -129,8 +129,8 @@ def prepare_goodput(
     disturbance: Disturbance,
 ) -> Plan:
     """Return the plan of the training, or raise an InputError with every mistake."""
-    problems, wanted = Problems(), target.backend or "local"
-    name = next((name for name, kind in BACKENDS.items() if isinstance(wanted, kind)), wanted)
+    problems, backend = Problems(), target.backend or "local"
+    name = next((name for name, kind in BACKENDS.items() if isinstance(backend, kind)), backend)
     if name in backends.names() and not backends.load(str(name)).capabilities.supervised_here:
         problems.found.append(
             f"A drill of the goodput kills processes of this machine. Received: --backend {name}. Next: leave it out; "
@@ -148,7 +148,7 @@ def prepare_goodput(
             f"{duration(disturbance.for_s)}. Next: --for longer than --kill-every."
         )
     with problems.closing():
-        made = make_plan(what, given, replace(target, backend=wanted), environ, verb="drill")
+        made = make_plan(what, given, replace(target, backend=backend), environ, verb="drill")
     # It neither registers its model nor starts from one.
     job = changed(made.job, model=None, warm_start=None, gate=Gate())
     retry = replace(job.retry, infrastructure=job.retry.infrastructure + len(disturbance.times))

@@ -103,11 +103,11 @@ class Killed:
         return f"{kill} in attempt {self.attempt}, after step {self.step}; {begun}, {lost}"
 
 
-def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Event]) -> tuple[Killed, ...]:
+def killed(kills: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Event]) -> tuple[Killed, ...]:
     """Return the kills that happened, in order; `done` holds the tasks' files about them, by index in `wanted`."""
     happened = []
     for index in sorted(done, key=lambda index: done[index]["time"]):
-        kill, attempt, last = wanted[index], done[index]["attempt"], done[index]["step"]
+        kill, attempt, last = kills[index], done[index]["attempt"], done[index]["step"]
         step = _start_of(events, attempt) if last is None else last
         # After a warm start the checkpoint's step is that of another run.
         restored = min(_next_start(events, attempt), step)
@@ -137,8 +137,8 @@ def steps_lost(kills: Sequence[Killed]) -> int:
     return sum(worst.values())
 
 
-def missed(wanted: Sequence[Kill], done: Mapping[int, Done]) -> tuple[str, ...]:
-    return tuple(str(kill) for index, kill in enumerate(wanted) if index not in done)
+def missed(kills: Sequence[Kill], done: Mapping[int, Done]) -> tuple[str, ...]:
+    return tuple(str(kill) for index, kill in enumerate(kills) if index not in done)
 
 
 def other_restarts(kills: Sequence[Killed], events: Sequence[Event]) -> list[str]:

@@ -67,8 +67,8 @@ def prepare(
     if not 0 <= seed < 2**32:
         problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
     # The project's file or the environment may name a cloud for other runs.
-    wanted = target.backend or "local"
-    target, backend = replace(target, backend=wanted), _backend(wanted, problems)
+    chosen = target.backend or "local"
+    target, backend = replace(target, backend=chosen), _backend(chosen, problems)
     targets = get_args(KillTarget) if backend is None else backend.capabilities.drills
     names: list[str] | None = None
     with problems.closing():
@@ -90,9 +90,9 @@ def prepare(
     return _undisturbed(made, seed)
 
 
-def _backend(wanted: str | Target, problems: Problems) -> Backend | None:
+def _backend(chosen: str | Target, problems: Problems) -> Backend | None:
     """Return the backend of a drill, None for an unknown one; a problem if it costs money."""
-    name = next((name for name, kind in BACKENDS.items() if isinstance(wanted, kind)), wanted)
+    name = next((name for name, kind in BACKENDS.items() if isinstance(chosen, kind)), chosen)
     if name not in backends.names():
         return None
     backend = backends.load(str(name))
