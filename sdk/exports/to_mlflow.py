@@ -46,13 +46,13 @@ def write(run: ExportedRun, into: str | None) -> str:
         raise
     names = Names()
     there = _run(client, experiment, run)
-    known, ident = there.data.params, there.info.run_id
+    logged, ident = there.data.params, there.info.run_id
     params = {names.of(name): _text(value)[:_LONGEST_PARAM] for name, value in run.params.items()}
     tags = {Names().of(name): value[:_LONGEST_TAG] for name, value in run.tags.items()}
-    for chosen in _batches([Param(*each) for each in params.items() if each[0] not in known], _BATCH):
-        client.log_batch(ident, params=chosen)
-    for told in _batches([RunTag(*each) for each in tags.items()], _BATCH):
-        client.log_batch(ident, tags=told)
+    for batch in _batches([Param(*item) for item in params.items() if item[0] not in logged], _BATCH):
+        client.log_batch(ident, params=batch)
+    for batch in _batches([RunTag(*item) for item in tags.items()], _BATCH):
+        client.log_batch(ident, tags=batch)
     # A metric may have the name of a param.
     names = Names()
     for points in _batches(_missing(client, ident, run, names), _BATCH):
@@ -61,8 +61,8 @@ def write(run: ExportedRun, into: str | None) -> str:
         client.set_terminated(ident, _ENDED.get(run.state, "FAILED"), int(run.ended * 1000))
     elif there.info.status != "RUNNING":
         client.update_run(ident, "RUNNING")
-    place = without_passwords(client.tracking_uri).rstrip("/")
-    return f"{place}/#/experiments/{experiment}/runs/{ident}" if place.startswith("http") else f"{place} run {ident}"
+    server = without_passwords(client.tracking_uri).rstrip("/")
+    return f"{server}/#/experiments/{experiment}/runs/{ident}" if server.startswith("http") else f"{server} run {ident}"
 
 
 class Names:
