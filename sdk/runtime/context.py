@@ -125,9 +125,9 @@ class Context:
 
         On Vertex AI it is that of the run's first location in every location, also in one with another number of replicas.
         """
-        found = int(self.strategy.num_replicas_in_sync)
-        here, first = self._replicas or (found, found)
-        return per_replica * (first if found == here else found)
+        replicas = int(self.strategy.num_replicas_in_sync)
+        here, first = self._replicas or (replicas, replicas)
+        return per_replica * (first if replicas == here else replicas)
 
     def shard(self) -> tuple[int, int]:
         """Return (index, count): which part of the data this task trains on, for loaders that TensorFlow does not divide.

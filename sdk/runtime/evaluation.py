@@ -93,20 +93,20 @@ def main(payload_path: str, task: str, home: str, about: str) -> int:
     except BaseException as error:
         problem = _problem(error)
     for index, folder in enumerate(request.models):
-        found = Evaluation(problem=problem) if function is None else measured(function, folder, request.data)
-        kept = replace(found, problem=secret_values.hidden(mask_token(found.problem), secrets))
+        result = Evaluation(problem=problem) if function is None else measured(function, folder, request.data)
+        kept = replace(result, problem=secret_values.hidden(mask_token(result.problem), secrets))
         posix.put_passing(request.result(index), json.dumps(asdict(kept)).encode())
     return 0
 
 
 def _function(name: str) -> Callable[[str, str], object]:
-    module, _, wanted = name.partition(":")
-    made: Any = getattr(importlib.import_module(module), wanted, None)
+    module, _, function = name.partition(":")
+    made: Any = getattr(importlib.import_module(module), function, None)
     if callable(made):
         return made  # type: ignore[no-any-return]
-    known = [each for each, value in vars(sys.modules[module]).items() if callable(value) and not each.startswith("_")]
-    what = f"The module {module!r} has no function {wanted!r}." if made is None else f"{name} is not a function."
-    raise LookupError(f"{what} {nearest(wanted, known) if known else ''}".rstrip())
+    functions = [key for key, value in vars(sys.modules[module]).items() if callable(value) and not key.startswith("_")]
+    what = f"The module {module!r} has no function {function!r}." if made is None else f"{name} is not a function."
+    raise LookupError(f"{what} {nearest(function, functions) if functions else ''}".rstrip())
 
 
 def measured(function: Callable[[str, str], object], folder: str, data: str) -> Evaluation:

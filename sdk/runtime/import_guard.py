@@ -49,14 +49,14 @@ class _OutsideImports:
 
     def _check(self, name: str, spec: importlib.machinery.ModuleSpec) -> None:
         if spec.has_location and spec.origin is not None:
-            place = spec.origin
-            bad = self._is_refused(place if spec.submodule_search_locations is None else os.path.dirname(place))
+            path = spec.origin
+            bad = self._is_refused(path if spec.submodule_search_locations is None else os.path.dirname(path))
         else:  # a namespace package is in the bundle if one of its folders is
             folders = list(spec.submodule_search_locations or ())
-            place = folders[0] if folders else ""
+            path = folders[0] if folders else ""
             bad = bool(folders) and all(self._is_refused(folder) for folder in folders)
         if bad:
-            raise ModuleNotFoundError(self._sentence(name, place), name=name, path=place)
+            raise ModuleNotFoundError(self._sentence(name, path), name=name, path=path)
 
     def _is_refused(self, path: str) -> bool:
         if path not in self._known:
@@ -73,8 +73,8 @@ class _OutsideImports:
             return False
         return _INSTALLED.isdisjoint(Path(path[len(inside) :]).parts)
 
-    def _sentence(self, name: str, place: str) -> str:
-        missing = os.path.realpath(place)
+    def _sentence(self, name: str, path: str) -> str:
+        missing = os.path.realpath(path)
         if os.path.basename(missing) == "__init__.py":
             missing = os.path.dirname(missing)
         if (
@@ -82,7 +82,7 @@ class _OutsideImports:
         ):  # relative to the project, as --code-include expects; an absolute path works as well
             missing = os.path.relpath(missing, next(iter(self._refused)))
         return (
-            f"The module {name!r} is not in the bundle. It was found at {place!r}, in the original project, which no other "
+            f"The module {name!r} is not in the bundle. It was found at {path!r}, in the original project, which no other "
             f"machine has. Next: package it with --code-include {missing}, or check whether .gitignore, .podliftignore or "
             "--code-exclude excludes it."
         )

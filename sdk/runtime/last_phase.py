@@ -82,18 +82,18 @@ def main(payload_path: str, task: str, home: str) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
             version = _version(payload, folder)
-        found = Registered(model=payload.model, version=version.number)
+        registered = Registered(model=payload.model, version=version.number)
         if payload.gate.evaluate is not None:
-            found = judge(version.model.root, payload.model, version.number, payload_path)
+            registered = judge(version.model.root, payload.model, version.number, payload_path)
     except InputError as error:
         # The training has succeeded, and another try would find the same.
-        found = Registered(model=payload.model, outcome="none", reason=str(error))
+        registered = Registered(model=payload.model, outcome="none", reason=str(error))
     except PodliftError as error:
         _log.error(str(error))
         recorder.record(PHASE_FAILED, message=str(error))
         return EXIT_INFRASTRUCTURE
-    recorder.record(REGISTERED, **asdict(found))
-    _log.info(str(found))
+    recorder.record(REGISTERED, **asdict(registered))
+    _log.info(str(registered))
     return 0
 
 
@@ -118,8 +118,8 @@ def judge(root: str, model: str, version: int, payload_path: str) -> Registered:
 
 def failure_of(paths: RunPaths, code: int) -> str:
     """Return why the phase failed whose process ended with this code: what it has recorded, unless it crashed or was killed."""
-    found = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
-    return str(found[-1].data.get("message")) if found else f"its process ended with {code}"
+    events = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
+    return str(events[-1].data.get("message")) if events else f"its process ended with {code}"
 
 
 def _version(payload: Payload, folder: str) -> ModelVersion:
@@ -127,18 +127,18 @@ def _version(payload: Payload, folder: str) -> ModelVersion:
     paths = RunPaths(payload.run_url)
     root = RunPaths(payload.bucket_url).root if payload.bucket_url else read_plan(paths).root
     model = Model(root, payload.model)
-    if (known := model.of_run(payload.run_id, _MODEL)) is not None:
-        return known
+    if (version := model.of_run(payload.run_id, _MODEL)) is not None:
+        return version
     skipped = _skipped(paths)
     if payload.bucket_url:
         # Its tasks share no folder: the program wrote the model to the bucket, and earlier containers their metrics.
         paths, skipped = _copy(payload, folder), []
     plan = read_plan(paths, root)
-    found = lineage.Outputs(folder=paths.outputs, skipped=skipped)
+    outputs = lineage.Outputs(folder=paths.outputs, skipped=skipped)
     state, metrics = State.SUCCEEDED.value, _last_metrics(paths, payload)
     notes = [str(event.data.get("text")) for event in read_events(paths, ("finding",))]
     return model.add(
-        lineage.candidate(plan, found, _MODEL, run_url=plan.url, state=state, metrics=metrics, findings=notes)
+        lineage.candidate(plan, outputs, _MODEL, run_url=plan.url, state=state, metrics=metrics, findings=notes)
     )
 
 

@@ -22,8 +22,8 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def encode(value: Any) -> tuple[Any, list[str]]:
     """Return a value as JSON, and a sentence for each part of it that had to become null."""
     coder = _Coder()
-    found = coder.of(value, "value", ())
-    return found, coder.refused
+    encoded = coder.of(value, "value", ())
+    return encoded, coder.refused
 
 
 class _Coder:
@@ -67,19 +67,19 @@ class _Coder:
         return [self.of(item, f"{path}[{index}]", inner) for index, item in enumerate(items)]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, inner: tuple[int, ...]) -> dict[str, object]:
-        found: dict[str, object] = {}
+        mapped: dict[str, object] = {}
         for key, item in value.items():
-            place = f"{path}[{key!r}]"
-            name = key if isinstance(key, str) else self.of(key, f"the key of {place}", inner)
+            item_path = f"{path}[{key!r}]"
+            name = key if isinstance(key, str) else self.of(key, f"the key of {item_path}", inner)
             if isinstance(name, (bool, int, float)):
                 name = json.dumps(name)
             if isinstance(name, (list, dict)):
-                self._refuse(key, f"the key of {place}", "a key in JSON is a string")
-            elif name in found:
-                self._refuse(item, place, "another key is the same string")
+                self._refuse(key, f"the key of {item_path}", "a key in JSON is a string")
+            elif name in mapped:
+                self._refuse(item, item_path, "another key is the same string")
             elif isinstance(name, str):
-                found[str.__str__(name)] = self.of(item, place, inner)
-        return found
+                mapped[str.__str__(name)] = self.of(item, item_path, inner)
+        return mapped
 
     def _numbers(self, value: Any, path: str, above: tuple[int, ...]) -> Any:
         """Convert arrays and scalars of NumPy, tensors and variables."""

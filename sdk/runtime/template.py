@@ -185,11 +185,11 @@ def _yielding() -> Iterator[None]:
 
 def _devices() -> list[str]:
     """Return the accelerators that the imports have opened: their state would not survive a fork."""
-    found = set()
+    opened = set()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            found.add(os.readlink(f"/proc/self/fd/{number}"))
-    return sorted(path for path in found if path.startswith(_DEVICES))
+            opened.add(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(path for path in opened if path.startswith(_DEVICES))
 
 
 def _threads() -> int:

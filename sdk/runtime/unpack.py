@@ -19,9 +19,9 @@ class BadBundleError(ValueError):
 
 def unpack(archive: Path, digest: str, target: Path) -> None:
     """Unpack an uncompressed tar with this sha256 below `target`, which is created."""
-    found = sha256(archive)
-    if found != digest:
-        raise BadBundleError(f"The bundle is damaged: {archive} has sha256 {found}, and {digest} was planned.")
+    actual = sha256(archive)
+    if actual != digest:
+        raise BadBundleError(f"The bundle is damaged: {archive} has sha256 {actual}, and {digest} was planned.")
     try:
         with tarfile.open(archive, mode="r:") as tar:
             held = members(tar, archive.stat().st_size)
@@ -36,7 +36,7 @@ def unpack(archive: Path, digest: str, target: Path) -> None:
 
 def members(tar: tarfile.TarFile, size: int) -> list[tarfile.TarInfo]:
     """Return the members of a bundle of `size` bytes once all of them are checked."""
-    found: dict[PurePosixPath, tarfile.TarInfo] = {}
+    checked: dict[PurePosixPath, tarfile.TarInfo] = {}
     left = size
     for member in tar:
         path = PurePosixPath(member.name)
@@ -45,22 +45,22 @@ def members(tar: tarfile.TarFile, size: int) -> list[tarfile.TarInfo]:
         # A sparse file of any length needs one block of the archive.
         if not (member.isdir() or member.isreg()) or member.issparse() or member.size < 0:
             raise BadBundleError(f"The bundle holds something that is not a file: {member.name!r}")
-        if path in found:
+        if path in checked:
             raise BadBundleError(f"The bundle holds a file twice: {member.name!r}")
         left -= tarfile.BLOCKSIZE + member.size
         if left < 0:
             raise BadBundleError(f"The bundle claims to hold more than its {size:,} bytes: {member.name!r}")
-        found[path] = member
-    return list(found.values())
+        checked[path] = member
+    return list(checked.values())
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    place = target.joinpath(*PurePosixPath(member.name).parts)
+    path = target.joinpath(*PurePosixPath(member.name).parts)
     data = tar.extractfile(member)
     if data is None:
-        place.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
         return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with data, place.open("xb") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with data, path.open("xb") as file:
         shutil.copyfileobj(data, file, _CHUNK)
-    place.chmod(0o755 if member.mode & 0o100 else 0o644)
+    path.chmod(0o755 if member.mode & 0o100 else 0o644)

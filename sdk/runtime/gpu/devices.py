@@ -49,21 +49,21 @@ class LogicalDevices:
 
     def _add_physical(self) -> None:
         @around(context.Context, "_initialize_physical_devices")
-        def initialize(original: Function, found: Any, reinitialize: bool = False) -> None:
-            if found._physical_devices is not None and not reinitialize:
+        def initialize(original: Function, tf_context: Any, reinitialize: bool = False) -> None:
+            if tf_context._physical_devices is not None and not reinitialize:
                 return
             count = self._count()
-            original(found, reinitialize)
-            self._cpu = next(device for device in found._physical_devices if device.device_type == "CPU")
+            original(tf_context, reinitialize)
+            self._cpu = next(device for device in tf_context._physical_devices if device.device_type == "CPU")
             self.physical[:] = [
                 context.PhysicalDevice(f"/physical_device:{self.kind}:{index}", self.kind) for index in range(count)
             ]
-            first = len(found._physical_devices)
-            found._physical_device_to_index |= {device: first + at for at, device in enumerate(self.physical)}
-            found._physical_devices += self.physical
-            found._visible_device_list += self.physical
+            first = len(tf_context._physical_devices)
+            tf_context._physical_device_to_index |= {device: first + at for at, device in enumerate(self.physical)}
+            tf_context._physical_devices += self.physical
+            tf_context._visible_device_list += self.physical
             if self.kind == "GPU":
-                found._memory_growth_map |= dict.fromkeys(self.physical)
+                tf_context._memory_growth_map |= dict.fromkeys(self.physical)
             self._split_cpu()
 
     def _split_cpu(self) -> None:
@@ -75,27 +75,27 @@ class LogicalDevices:
         for name in ("set_visible_devices", "set_logical_device_configuration"):
 
             @around(context.Context, name)
-            def changed(original: Function, found: Any, device: Any, *args: Any, **options: Any) -> None:
-                original(found, device, *args, **options)
+            def changed(original: Function, tf_context: Any, device: Any, *args: Any, **options: Any) -> None:
+                original(tf_context, device, *args, **options)
                 if device == self._cpu:
-                    self._cpus = len(found._virtual_device_map[device])
-                if found._context_handle is None:
+                    self._cpus = len(tf_context._virtual_device_map[device])
+                if tf_context._context_handle is None:
                     self._split_cpu()
 
     def _list(self) -> None:
         def physical(original: Function, device_type: str | None = None) -> list[Any]:
-            found = original(device_type)
-            return [device for device in found if device.device_type != self.kind] if _chooses_kernels() else found
+            devices = original(device_type)
+            return [device for device in devices if device.device_type != self.kind] if _chooses_kernels() else devices
 
         def logical(original: Function, device_type: str | None = None) -> list[Any]:
             cpus = [device for device in original() if device.device_type == "CPU"][: self._cpus]
-            found = [*cpus, *(device for device in original() if device.device_type != "CPU")]
-            found += [] if _chooses_kernels() else self.logical
-            return [device for device in found if device_type in (None, device.device_type)]
+            devices = [*cpus, *(device for device in original() if device.device_type != "CPU")]
+            devices += [] if _chooses_kernels() else self.logical
+            return [device for device in devices if device_type in (None, device.device_type)]
 
-        for place in (tf.config, tf.config.experimental):
-            around(place, "list_physical_devices")(physical)
-            around(place, "list_logical_devices")(logical)
+        for module in (tf.config, tf.config.experimental):
+            around(module, "list_physical_devices")(physical)
+            around(module, "list_logical_devices")(logical)
 
     def _place_on_cpus(self) -> None:
         around(tf, "device")(lambda original, name: original(self.placed(name)))

@@ -47,7 +47,7 @@ def _visible(count: int, environ: MutableMapping[str, str]) -> int:
     if asked == HIDDEN_GPUS:
         return count
     # CUDA ignores all that follows a number that is not of a GPU.
-    return len(list(itertools.takewhile(lambda each: each.isdecimal() and int(each) < count, asked.split(","))))
+    return len(list(itertools.takewhile(lambda number: number.isdecimal() and int(number) < count, asked.split(","))))
 
 
 def _describe(devices: LogicalDevices, row: Accelerator) -> None:
@@ -70,15 +70,19 @@ def _describe(devices: LogicalDevices, row: Accelerator) -> None:
     def local(original: Function, *args: Any, **options: Any) -> list[Any]:
         limit = (row.memory_gib or 0) * 2**30
         return [
-            *(each for each in original(*args, **options) if each.device_type != "CPU" or each.name.endswith("CPU:0")),
+            *(
+                device
+                for device in original(*args, **options)
+                if device.device_type != "CPU" or device.name.endswith("CPU:0")
+            ),
             *(
                 device_attributes_pb2.DeviceAttributes(
-                    name=each.name,
+                    name=device.name,
                     device_type="GPU",
                     memory_limit=limit,
                     physical_device_desc=f"device: {at}, name: {about}",
                 )
-                for at, each in enumerate(devices.logical)
+                for at, device in enumerate(devices.logical)
             ),
         ]
 
@@ -88,8 +92,8 @@ def _several_in_each_worker(devices: LogicalDevices) -> None:
 
     @around(multi_worker.CollectiveAllReduceExtended, "_initialize_local_devices")
     def local(original: Function, self: Any, cluster_resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
-        found = range(max(len(devices.logical), 1))
-        return tuple(f"{worker_device}/device:CPU:{index}" for index in found), "CPU"
+        indices = range(max(len(devices.logical), 1))
+        return tuple(f"{worker_device}/device:CPU:{index}" for index in indices), "CPU"
 
 
 def _central_storage(devices: LogicalDevices) -> None:

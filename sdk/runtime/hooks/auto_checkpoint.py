@@ -209,8 +209,8 @@ def _versions() -> dict[str, str]:
     from ... import __version__
 
     loaded = {name: sys.modules.get(name) for name in ("tensorflow", "keras", "tf_keras", "numpy")}
-    found = {name: str(module.__version__) for name, module in loaded.items() if module is not None}
-    return {"podlift": __version__, "python": platform.python_version(), **found}
+    versions = {name: str(module.__version__) for name, module in loaded.items() if module is not None}
+    return {"podlift": __version__, "python": platform.python_version(), **versions}
 
 
 class PhaseCheckpoints:
@@ -264,8 +264,8 @@ class PhaseCheckpoints:
         """True if it saves one of these variables."""
         from ...checkpoint.tf.snapshot import value_of
 
-        own = {id(value_of(each)) for each in self.variables.values()}
-        return any(id(value_of(each)) in own for each in variables)
+        own = {id(value_of(variable)) for variable in self.variables.values()}
+        return any(id(value_of(variable)) in own for variable in variables)
 
     def restore(self, *, again: bool = False) -> bool:
         """Restore variables and random generators; return False if there is nothing to restore.

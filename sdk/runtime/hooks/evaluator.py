@@ -102,9 +102,9 @@ class Evaluator:
             if len(phases) - 1 < number:
                 continue
             load_weights(model, checkpoint)
-            found = {f"val_{name}": value for name, value in evaluate().items()}
+            metrics = {f"val_{name}": value for name, value in evaluate().items()}
             epoch = int(at.get("epoch", 0)) - (0 if at.get("batch") else 1)
-            self.report(found, step=checkpoint.manifest.step, epoch=max(epoch, 0))
+            self.report(metrics, step=checkpoint.manifest.step, epoch=max(epoch, 0))
         self._end()
         raise SystemExit(0)
 
@@ -129,17 +129,17 @@ class Evaluator:
 
     def report(self, metrics: Mapping[str, object], *, step: int | None, epoch: int | None = None) -> None:
         """Add numbers to the run's metrics and to its TensorBoard folder."""
-        found = self._reporter.report(metrics, step=step, epoch=epoch, strict=epoch is None)
+        numbers = self._reporter.report(metrics, step=step, epoch=epoch, strict=epoch is None)
         if epoch is not None:
             self._evaluated += 1
-            listed = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+            listed = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
             _log.info(f"evaluator: step {step}: {listed}")
         import tensorflow as tf
 
         if self._board is None:
             self._board = tf.summary.create_file_writer(posixpath.join(self._tensorboard, _BOARD))
         kind = tf.compat.v1.Summary
-        values = [kind.Value(tag=name, simple_value=value) for name, value in found.items()]
+        values = [kind.Value(tag=name, simple_value=value) for name, value in numbers.items()]
         with self._board.as_default():
             # Not `tf.summary.scalar`, which needs TensorBoard itself.
             tf.summary.experimental.write_raw_pb(kind(value=values).SerializeToString(), step=step or 0)
@@ -156,14 +156,14 @@ def load_weights(model: Any, checkpoint: Checkpoint) -> None:
 
 
 def load(
-    objects: Mapping[str, object], checkpoint: Checkpoint, wanted: Callable[[Any], bool] = lambda variable: True
+    objects: Mapping[str, object], checkpoint: Checkpoint, is_wanted: Callable[[Any], bool] = lambda variable: True
 ) -> None:
     """Assign a checkpoint's values to those of the objects' variables that are wanted."""
     from ...checkpoint.tf import loading, snapshot
 
-    found = snapshot.variables_of(**objects)
-    kept = {path: variable for path, variable in found.items() if wanted(variable)}
-    variables = snapshot.Variables(kept.items(), found.per_replica & kept.keys())
+    candidates = snapshot.variables_of(**objects)
+    kept = {path: variable for path, variable in candidates.items() if is_wanted(variable)}
+    variables = snapshot.Variables(kept.items(), candidates.per_replica & kept.keys())
     arrays = {path: array for path, array in checkpoint.arrays.items() if path in kept}
     own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
     # As if the training went on with one replica: what differs between replicas is merged.

@@ -74,8 +74,8 @@ class FitHooks:
 
             @around(module.TensorFlowTrainer, "_get_metrics_result_or_logs")
             def epoch_logs(original: Function, model: Any, logs: Any) -> Any:
-                known = self._fit.logs if not logs and self._fit is not None and self._fit.model is model else None
-                return original(model, known or logs)
+                last = self._fit.logs if not logs and self._fit is not None and self._fit.model is model else None
+                return original(model, last or logs)
 
         @around(getattr(module, _TRAINERS[module.__name__]), "fit")
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
@@ -200,13 +200,13 @@ class _SavedFit:
     def _variables(self) -> Any:
         from ...checkpoint.tf import snapshot
 
-        found = snapshot.variables_of(**state_of(self.model))
+        variables = snapshot.variables_of(**state_of(self.model))
         if not self._legacy:
-            return found
+            return variables
         # tf_keras makes the variables of metrics in the first step, and resets them to zero in every epoch.
         metrics = {id(variable) for metric in self.model.metrics for variable in metric.variables}
-        kept = {path: variable for path, variable in found.items() if id(variable) not in metrics}
-        return snapshot.Variables(kept.items(), found.per_replica & kept.keys())
+        kept = {path: variable for path, variable in variables.items() if id(variable) not in metrics}
+        return snapshot.Variables(kept.items(), variables.per_replica & kept.keys())
 
     @property
     def steps(self) -> int:
@@ -308,7 +308,7 @@ class _SavedFit:
 
     def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left: the one between two steps, or the one before."""
-        phase, found = self._phase, [self._kept]
+        phase, states = self._phase, [self._kept]
         clean = self._kept is not None and self._kept.steps == phase.steps
 
         def take() -> None:
@@ -317,13 +317,13 @@ class _SavedFit:
                     phase.downgrade(
                         f"an exception in {name}: the callbacks after the one that raised it were not called"
                     )
-                found[:] = [phase.state(lambda: self._capture(self._batch))]
+                states[:] = [phase.state(lambda: self._capture(self._batch))]
             except Exception as error:
                 _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
 
         if phase.has_moved and not (phase.in_step or self._legacy or clean):
             bounded(take, _CAPTURE_S)
-        state = found[0]
+        state = states[0]
         if state is None or not phase.has_moved:
             return None
         sums = {id(variable) for metric in self.model.metrics for variable in metric.variables}
@@ -389,14 +389,14 @@ def state_of(model: Any) -> dict[str, object]:
     import tensorflow as tf
 
     kinds = (tf.Variable, tf.random.Generator)
-    found = {}
+    stateful = {}
     for name, value in vars(model).items():
         held = value.values() if isinstance(value, dict) else value
         parts = list(held) if isinstance(value, (dict, list, tuple)) else [value]
         fitting = [part for part in parts if isinstance(part, kinds) or hasattr(part, "apply_gradients")]
         if fitting and not name.startswith("__") and not (len(fitting) == 1 and fitting[0] is model.optimizer):
-            found[name.lstrip("_")] = fitting
-    return {"model": model, **found}
+            stateful[name.lstrip("_")] = fitting
+    return {"model": model, **stateful}
 
 
 def _is_intended(error: BaseException) -> bool:
@@ -433,9 +433,10 @@ def restored(logs: Mapping[str, Any]) -> dict[str, Any]:
     """Return logs, or a history, whose values `_kept` made JSON of."""
     from ...checkpoint.tf import object_state
 
-    each = object_state.decode
+    decode = object_state.decode
     return {
-        name: [each(one) for one in value] if isinstance(value, list) else each(value) for name, value in logs.items()
+        name: [decode(one) for one in value] if isinstance(value, list) else decode(value)
+        for name, value in logs.items()
     }
 
 

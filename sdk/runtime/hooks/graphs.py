@@ -34,37 +34,37 @@ def history(tensor: Any, within: frozenset[str] | None = None) -> Iterator[Any]:
 
     within: the operations to look beyond; None for all.
     """
-    waiting, seen = deque([tensor]), {id(tensor)}
-    while waiting and len(seen) < _MOST:
-        found = waiting.popleft()
-        yield found
-        if _is_exchanged(found) or (within is not None and found.op.type not in within):
+    waiting, visited = deque([tensor]), {id(tensor)}
+    while waiting and len(visited) < _MOST:
+        part = waiting.popleft()
+        yield part
+        if _is_exchanged(part) or (within is not None and part.op.type not in within):
             continue
-        for each in _inputs_of(found):
-            if id(each) not in seen:
-                seen.add(id(each))
-                waiting.append(each)
+        for source in _inputs_of(part):
+            if id(source) not in visited:
+                visited.add(id(source))
+                waiting.append(source)
 
 
 def is_of_data(tensor: Any) -> bool:
     """Return whether a tensor depends on the examples of this replica."""
-    return any(each.op.type.startswith("IteratorGetNext") or _is_argument(each) for each in history(tensor))
+    return any(part.op.type.startswith("IteratorGetNext") or _is_argument(part) for part in history(tensor))
 
 
 def knows_replicas(tensor: Any, replicas: int) -> bool:
     """Return whether a value is scaled by the number of replicas, or made of what they have exchanged."""
     return any(
-        _is_exchanged(each) or _scales(each, replicas) or _is_number(each, replicas)
-        for each in history(tensor, _SCALING)
+        _is_exchanged(part) or _scales(part, replicas) or _is_number(part, replicas)
+        for part in history(tensor, _SCALING)
     )
 
 
 def comes_unscaled(tensor: Any, mark: str, replicas: int) -> Any:
     """Return what `mark` says of the marked tensor that this one was made of in a few steps; None if one scaled it."""
-    for each in islice(history(tensor), _NEAR):
-        if hasattr(each, mark):
-            return getattr(each, mark)
-        if _is_exchanged(each) or _scales(each, replicas):
+    for part in islice(history(tensor), _NEAR):
+        if hasattr(part, mark):
+            return getattr(part, mark)
+        if _is_exchanged(part) or _scales(part, replicas):
             return None
     return None
 
@@ -87,14 +87,14 @@ def _is_exchanged(tensor: Any) -> bool:
 
 
 def _scales(tensor: Any, replicas: int) -> bool:
-    return tensor.op.type in _PRODUCTS | _QUOTIENTS and any(_is_number(each, replicas) for each in tensor.op.inputs)
+    return tensor.op.type in _PRODUCTS | _QUOTIENTS and any(_is_number(factor, replicas) for factor in tensor.op.inputs)
 
 
 def _is_number(tensor: Any, replicas: int) -> bool:
     value = _constant(tensor)
     # As exact as the type is: in float32, 1/3 is another number.
     precise = 1e-2 if tensor.dtype.size <= 2 else 1e-6
-    return value is not None and any(math.isclose(value, each, rel_tol=precise) for each in (replicas, 1 / replicas))
+    return value is not None and any(math.isclose(value, size, rel_tol=precise) for size in (replicas, 1 / replicas))
 
 
 def _constant(tensor: Any) -> float | None:
@@ -110,12 +110,12 @@ def _constant(tensor: Any) -> float | None:
 
 def unscaled_terms(loss: Any, replicas: int) -> Iterator[Any]:
     """Yield the terms of a loss that are as large on a replica as on one worker: means of examples, regularizers."""
-    waiting, seen = [loss], set[int]()
+    waiting, visited = [loss], set[int]()
     while waiting:
         term = waiting.pop()
-        if id(term) in seen or not term.dtype.is_floating or _constant(term) is not None:
+        if id(term) in visited or not term.dtype.is_floating or _constant(term) is not None:
             continue
-        seen.add(id(term))
+        visited.add(id(term))
         kind = term.op.type
         if kind == "Mean" and _averages_examples(term):
             yield term
@@ -139,7 +139,7 @@ def _terms_of_product(product: Any, replicas: int) -> list[Any] | None:
         return [one, other]  # constants are passed over
     if product.op.type in _QUOTIENTS and _is_size(other) and _is_sum(one):
         return None
-    of_data = [each for each in (one, other) if is_of_data(each)]
+    of_data = [factor for factor in (one, other) if is_of_data(factor)]
     if len(of_data) == 1:
         return of_data
     return [] if of_data else None
@@ -150,20 +150,20 @@ def _averages_examples(mean: Any) -> bool:
     import tensorflow as tf
 
     values, axes = mean.op.inputs
-    known = tf.get_static_value(axes)
+    numbers = tf.get_static_value(axes)
     rank = values.shape.rank
     firsts = {0, -rank} if rank else {0}
     if mean.shape.rank and values.shape[0] is not None:
         return False  # the first axis may be one of samples or of steps, and the examples are left
-    return values.op.type != "Pack" and known is not None and bool(firsts & set(known.reshape(-1).tolist()))
+    return values.op.type != "Pack" and numbers is not None and bool(firsts & set(numbers.reshape(-1).tolist()))
 
 
 def _is_sum(tensor: Any) -> bool:
-    return any(each.op.type == "Sum" for each in history(tensor, _SAME))
+    return any(part.op.type == "Sum" for part in history(tensor, _SAME))
 
 
 def _is_size(tensor: Any) -> bool:
-    return is_of_data(tensor) and any(each.op.type in _SIZES for each in history(tensor, _SCALING - {"Sum"}))
+    return is_of_data(tensor) and any(part.op.type in _SIZES for part in history(tensor, _SCALING - {"Sum"}))
 
 
 # --- Changes of a variable ----------------------------------------------------------------------------------------
@@ -176,34 +176,34 @@ def update_of(value: Any, handle: Any) -> str:
     """
     if _is_read(value, handle):
         return "sum"
-    if not any(_is_handle(each, handle) for each in history(value)):
+    if not any(_is_handle(part, handle) for part in history(value)):
         return "other"
     kind, inputs = value.op.type, list(value.op.inputs)
     if kind in ("Mul", "RealDiv"):
         return "other"
     if kind in ("Maximum", "Minimum"):
-        return kind[:3].lower() if any(_is_read(each, handle) for each in inputs) else ""
+        return kind[:3].lower() if any(_is_read(part, handle) for part in inputs) else ""
     if kind == "SelectV2":
         inputs = inputs[1:]
     elif kind not in _SAME | {"AddN", "AddV2", "Sub"}:
         return ""
     else:
-        inputs = [each for each in inputs if any(_is_handle(old, handle) for old in history(each))]
-    found = {update_of(each, handle) for each in inputs}
-    return "other" if "other" in found else found.pop() if len(found) == 1 else ""
+        inputs = [part for part in inputs if any(_is_handle(old, handle) for old in history(part))]
+    updates = {update_of(part, handle) for part in inputs}
+    return "other" if "other" in updates else updates.pop() if len(updates) == 1 else ""
 
 
 def keeps(value: Any, handle: Any) -> bool:
     """Return whether a variable is assigned a value that it has, or had."""
     if value.op.type == "SelectV2":
-        return all(_is_read(each, handle) for each in value.op.inputs[1:])
+        return all(_is_read(part, handle) for part in value.op.inputs[1:])
     return _is_read(value, handle)
 
 
 def _is_read(tensor: Any, handle: Any) -> bool:
     if tensor.op.type in _SAME:
         return _is_read(tensor.op.inputs[0], handle)
-    return tensor.op.type == "ReadVariableOp" and any(_is_handle(each, handle) for each in history(tensor))
+    return tensor.op.type == "ReadVariableOp" and any(_is_handle(part, handle) for part in history(tensor))
 
 
 def _is_handle(tensor: Any, handle: Any) -> bool:

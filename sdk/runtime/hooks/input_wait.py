@@ -144,7 +144,7 @@ def _outwards(graph: Any) -> Iterator[Any]:
 
 def _is_in_loop(graph: Any) -> bool:
     """Return whether the next batch is taken in a loop inside a function, while the step computes: that is no waiting."""
-    return any(getattr(each, "is_control_flow_graph", False) for each in _outwards(graph))
+    return any(getattr(outer, "is_control_flow_graph", False) for outer in _outwards(graph))
 
 
 def _is_deterministic() -> bool:
@@ -159,7 +159,7 @@ def _is_of_keras(graph: Any) -> bool:
     In functions of the program, further operations would change random numbers, which depend on how many there are, and what
     is captured could not be exported.
     """
-    return any(getattr(each, "name", "") in _OF_KERAS for each in _outwards(graph))
+    return any(getattr(outer, "name", "") in _OF_KERAS for outer in _outwards(graph))
 
 
 def _is_given(resource: Any) -> bool:

@@ -140,7 +140,7 @@ class Loop:
             return {}, {**at, "data": "none"}
         from ...checkpoint.tf import position
 
-        found = position.next_pass(self._data) if self._feed is None else self._feed.position()
-        if found.why and self._phase is not None:
-            self._phase.downgrade(found.why)
-        return {"data": found.state}, {**at, "data": found.kind}
+        reached = position.next_pass(self._data) if self._feed is None else self._feed.position()
+        if reached.why and self._phase is not None:
+            self._phase.downgrade(reached.why)
+        return {"data": reached.state}, {**at, "data": reached.kind}

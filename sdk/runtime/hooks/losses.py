@@ -43,10 +43,10 @@ class LossWatch:
     def _watch_gradients(self, tf: ModuleType) -> None:
         @around(tf.GradientTape, "gradient")
         def gradient(original: Function, tape: Any, target: Any, *args: Any, **options: Any) -> Any:
-            found = original(tape, target, *args, **options)
+            grads = original(tape, target, *args, **options)
             with suppress(Exception):  # a training goes on, whatever its loss is made of
-                self._mark(target, tf.nest.flatten(found))
-            return found
+                self._mark(target, tf.nest.flatten(grads))
+            return grads
 
     def _mark(self, target: Any, grads: Iterable[Any]) -> None:
         replicas = _replicas()
@@ -55,9 +55,9 @@ class LossWatch:
         )
         if term is not None:
             text = self._text(term, replicas)
-            for each in grads:
-                if each is not None:
-                    setattr(getattr(each, "values", each), _MARK, text)
+            for grad in grads:
+                if grad is not None:
+                    setattr(getattr(grad, "values", grad), _MARK, text)
 
     def _watch_keras(self, trainer: ModuleType) -> None:
         @around(trainer.optimizers_module.Optimizer, "apply")
@@ -78,7 +78,7 @@ class LossWatch:
         """Report the loss of gradients that an optimizer adds up over the replicas."""
         if (replicas := _replicas()) > 1:
             values = (getattr(grad, "values", grad) for grad in grads)
-            marks = (graphs.comes_unscaled(each, _MARK, replicas) for each in values if graphs.is_traced(each))
+            marks = (graphs.comes_unscaled(value, _MARK, replicas) for value in values if graphs.is_traced(value))
             self._once(next(filter(None, marks), ""))
 
     def _text(self, term: Any, replicas: int) -> str:

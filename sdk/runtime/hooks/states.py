@@ -119,7 +119,7 @@ def _has_parts(container: Any, replicas: int) -> bool:
     if _ASSIGNED not in vars(container):
         return False
     part = tf.cast(vars(container)[_ASSIGNED] / replicas, container.dtype)
-    return all(bool(tf.reduce_all(each.read_value() == part)) for each in container._values)
+    return all(bool(tf.reduce_all(component.read_value() == part)) for component in container._values)
 
 
 def _is_added(variable: Any, value: Any) -> bool:
@@ -210,7 +210,7 @@ def _over_replicas(values: Any, variable: Any, reduce: Function) -> Any:
     strategy = variable._distribute_strategy
     before = strategy.extended._get_replica_id_in_sync_group(0)
     rows = []
-    for place, each in enumerate(variable._values, before):
-        after = strategy.num_replicas_in_sync - place - 1
-        rows.append(tf.pad(each.read_value()[tf.newaxis], [[place, after], *[[0, 0]] * each.shape.rank]))
+    for index, component in enumerate(variable._values, before):
+        after = strategy.num_replicas_in_sync - index - 1
+        rows.append(tf.pad(component.read_value()[tf.newaxis], [[index, after], *[[0, 0]] * component.shape.rank]))
     return reduce(strategy.reduce("SUM", values.PerReplica(rows), axis=None), axis=0)

@@ -207,9 +207,9 @@ def _replicas_here(strategy: Any) -> int:
 
 def _batch_size(dataset: Any) -> int:
     """Return the size of a data set's batches as TensorFlow finds it before it divides them; -1 if it is unknown."""
-    found: Any = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
+    library: Any = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
     try:
-        return int(found.compute_batch_size(dataset))
+        return int(library.compute_batch_size(dataset))
     except Exception:  # not a data set, or inside a function: TensorFlow says so itself
         return -1
 

@@ -64,25 +64,25 @@ class WarmStart:
             return False
         if not hasattr(model, "_flatten_layers"):
             raise InputError(f"warm_start loads weights into a Keras model. Received: {type(model).__name__}.")
-        found, others = model_files.find(self._fetched(self._initial), self._version, file)
+        source, others = model_files.find(self._fetched(self._initial), self._version, file)
         headline = (
-            f"{found.name} in {self._version} does not fit the model {model.name!r} of this program ({{}}): nothing was "
+            f"{source.name} in {self._version} does not fit the model {model.name!r} of this program ({{}}): nothing was "
             "loaded, and no step was made. Next: undo the change of the model, or submit it without warm_start; if another "
             "model of the program is meant, call sdk.context().warm_start(model) before the first fit; if weights are "
             "missing here, the model was not built yet: call it once on a batch."
         )
         try:
-            count = (by_name if by_name.is_named(found) else structure).load(model, found, headline)
+            count = (by_name if by_name.is_named(source) else structure).load(model, source, headline)
         except InputError:
             raise
         except (zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{found.name} in {self._version} cannot be read as the weights of a Keras model: {type(error).__name__}: "
+                f"{source.name} in {self._version} cannot be read as the weights of a Keras model: {type(error).__name__}: "
                 f"{error}. Next: register a file that keras.Model.save has written (podlift models add RUN --path FILE)."
             ) from error
         beside = f" Not used: {and_more(others, _NAMED)}." if others else ""
         _log.info(
-            f"warm start: {count} weights of {found.name} in {self._version} are loaded into {model.name!r}. Optimizer and "
+            f"warm start: {count} weights of {source.name} in {self._version} are loaded into {model.name!r}. Optimizer and "
             f"steps begin anew.{beside}"
         )
         return True

@@ -138,7 +138,7 @@ def steps_done(model: Any, first: int, last: int, steps: int | None) -> int:
 
     `last` is the number that Keras reports: that of the last step, but before Keras 3.11 that of the first one.
     """
-    each = getattr(model, "steps_per_execution", 1)
-    done = max(last + 1, first + (each if isinstance(each, int) else 1))
+    per_execution = getattr(model, "steps_per_execution", 1)
+    done = max(last + 1, first + (per_execution if isinstance(per_execution, int) else 1))
     # The last execution of an epoch may find fewer batches.
     return done if steps is None else min(done, steps)

@@ -54,9 +54,9 @@ class SharedInput:
 
         @around(module, "_create_datasets_from_function_with_input_context")
         def create(original: Function, contexts: Any, *args: Any) -> Any:
-            found = original(contexts, *args)
-            self._warn(found[0][0], contexts[0].num_input_pipelines, "distribute_datasets_from_function")
-            return found
+            datasets = original(contexts, *args)
+            self._warn(datasets[0][0], contexts[0].num_input_pipelines, "distribute_datasets_from_function")
+            return datasets
 
     def divided(self, dataset: Any, workers: int) -> Any:
         """Return the data set with a policy that works; InputError if it asks for one that does not."""
@@ -105,13 +105,13 @@ def _choice(files: int | None, workers: int) -> str:
             f"the data is not read from files: each of {workers} workers makes all of it and keeps its share of the examples "
             "(auto-shard policy DATA)"
         )
-    found = text.counted(files, "file")
+    counted = text.counted(files, "file")
     if files < workers:
         return (
-            f"{found} for {workers} workers: each worker reads all of the data and keeps its share of the examples "
+            f"{counted} for {workers} workers: each worker reads all of the data and keeps its share of the examples "
             f"(auto-shard policy DATA). With {workers} files or more, each would read its own"
         )
-    chosen = f"{found} for {workers} workers: each worker reads its own (auto-shard policy FILE)"
+    chosen = f"{counted} for {workers} workers: each worker reads its own (auto-shard policy FILE)"
     if files % workers == 0:
         return chosen
     return (
@@ -155,6 +155,6 @@ def _count(names: Any) -> int:
     if not tf.executing_eagerly():
         listed = getattr(names, "_tensors", None)
         return int(listed[0].shape[0] or _UNKNOWN) if listed else _UNKNOWN
-    known = int(names.cardinality())
+    number = int(names.cardinality())
     # It is unknown for names that were filtered.
-    return known if known >= 0 else sum(1 for _ in names.take(_COUNTED))
+    return number if number >= 0 else sum(1 for _ in names.take(_COUNTED))

@@ -96,9 +96,9 @@ def _install(module: str, path: str, hook: Hook, package: str) -> bool:
     around(owner, name)(hook)
     if not holders:
         # The package's public modules have already imported the original under its name.
-        for known_name, known in list(sys.modules.items()):
-            if known_name.partition(".")[0] == package and vars(known).get(name) is original:
-                setattr(known, name, getattr(owner, name))
+        for known_name, imported in list(sys.modules.items()):
+            if known_name.partition(".")[0] == package and vars(imported).get(name) is original:
+                setattr(imported, name, getattr(owner, name))
     return True
 
 

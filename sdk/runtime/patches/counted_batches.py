@@ -56,18 +56,18 @@ def install(trainer: ModuleType) -> None:
     def get_next(original: Function, iterator: Any, *args: Any, **options: Any) -> Any:
         if not _asking.get():
             return original(iterator, *args, **options)
-        found: list[Any] = []
-        token = _sums.set(found)
+        sums: list[Any] = []
+        token = _sums.set(sums)
         try:
             batch = original(iterator, *args, **options)
         finally:
             _sums.reset(token)
-        return batch, found[0]
+        return batch, sums[0]
 
     @around(library, "_calculate_replicas_with_values")
     def add_up(original: Function, strategy: Any, input_workers: Any, optionals: Any) -> Any:
-        found = _sums.get()
-        if found is None:
+        sums = _sums.get()
+        if sums is None:
             return original(strategy, input_workers, optionals)
         ((optional,),) = optionals  # of one replica: see `can_count`
         has_batch = optional.has_value()
@@ -77,5 +77,5 @@ def install(trainer: ModuleType) -> None:
 
         size = tf.cond(has_batch, examples, lambda: tf.constant(0, tf.int64))
         own = tf.stack([tf.cast(has_batch, tf.int64), size, tf.minimum(size, 1)])
-        found.append(strategy.reduce("SUM", own, axis=None))
-        return found[0][0]
+        sums.append(strategy.reduce("SUM", own, axis=None))
+        return sums[0][0]

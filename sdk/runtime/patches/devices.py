@@ -54,12 +54,12 @@ def tpu_patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
 
 
 def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    found = [environ.get(name, "") for name in ("TPU_NODE_NAME", "TPU_NAME", "CLOUD_ML_JOB_ID")]
+    names = [environ.get(name, "") for name in ("TPU_NODE_NAME", "TPU_NAME", "CLOUD_ML_JOB_ID")]
     try:
-        found.append(str(json.loads(environ.get("TPU_CONFIG", "{}")).get("tpu_node_name", "")))
+        names.append(str(json.loads(environ.get("TPU_CONFIG", "{}")).get("tpu_node_name", "")))
     except (ValueError, AttributeError):
         pass  # set by the job itself, in another format
-    return tuple(dict.fromkeys(name for name in found if name))
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _stand_in(row: Accelerator, environ: Mapping[str, str]) -> Patch:
@@ -103,7 +103,7 @@ def _real(row: Accelerator, names: tuple[str, ...]) -> Patch:
         @around(util, "initialize_tpu_system_impl")
         def initialize(original: Function, *args: Any, **options: Any) -> Any:
             try:
-                found = original(*args, **options)
+                result = original(*args, **options)
             except tf.errors.NotFoundError as error:
                 raise RuntimeError(
                     f"TensorFlow finds no TPU on this machine, which should have a {row.name}. Received: devices "
@@ -111,7 +111,7 @@ def _real(row: Accelerator, names: tuple[str, ...]) -> Patch:
                     "(the package tensorflow-tpu) and libtpu.so: see docs/how-to/tpu.md."
                 ) from error
             _log.info(f"{row.name} is the TPU of this machine")
-            return found
+            return result
 
     return Patch(name="tpu-host", why="a missing TPU is reported clearly", module="tensorflow", apply=apply, quiet=True)
 
@@ -144,12 +144,14 @@ def _advise_once(trainer: ModuleType) -> None:
 
 
 def _advise(model: Any) -> list[str]:
-    found = []
+    advice = []
     if model.steps_per_execution == 1:
-        found.append("compile(steps_per_execution=...) of 10 to 100, since a TPU waits for Python after each execution")
+        advice.append(
+            "compile(steps_per_execution=...) of 10 to 100, since a TPU waits for Python after each execution"
+        )
     if getattr(getattr(model, "dtype_policy", None), "compute_dtype", "") == "float32":
-        found.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), a TPU's own type for matrices")
-    return found
+        advice.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), a TPU's own type for matrices")
+    return advice
 
 
 def gpu_patches(payload: Payload, task: str, environ: Mapping[str, str]) -> list[Patch]:
@@ -157,7 +159,7 @@ def gpu_patches(payload: Payload, task: str, environ: Mapping[str, str]) -> list
     if not payload.gpu or cluster.role_of(task) == "ps":
         return []
     row = accelerators.row(payload.gpu)
-    found = [keras_multi_worker.REPLICAS] if len(payload.tasks) == 1 else []
+    patches = [keras_multi_worker.REPLICAS] if len(payload.tasks) == 1 else []
     if has_stand_in(payload, environ):
         count = accelerators.replicas(row, environ)
 
@@ -166,8 +168,8 @@ def gpu_patches(payload: Payload, task: str, environ: Mapping[str, str]) -> list
 
             install.install(row, count)
 
-        found.insert(0, stand_in(row, count, install))
-    return found
+        patches.insert(0, stand_in(row, count, install))
+    return patches
 
 
 def thread_patches() -> list[Patch]:

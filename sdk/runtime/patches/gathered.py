@@ -23,9 +23,9 @@ class _Part:
 
 def can_join(trainer: Any, strategy: Any, values: Any) -> bool:
     """Return whether all outputs are tensors with known numbers of dimensions. All tasks agree on the answer."""
-    found = _tensors(trainer, strategy, values)
-    of_tensors = 0 < len(found) == len(trainer.tree.flatten(values))
-    return of_tensors and all(leaf.shape.rank is not None for leaf in found.values())
+    tensors = _tensors(trainer, strategy, values)
+    of_tensors = 0 < len(tensors) == len(trainer.tree.flatten(values))
+    return of_tensors and all(leaf.shape.rank is not None for leaf in tensors.values())
 
 
 def joined(trainer: Any, strategy: Any, values: Any) -> Any:
@@ -37,10 +37,10 @@ def joined(trainer: Any, strategy: Any, values: Any) -> Any:
         return _packed(tf, [part for leaf in own for part in _parts(tf, leaf)])
 
     words = strategy.run(packed, args=tuple(leaves[index] for index in first))
-    found = _of_replicas(tf, strategy.gather(words, axis=0), list(first.values()), strategy.num_replicas_in_sync)
+    of_each = _of_replicas(tf, strategy.gather(words, axis=0), list(first.values()), strategy.num_replicas_in_sync)
     # The data are divided into as many parts as there are replicas, and a worker's replicas do not get adjacent ones.
-    each = len(strategy.extended.worker_devices)
-    ordered = [replica for own in range(each) for replica in found[own::each]]
+    local = len(strategy.extended.worker_devices)
+    ordered = [replica for own in range(local) for replica in of_each[own::local]]
     for index, of_replicas in zip(first, zip(*ordered, strict=True), strict=True):
         leaves[index] = trainer.concat(list(of_replicas))
     return tree.pack_sequence_as(values, leaves)
@@ -56,14 +56,14 @@ def _tensors(trainer: Any, strategy: Any, values: Any) -> dict[int, Any]:
 
 def _parts(tf: ModuleType, leaf: Any) -> list[Any]:
     """Return the dense tensors that a tensor consists of; text is its lengths and its characters."""
-    found = []
+    parts = []
     for part in tf.nest.flatten(leaf, expand_composites=True):
         if part.dtype == tf.string:
             characters = tf.io.decode_raw(tf.strings.reduce_join(tf.reshape(part, [-1])), tf.uint8)
-            found += [tf.strings.length(part), characters]
+            parts += [tf.strings.length(part), characters]
         else:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts
 
 
 def _packed(tf: ModuleType, parts: list[Any]) -> Any:
@@ -84,7 +84,7 @@ def _words(tf: ModuleType, part: Any) -> Any:
 def _of_replicas(tf: ModuleType, words: Any, templates: list[Any], replicas: int) -> list[list[Any]]:
     layout = [_Part(part.dtype, part.shape.rank) for leaf in templates for part in _parts(tf, leaf)]
     sizes = sum(part.rank for part in layout)
-    found, at = [], tf.constant(0)
+    unpacked, at = [], tf.constant(0)
     for _ in range(replicas):
         shapes = tf.split(words[at : at + sizes], [part.rank for part in layout])
         at += sizes
@@ -93,8 +93,8 @@ def _of_replicas(tf: ModuleType, words: Any, templates: list[Any], replicas: int
             length = (tf.reduce_prod(shape) * part.dtype.size + _WORD - 1) // _WORD
             parts.append(_unpacked(tf, words[at : at + length], part.dtype, shape))
             at += length
-        found.append([_whole(tf, leaf, parts) for leaf in templates])
-    return found
+        unpacked.append([_whole(tf, leaf, parts) for leaf in templates])
+    return unpacked
 
 
 def _unpacked(tf: ModuleType, words: Any, dtype: Any, shape: Any) -> Any:

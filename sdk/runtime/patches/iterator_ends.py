@@ -88,11 +88,11 @@ class _Held:
 
     def settle(self) -> None:
         """Return when this has ended or only waits for a sleeping thread; where that is unknown, when it has ended."""
-        seen, since = None, time.monotonic()
+        state, since = None, time.monotonic()
         while not self.ended.acquire(timeout=_POLL_S):
-            now, was = time.monotonic(), seen
-            seen = _sleeping(self.thread)
-            if seen is None or seen != was:
+            now, was = time.monotonic(), state
+            state = _sleeping(self.thread)
+            if state is None or state != was:
                 since = now
             elif now - since >= _STILL_S:
                 return
@@ -137,8 +137,8 @@ class _Releaser:
             with contextlib.suppress(Exception):
                 if dataset is not None and self._may_own(module, dataset):
                     devices = list(vars(iterator)["_device_iterators"])
-                    for each in devices:
-                        self._held.pop(vars(each).pop(_KEY, 0), None)
+                    for device in devices:
+                        self._held.pop(vars(device).pop(_KEY, 0), None)
                     self._own(iterator, [vars(iterator)["_multi_device_iterator_resource"]], devices)
 
     def _may_own(self, module: ModuleType, dataset: Any) -> bool:
@@ -171,8 +171,8 @@ class _Releaser:
 
     def _keep(self) -> None:
         """In a child that was forked, never end what belongs to its parent: its threads are not here."""
-        for each in (self._held, self._ending, self._recent, self._dropped) if self._pid else ():
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+        for container in (self._held, self._ending, self._recent, self._dropped) if self._pid else ():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(container))
 
     def _serve(self) -> None:
         while (given := self._dropped.get()) is not None:
@@ -282,9 +282,9 @@ def _writes(dataset: Any) -> bool:
 
 def _parts(devices: Sequence[Any]) -> Iterator[Any]:
     """Take out what keeps an iterator of several devices alive."""
-    for each in devices:
-        yield vars(each).pop("_iterator_resource", None)
-        dataset = vars(each).get("_dataset")
+    for device in devices:
+        yield vars(device).pop("_iterator_resource", None)
+        dataset = vars(device).get("_dataset")
         while dataset is not None:
             yield [vars(dataset).pop(name, None) for name in _CAPTURED]
             dataset = vars(dataset).get("_input_dataset")

@@ -213,8 +213,8 @@ def cure_optimizers(trainer: ModuleType) -> None:
             # Keras checks for infinities on each task, and then enters a branch with collectives: a single task in it
             # would wait for ever. So a NaN on one task becomes NaN on all.
             grads = of_examples(tf, grads)
-            found = ReplicaShare.measure(tf, tf.logical_not(self.check_finite(grads))).whole
-            poison = tf.where(found > 0, float("nan"), 0.0)
+            infinite = ReplicaShare.measure(tf, tf.logical_not(self.check_finite(grads))).whole
+            poison = tf.where(infinite > 0, float("nan"), 0.0)
             grads = [_on_values(tf, grad, lambda v: v + tf.cast(poison, v.dtype)) for grad in grads]
         original(self, grads, trainable_variables)
 
@@ -251,9 +251,9 @@ def cure_batch_normalization() -> None:
         present = ops.cast(step.present.amount, "int32")
         if self.synchronized and mask is None:
             return original(self, inputs[: ops.shape(inputs)[0] * present], mask)
-        kept, found = (self.moving_mean, self.moving_variance), original(self, inputs, mask)
+        kept, measured = (self.moving_mean, self.moving_variance), original(self, inputs, mask)
         return tuple(
-            ops.where(present > 0, new, ops.cast(old, new.dtype)) for new, old in zip(found, kept, strict=True)
+            ops.where(present > 0, new, ops.cast(old, new.dtype)) for new, old in zip(measured, kept, strict=True)
         )
 
 

@@ -40,10 +40,10 @@ def serves(task: str, tasks: Sequence[str]) -> bool:
 def patches(task: str, tasks: Sequence[str]) -> list[Patch]:
     """Return the patches for one of several tasks."""
     connect = functools.partial(_connect, waits=task != tasks[0])
-    found = plumbing("connecting", _WHY_CONNECTING, {"tensorflow": connect})
+    needed = plumbing("connecting", _WHY_CONNECTING, {"tensorflow": connect})
     if serves(task, tasks):
-        found += plumbing("servers", _WHY_SERVING, {"tensorflow": functools.partial(_serve_instead, task)})
-    return found
+        needed += plumbing("servers", _WHY_SERVING, {"tensorflow": functools.partial(_serve_instead, task)})
+    return needed
 
 
 def serve(tf: ModuleType, resolver: Any) -> None:

@@ -32,8 +32,8 @@ class ShuffleSeeds:
         """Return whether a step of a pipeline has a seed of this run, which all tasks have in common."""
         from tensorflow import get_static_value
 
-        found = getattr(step, "_seed2", None)
-        return found is not None and get_static_value(found) in self._derived
+        seed = getattr(step, "_seed2", None)
+        return seed is not None and get_static_value(seed) in self._derived
 
     def patches(self) -> list[Patch]:
         changes = {_DATA_SEEDS: self._hook_data, _LEGACY_ARRAYS: self._hook_legacy_arrays}
@@ -42,14 +42,14 @@ class ShuffleSeeds:
     def _hook_data(self, module: ModuleType) -> None:
         @around(module, "get_seed")
         def get_seed(original: Function, seed: Any) -> Any:
-            found = original(seed)
+            pair = original(seed)
             from tensorflow import get_static_value
 
-            if seed is None and all(get_static_value(part) == 0 for part in found):
+            if seed is None and all(get_static_value(part) == 0 for part in pair):
                 derived = original(self._next())
                 self._derived.add(get_static_value(derived[1]))
                 return derived
-            return found
+            return pair
 
     def _hook_legacy_arrays(self, module: ModuleType) -> None:
         @around(module.TensorLikeDataAdapter, "__init__")

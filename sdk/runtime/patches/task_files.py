@@ -131,8 +131,8 @@ class TaskFiles:
         copy = Path(text)
         checkpoint = (f"{copy.name}.data-", f"{copy.name}.index")
         parts = [part for part in copy.parent.iterdir() if part.name.startswith(checkpoint)]
-        for found in (copy, *parts):
-            own_folders.discard(self._root, os.path.relpath(found, self._root), private=False)
+        for path in (copy, *parts):
+            own_folders.discard(self._root, os.path.relpath(path, self._root), private=False)
 
     def leave_alone(self, own: str) -> None:
         """Do not redirect below `own`: this process created it under a name that no other task knows."""

@@ -33,15 +33,15 @@ def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str)
         environ.setdefault(name, value)
     library = environ.get(_LIBRARY)
     if library and not Path(library).exists():
-        found = _libtpu()
-        if found is None:
+        libtpu = _libtpu()
+        if libtpu is None:
             _log.info(
                 f"{library} does not exist, and the package libtpu is not installed: TensorFlow will find no TPU. Next: use an "
                 "image that has both tensorflow-tpu and libtpu"
             )
         else:
-            _log.info(f"{_LIBRARY} is set to {found}: {library} does not exist in this image")
-            environ[_LIBRARY] = found
+            _log.info(f"{_LIBRARY} is set to {libtpu}: {library} does not exist in this image")
+            environ[_LIBRARY] = libtpu
     if _CACHE_FLAG not in environ.get(_XLA_FLAGS, ""):
         cache = f"{run.rstrip('/')}/xla"
         if "://" not in cache:
@@ -50,10 +50,10 @@ def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str)
 
 
 def _libtpu() -> str | None:
-    found = importlib.util.find_spec("libtpu")
-    folders = [] if found is None else list(found.submodule_search_locations or ())
-    places = [Path(folder, "libtpu.so") for folder in folders]
-    return next((str(place) for place in places if place.exists()), None)
+    spec = importlib.util.find_spec("libtpu")
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    paths = [Path(folder, "libtpu.so") for folder in folders]
+    return next((str(path) for path in paths if path.exists()), None)
 
 
 def chips() -> list[str]:

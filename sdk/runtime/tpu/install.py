@@ -81,10 +81,10 @@ def _initialize(system: System) -> None:
         if not tf.executing_eagerly():
             raise RuntimeError("initialize_tpu_system() belongs outside of every tf.function.")
         resolver = kind("local") if resolver is None else resolver
-        found = system.topology()
-        resolver.set_tpu_topology(found.serialized())
-        tpu_strategy_util._INITIALIZED_TPU_SYSTEMS[resolver._tpu] = found
-        return found
+        topology = system.topology()
+        resolver.set_tpu_topology(topology.serialized())
+        tpu_strategy_util._INITIALIZED_TPU_SYSTEMS[resolver._tpu] = topology
+        return topology
 
     def shut_down(resolver: Any, kind: Any) -> None:
         tpu_strategy_util._INITIALIZED_TPU_SYSTEMS.pop("local", None)
@@ -105,14 +105,14 @@ class _StandInExtended(tpu_strategy.TPUExtended):  # type: ignore[misc]
                 "real TPU. Next: TPUStrategy(resolver)."
             )
         super().__init__(container, resolver, *args, **options)
-        self._tpu_devices = np.array([[place] for place in self.system.devices], dtype=object)
+        self._tpu_devices = np.array([[device] for device in self.system.devices], dtype=object)
         self._host_device = host = self.system.devices[0]
-        for found, each in (
+        for devices_of, devices in (
             (self._device_input_worker_devices, list(self.system.devices)),
             (self._host_input_worker_devices, [host] * self.system.cores),
         ):
-            found.clear()
-            found[host] = each
+            devices_of.clear()
+            devices_of[host] = devices
 
     def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
         values = [tf.convert_to_tensor(v) if isinstance(v, tf.IndexedSlices) else v for v, _ in pairs]

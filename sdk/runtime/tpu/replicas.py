@@ -64,9 +64,9 @@ def replicate(computation: Callable[..., Nest], inputs: Sequence[Nest], devices:
 
     The first part of an input is the replica's number. All inputs have the same structure.
     """
-    flat = [[_as_tensor(leaf) for leaf in tf.nest.flatten(each, expand_composites=True)] for each in inputs]
+    flat = [[_as_tensor(leaf) for leaf in tf.nest.flatten(own, expand_composites=True)] for own in inputs]
     given = [index for index, leaf in enumerate(flat[0]) if isinstance(leaf, tf.Tensor)]
-    specs = [_spec([each[index] for each in flat]) for index in given]
+    specs = [_spec([own[index] for own in flat]) for index in given]
     outputs: list[Any] = []
 
     def step(*tensors: Any) -> list[Any]:
@@ -78,16 +78,16 @@ def replicate(computation: Callable[..., Nest], inputs: Sequence[Nest], devices:
         outer = graph._get_control_flow_context()
         graph._set_control_flow_context(mark)
         try:
-            found = computation(*tf.nest.pack_sequence_as(inputs[0], leaves, expand_composites=True))
-            found = tf.nest.map_structure(_as_tensor, found, expand_composites=True)
+            output = computation(*tf.nest.pack_sequence_as(inputs[0], leaves, expand_composites=True))
+            output = tf.nest.map_structure(_as_tensor, output, expand_composites=True)
         finally:
             graph._set_control_flow_context(outer)
-        outputs[:] = [found, mark]
-        return [leaf for leaf in tf.nest.flatten(found, expand_composites=True) if isinstance(leaf, tf.Tensor)]
+        outputs[:] = [output, mark]
+        return [leaf for leaf in tf.nest.flatten(output, expand_composites=True) if isinstance(leaf, tf.Tensor)]
 
     graph = func_graphs.func_graph_from_py_func("tpu_step", step, specs, {}, signature=specs)
     structure, mark = outputs
-    results = _call(graph, mark, [[each[index] for index in given] for each in flat], devices)
+    results = _call(graph, mark, [[own[index] for index in given] for own in flat], devices)
     return [_packed(structure, result) for result in results]
 
 
@@ -97,7 +97,7 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
     _refuse_shared(graph, mark, captures)
     # Resources that all replicas share and that are not variables: summary writers, tables.
     common = {id(value) for value in captures if value.dtype == tf.resource and not _is_variable(value)}
-    found = []
+    results = []
     for replica, (device, own) in enumerate(zip(devices, tensors, strict=True)):
         handles = [
             mark.handles[id(value)][replica] if id(value) in mark.handles else _own(value, common) for value in captures
@@ -105,13 +105,13 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
         with tf.device(device):
             result = function._call_flat(own, handles)
         _unchain(result)
-        found.append([] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result))
-    return found
+        results.append([] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result))
+    return results
 
 
 def _is_variable(handle: Any) -> bool:
-    known = getattr(handle, "_handle_data", None)
-    return known is not None and bool(known.is_set)
+    about = getattr(handle, "_handle_data", None)
+    return about is not None and bool(about.is_set)
 
 
 def _own(value: Any, common: set[int]) -> Any:
@@ -210,15 +210,15 @@ def add_up(value: Any) -> Any:
 
 def add_up_all(values: Sequence[Any]) -> list[Any]:
     """Add up many values with one collective per type."""
-    found = list(values)
+    sums = list(values)
     for dtype in {value.dtype for value in values}:
         same = [index for index, value in enumerate(values) if value.dtype == dtype]
         flat = [tf.reshape(values[index], [-1]) for index in same]
         sizes = [tf.size(part) for part in flat]
         for index, part in zip(same, tf.split(add_up(tf.concat(flat, 0)), sizes), strict=True):
-            found[index] = tf.reshape(part, tf.shape(values[index]))
-            found[index].set_shape(values[index].shape)
-    return found
+            sums[index] = tf.reshape(part, tf.shape(values[index]))
+            sums[index].set_shape(values[index].shape)
+    return sums
 
 
 def exchange(value: Any, concat_dimension: int, split_dimension: int, split_count: int) -> Any:

@@ -34,28 +34,28 @@ def is_named(file: ModelFile) -> bool:
         return False
     import h5py
 
-    with h5py.File(file.path) as found:
-        return "model_weights" in found or "layer_names" in found.attrs
+    with h5py.File(file.path) as opened:
+        return "model_weights" in opened or "layer_names" in opened.attrs
 
 
 def load(model: Any, file: ModelFile, headline: str) -> int:
     """Load all weights and return their number; CheckpointMismatchError unless they are exactly the model's."""
-    names = canonical(str(getattr(each, "path", each.name)) for each in model.weights)
-    with (_h5 if file.kind in ("weights", "h5") else _checkpoint)(file) as found:
-        found = [each for each in found if "seed_generator" not in each.name]
-        saved = dict(zip(canonical(each.name for each in found), found, strict=True))
-        if {*saved} != {*names} and found and all(each.place >= 0 for each in found):
+    names = canonical(str(getattr(weight, "path", weight.name)) for weight in model.weights)
+    with (_h5 if file.kind in ("weights", "h5") else _checkpoint)(file) as entries:
+        entries = [weight for weight in entries if "seed_generator" not in weight.name]
+        saved = dict(zip(canonical(weight.name for weight in entries), entries, strict=True))
+        if {*saved} != {*names} and entries and all(weight.place >= 0 for weight in entries):
             # The names in an exported model may lack layers. It lists its weights in the order of the model.
-            places = [f"{place}: {_last(name)}" for place, name in enumerate(names)]
+            places = [f"{index}: {_last(name)}" for index, name in enumerate(names)]
             ordered = {
-                f"{place}: {_last(each.name)}": each
-                for place, each in enumerate(sorted(found, key=attrgetter("place")))
+                f"{index}: {_last(weight.name)}": weight
+                for index, weight in enumerate(sorted(entries, key=attrgetter("place")))
             }
             names, saved = (places, ordered) if {*places} == {*ordered} else (names, saved)
         variables = dict(zip(names, model.weights, strict=True))
         check(
-            {name: each.shape for name, each in saved.items()},
-            {name: tuple(each.shape) for name, each in variables.items()},
+            {name: weight.shape for name, weight in saved.items()},
+            {name: tuple(weight.shape) for name, weight in variables.items()},
             headline,
         )
         for name, variable in variables.items():
@@ -103,13 +103,13 @@ def _checkpoint(file: ModelFile) -> Iterator[list[_Saved]]:
     if _OBJECT_GRAPH not in shapes:
         raise InputError(f"{file.name} does not name its weights: it was written by TensorFlow 1. Next: save it again.")
     graph = TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
-    found = [
+    keyed = [
         (attribute.full_name, attribute.checkpoint_key)
         for node in graph.nodes
         for attribute in node.attributes
         if attribute.full_name and attribute.checkpoint_key.split("/")[0] not in _NO_WEIGHTS
     ]
-    yield [_Saved(name, tuple(shapes[key]), partial(reader.get_tensor, key), _place(key)) for name, key in found]
+    yield [_Saved(name, tuple(shapes[key]), partial(reader.get_tensor, key), _place(key)) for name, key in keyed]
 
 
 def _place(key: str) -> int:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def load(model: Any, checkpoint: Checkpoint, what: str) -> None:
     """Load the weights into a model, or into several that were trained together; CheckpointMismatchError if they differ."""
     models = list(model) if isinstance(model, (list, tuple)) else [model]
-    wrong = [each for each in models if not hasattr(each, "_flatten_layers")]
+    wrong = [part for part in models if not hasattr(part, "_flatten_layers")]
     if wrong or not models:
         received = type(wrong[0]).__name__ if wrong else "no model"
         raise InputError(f"load_weights loads into a Keras model, or a list of them. Received: {received}.")
     from ...checkpoint.tf import loading, snapshot
 
-    variables = snapshot.variables_of(weights=[weight for each in models for weight in each.weights])
+    variables = snapshot.variables_of(weights=[weight for part in models for weight in part.weights])
     here = dict(zip(canonical(variables), variables.values(), strict=True))
     shapes = {name: tuple(variable.shape) for name, variable in here.items()}
     saved = _named(checkpoint.arrays, shapes)
@@ -37,8 +37,8 @@ def load(model: Any, checkpoint: Checkpoint, what: str) -> None:
     for name, variable in here.items():
         array = used[name]
         variable.assign(loading.array_of(array.dtype, array.shape, array.data))
-    for each in models:
-        finalize(each)
+    for part in models:
+        finalize(part)
 
 
 def _named(arrays: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> dict[str, LoadedArray]:
@@ -62,8 +62,8 @@ def _named(arrays: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> di
 
 
 def _fits(saved: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> bool:
-    found = {name: array.shape for name, array in saved.items() if name in shapes}
-    return found == shapes and not _left_over(saved, shapes)
+    fitting = {name: array.shape for name, array in saved.items() if name in shapes}
+    return fitting == shapes and not _left_over(saved, shapes)
 
 
 def _left_over(saved: Iterable[str], here: Iterable[str]) -> list[str]:

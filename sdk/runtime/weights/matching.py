@@ -55,22 +55,22 @@ def canonical(names: Iterable[str]) -> list[str]:
     """
     parts = [name.removesuffix(":0").split("/") for name in names]
     numbers: defaultdict[tuple[tuple[str, ...], str], set[int]] = defaultdict(set)
-    for each in parts:
-        for depth, part in enumerate(each):
+    for path in parts:
+        for depth, part in enumerate(path):
             base, number = split(part)
-            numbers[tuple(each[:depth]), base].add(number)
-    ranks = {key: {number: rank for rank, number in enumerate(sorted(found))} for key, found in numbers.items()}
-    seen: Counter[str] = Counter()
+            numbers[tuple(path[:depth]), base].add(number)
+    ranks = {key: {number: rank for rank, number in enumerate(sorted(taken))} for key, taken in numbers.items()}
+    uses: Counter[str] = Counter()
     made = []
-    for each in parts:
+    for path in parts:
         words = []
-        for depth, part in enumerate(each):
+        for depth, part in enumerate(path):
             base, number = split(part)
-            rank = ranks[tuple(each[:depth]), base][number]
+            rank = ranks[tuple(path[:depth]), base][number]
             words.append(f"{base}_{rank}" if rank else base)
         name = "/".join(words)
-        seen[name] += 1
-        made.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        uses[name] += 1
+        made.append(name if uses[name] == 1 else f"{name}#{uses[name]}")
     return made
 
 

@@ -35,25 +35,25 @@ class ModelFile:
     path: str
 
 
-def find(folder: str, what: str, wanted: str | None = None) -> tuple[ModelFile, Sequence[str]]:
+def find(folder: str, what: str, file: str | None = None) -> tuple[ModelFile, Sequence[str]]:
     """Return the file to read, and the names of the other ones; `wanted` names it.
 
     Raises:
         InputError: there is none, or it is not clear which one; `what` says what the folder is.
     """
     paths = sorted(trees.walk(folder).files)
-    found = _candidates(folder, paths)
+    candidates = _candidates(folder, paths)
     check(paths, what)
-    offered = [each.name for each in found]
-    if wanted is not None:
-        fitting = [each for each in found if each.name == posixpath.normpath(wanted)]
+    offered = [candidate.name for candidate in candidates]
+    if file is not None:
+        fitting = [candidate for candidate in candidates if candidate.name == posixpath.normpath(file)]
         if not fitting:
-            raise InputError(f"{what} has no such model file. Received: {wanted!r}. {nearest(wanted, offered)}")
+            raise InputError(f"{what} has no such model file. Received: {file!r}. {nearest(file, offered)}")
     else:
-        fitting = [each for each in found if each.kind == found[0].kind]
+        fitting = [candidate for candidate in candidates if candidate.kind == candidates[0].kind]
     if len(fitting) > 1:
         raise InputError(
-            f"{what} has {len(fitting)} model files: {and_more([each.name for each in fitting], _NAMED)}. Next: name one in "
+            f"{what} has {len(fitting)} model files: {and_more([fits.name for fits in fitting], _NAMED)}. Next: name one in "
             f"the program before its first fit: sdk.context().warm_start(model, file={fitting[0].name!r})."
         )
     return fitting[0], [name for name in offered if name != fitting[0].name]
@@ -83,15 +83,15 @@ def check_own(array: Any, opened: Any, name: str) -> None:
 
 def _candidates(folder: str, paths: Sequence[str]) -> list[ModelFile]:
     """Return the files that hold weights, the preferred kind first."""
-    found = []
+    files = []
     inside = [posixpath.dirname(path) for path in paths if posixpath.basename(path) == "saved_model.pb"]
     for kind, suffixes in _SUFFIXES.items():
         for path in paths:
             within = any(path.startswith(f"{top}/" if top else "") for top in inside)
             if path.endswith(suffixes) and (kind == "saved_model" or not within):
-                found.append(_candidate(folder, kind, path))
+                files.append(_candidate(folder, kind, path))
     # A .weights.h5 file has the suffix of .h5 files, too.
-    return list({each.name: each for each in reversed(found)}.values())[::-1]
+    return list({file.name: file for file in reversed(files)}.values())[::-1]
 
 
 def _candidate(folder: str, kind: Kind, path: str) -> ModelFile:

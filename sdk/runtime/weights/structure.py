@@ -46,12 +46,12 @@ def is_legacy(model: Any) -> bool:
 
 def _without_weights(model: Any) -> set[int]:
     """Return the ids of what is saved with a model, and is not to be loaded: optimizers, metrics and random generators."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for layer in [model, *model._flatten_layers()]:
-        found += [getattr(layer, "optimizer", None), getattr(layer, "_loss_tracker", None)]
-        found += [*getattr(layer, "_seed_generators", ()), *(getattr(layer, "metrics", None) or ())]
-        found += [getattr(layer, "_compile_metrics", None), getattr(layer, "compiled_metrics", None)]
-    return {id(each) for each in found if each is not None}
+        parts += [getattr(layer, "optimizer", None), getattr(layer, "_loss_tracker", None)]
+        parts += [*getattr(layer, "_seed_generators", ()), *(getattr(layer, "metrics", None) or ())]
+        parts += [getattr(layer, "_compile_metrics", None), getattr(layer, "compiled_metrics", None)]
+    return {id(part) for part in parts if part is not None}
 
 
 @contextmanager
@@ -142,13 +142,13 @@ def _renamed(model: Any, here: Mapping[str, str], saved: Mapping[str, str]) -> l
     if not saved:
         return []
     automatic = {layer.name: _automatic_name(type(layer).__name__) for layer in model._flatten_layers()}
-    found = []
-    for place in sorted({*here} & {*saved} - {""}):
-        mine, other = here[place], saved[place]
+    renamed = []
+    for path in sorted({*here} & {*saved} - {""}):
+        mine, other = here[path], saved[path]
         base = automatic.get(mine)
         if mine != other and not (base and split(mine)[0] == base == split(other)[0]):
-            found.append(f"{place}: the layer {mine!r} in this program, {other!r} in the saved model")
-    return found
+            renamed.append(f"{path}: the layer {mine!r} in this program, {other!r} in the saved model")
+    return renamed
 
 
 def _automatic_name(kind: str) -> str:
