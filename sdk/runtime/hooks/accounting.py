@@ -6,10 +6,9 @@ from types import ModuleType
 from typing import Any
 
 from ..account import COMPILE, EVALUATION, OTHER, STEP, Account
-from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing
+from ..patches import CALLBACK_LISTS, TRAINERS, Function, Patch, around, plumbing, trainer_of
 from .starvation import StarvedInput
 
-_TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 _EVALUATIONS = ("test", "predict")
 
 
@@ -26,11 +25,11 @@ class FitAccounting:
     def patches(self) -> list[Patch]:
         hooks = dict.fromkeys(CALLBACK_LISTS, self._hook_callbacks)
         return plumbing(
-            "account", "the time of the task is accounted", {**hooks, **dict.fromkeys(_TRAINERS, self._hook_fit)}
+            "account", "the time of the task is accounted", {**hooks, **dict.fromkeys(TRAINERS, self._hook_fit)}
         )
 
     def _hook_fit(self, module: ModuleType) -> None:
-        @around(getattr(module, _TRAINERS[module.__name__]), "fit")
+        @around(trainer_of(module), "fit")
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
             self._depth += 1
             self._account.in_fit = True

@@ -123,18 +123,11 @@ class AutoCheckpoint:
 
     def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left; None if there is nothing new that can be saved."""
-        if self._phase is not None and not self._phase.in_step:
+        phase, state = self._phase, self.unsaved
+        if phase is not None and not phase.in_step and phase.has_moved:
             # A custom loop.
-            rescue.bounded(self._take_state_of_loop, self.grace_s / 2)
-        state = self.unsaved
+            state = rescue.taken(phase.state, self.grace_s / 2)
         return None if state is None or self.manager.has_saved(state.phase, state.steps) else state
-
-    def _take_state_of_loop(self) -> None:
-        phase = self._phase
-        try:
-            self.unsaved = None if phase is None or not phase.has_moved else phase.state()
-        except Exception as error:
-            _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
 
     def log_once(self, sentence: str) -> None:
         if sentence not in self._logged:
@@ -369,17 +362,14 @@ class PhaseCheckpoints:
     def finish(self, *, metrics: Mapping[str, float] | None = None) -> None:
         """Save the end of the phase with the metrics of its last epoch, unless it was interrupted, and wait for it."""
         with self._auto.progress.during(CHECKPOINT):
-            self._finish(metrics)
+            if self.interrupted:
+                self._manager.wait(None)
+            elif not self.finished:
+                self.finished = True
+                ticket = self._save("final", metrics, end=(self.history, self.epochs))
+                if ticket is not None:
+                    self._manager.finished(self._begun.number, ticket)
         self._auto.drop_phase()
-
-    def _finish(self, metrics: Mapping[str, float] | None) -> None:
-        if not self.finished and not self.interrupted:
-            self.finished = True
-            ticket = self._save("final", metrics, end=(self.history, self.epochs))
-            if ticket is not None:
-                self._manager.finished(self._begun.number, ticket)
-        elif self.interrupted:
-            self._manager.wait(None)
 
     def save_now(self, metrics: Mapping[str, float]) -> None:
         """Save, and wait until that is done."""
@@ -395,31 +385,28 @@ class PhaseCheckpoints:
         guard: bool = False,
         end: FitHistory | None = None,
     ) -> Ticket | None:
-        with self._auto.progress.during(CHECKPOINT):
-            return self._saved(reason, metrics, guard=guard, end=end)
-
-    def _saved(
-        self, reason: str, metrics: Mapping[str, float] | None, *, guard: bool, end: FitHistory | None
-    ) -> Ticket | None:
         from ...checkpoint.tf import snapshot
 
-        if reason != "interval":
-            # This save must not be skipped because another one is still running.
-            self._manager.wait(None)
-        begun = time.monotonic()
-        leave_out = guard and reason == "interval" and not self._is_finite()
-        state = self.state(begun=begun)
-        size = snapshot.size_of(state.contents.arrays)
-        # Before the save: beside its threads, each of these files takes ten times as long to read.
-        short = free_memory.is_short(size, free_memory.available())
-        ticket = self._manager.save(state, reason=reason, metrics=metrics, leave_out=leave_out, end=end)
-        self._auto.kill_points.reached("save")
-        if ticket is not None and short:
-            # A step would copy everything it changes: better slow than killed.
-            self._auto.log_once(f"memory is short, and the state has {size / 1e6:.0f} MB: training waits for its save")
-            del state
-            self._manager.wait_as_cost()
-        return ticket
+        with self._auto.progress.during(CHECKPOINT):
+            if reason != "interval":
+                # This save must not be skipped because another one is still running.
+                self._manager.wait(None)
+            begun = time.monotonic()
+            leave_out = guard and reason == "interval" and not self._is_finite()
+            state = self.state(begun=begun)
+            size = snapshot.size_of(state.contents.arrays)
+            # Before the save: beside its threads, each of these files takes ten times as long to read.
+            short = free_memory.is_short(size, free_memory.available())
+            ticket = self._manager.save(state, reason=reason, metrics=metrics, leave_out=leave_out, end=end)
+            self._auto.kill_points.reached("save")
+            if ticket is not None and short:
+                # A step would copy everything it changes: better slow than killed.
+                self._auto.log_once(
+                    f"memory is short, and the state has {size / 1e6:.0f} MB: training waits for its save"
+                )
+                del state
+                self._manager.wait_as_cost()
+            return ticket
 
     def state(self, capture: Capture | None = None, *, begun: float | None = None) -> UnsavedState:
         """Return the current state. Call it between two steps only; `capture` replaces `self.capture`.

@@ -16,12 +16,11 @@ from ...checkpoint.feed import CheckpointFeed
 from ...checkpoint.restore import Checkpoint
 from ...errors import InputError
 from ...logs import logger
-from ..patches import Function, Patch, around, install, plumbing
+from ..patches import TRAINERS, Function, Patch, around, install, plumbing, trainer_of
 from ..reporting import Reporter
 
 _log = logger("runtime")
 
-_TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 _MULTI_WORKER = "tensorflow.python.distribute.collective_all_reduce_strategy"
 # Of the run's TensorBoard folder.
 _BOARD = "evaluator"
@@ -48,13 +47,13 @@ class Evaluator:
 
     def patches(self) -> list[Patch]:
         changes: dict[str, Callable[[ModuleType], None]] = {
-            **dict.fromkeys(_TRAINERS, self._hook_trainer),
+            **dict.fromkeys(TRAINERS, self._hook_trainer),
             _MULTI_WORKER: _alone,
         }
         return plumbing("evaluator", "fit evaluates checkpoints in the evaluator", changes)
 
     def _hook_trainer(self, module: ModuleType) -> None:
-        trainer = getattr(module, _TRAINERS[module.__name__])
+        trainer = trainer_of(module)
         signature = inspect.signature(trainer.fit)
 
         @around(trainer, "fit")

@@ -19,10 +19,10 @@ from ...errors import CheckpointMismatchError
 from ...logs import logger
 from ...status import EXIT_CHECKPOINTED
 from .. import reporting
-from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
+from ..patches import CALLBACK_LISTS, TRAINERS, Function, Patch, around, plumbing, steps_done, trainer_of
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
-from .rescue import bounded
+from .rescue import taken
 
 if TYPE_CHECKING:
     from ...checkpoint.manager import UnsavedState
@@ -37,7 +37,6 @@ _KEEPING_S, _KEEPING_SHARE = 0.25, 0.01
 _CAPTURE_S = 2.0
 # While the callbacks of these hooks are being called, the state is incomplete.
 _HALF_CALLED = ("on_train_batch_begin", "on_epoch_end")
-_TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 
 
 class FitHooks:
@@ -56,7 +55,7 @@ class FitHooks:
     def patches(self) -> list[Patch]:
         changes: dict[str, Callable[[ModuleType], None]] = {
             **dict.fromkeys(CALLBACK_LISTS, self._hook_callbacks),
-            **dict.fromkeys(_TRAINERS, self._hook_trainer),
+            **dict.fromkeys(TRAINERS, self._hook_trainer),
         }
         return plumbing("checkpoints", "fit is saved and continued", changes)
 
@@ -77,7 +76,7 @@ class FitHooks:
                 last = self._fit.logs if not logs and self._fit is not None and self._fit.model is model else None
                 return original(model, last or logs)
 
-        @around(getattr(module, _TRAINERS[module.__name__]), "fit")
+        @around(trainer_of(module), "fit")
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
             try:
                 return original(model, *args, **options)
@@ -308,22 +307,16 @@ class _SavedFit:
 
     def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left: the one between two steps, or the one before."""
-        phase, states = self._phase, [self._kept]
-        clean = self._kept is not None and self._kept.steps == phase.steps
+        phase, state = self._phase, self._kept
+        clean = state is not None and state.steps == phase.steps
 
-        def take() -> None:
-            try:
-                if name := self._half_called():
-                    phase.downgrade(
-                        f"an exception in {name}: the callbacks after the one that raised it were not called"
-                    )
-                states[:] = [phase.state(lambda: self._capture(self._batch))]
-            except Exception as error:
-                _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
+        def take() -> UnsavedState:
+            if name := self._half_called():
+                phase.downgrade(f"an exception in {name}: the callbacks after the one that raised it were not called")
+            return phase.state(lambda: self._capture(self._batch))
 
         if phase.has_moved and not (phase.in_step or self._legacy or clean):
-            bounded(take, _CAPTURE_S)
-        state = states[0]
+            state = taken(take, _CAPTURE_S) or state
         if state is None or not phase.has_moved:
             return None
         sums = {id(variable) for metric in self.model.metrics for variable in metric.variables}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import PodliftError
 from ...logs import logger
@@ -21,6 +21,7 @@ _log = logger("runtime")
 
 # Tasks that fail alike reach the same step within moments. One that hangs in a collective never does.
 _MEET_S, _MEET_SHARE = 5.0, 0.8
+_T = TypeVar("_T")
 
 
 def bounded(call: Callable[[], None], within_s: float) -> bool:
@@ -29,6 +30,20 @@ def bounded(call: Callable[[], None], within_s: float) -> bool:
     thread.start()
     thread.join(max(within_s, 0.0))
     return not thread.is_alive()
+
+
+def taken(take: Callable[[], _T], within_s: float) -> _T | None:
+    """Return the unsaved state of the training if it can be taken in time; an exception is logged."""
+    states: list[_T] = []
+
+    def work() -> None:
+        try:
+            states.append(take())
+        except Exception as error:
+            _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
+
+    bounded(work, within_s)
+    return states[0] if states else None
 
 
 def save(

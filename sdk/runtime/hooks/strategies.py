@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from ...logs import logger
-from ..patches import Function, Patch, around, plumbing
+from ..patches import TRAINERS, Function, Patch, around, plumbing, trainer_of
 from . import states
 
 _log = logger("runtime")
@@ -46,15 +46,7 @@ class StrategyWatch:
 
     def patches(self) -> list[Patch]:
         """Return the patches that watch each library as soon as the program imports it."""
-        return plumbing(
-            "strategies",
-            _WHY,
-            {
-                "tensorflow": self._watch,
-                "keras.src.backend.tensorflow.trainer": lambda module: self._watch_fit(module.TensorFlowTrainer),
-                "tf_keras.src.engine.training": lambda module: self._watch_fit(module.Model),
-            },
-        )
+        return plumbing("strategies", _WHY, {"tensorflow": self._watch, **dict.fromkeys(TRAINERS, self._watch_fit)})
 
     def _watch(self, tf: ModuleType) -> None:
         names = ("distribute_lib", "mirrored_strategy", "collective_all_reduce_strategy", "values")
@@ -148,7 +140,8 @@ class StrategyWatch:
             # With a model outside the scope, all of its variables are.
             self._once("variable" if here > 1 and text.startswith("The variable") else text, text)
 
-    def _watch_fit(self, kind: Any) -> None:
+    def _watch_fit(self, module: ModuleType) -> None:
+        kind = trainer_of(module)
         around(kind, "get_metrics_result")(states.together)
 
         @around(kind, "fit")

@@ -22,6 +22,8 @@ Function = Callable[..., Any]
 _TENSORFLOW = ((2, 16), (2, 21))
 # The modules whose CallbackList drives `fit` in Keras 3 and in tf_keras.
 CALLBACK_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
+# The classes whose `fit` trains, by module.
+TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 
 
 def _always(module: ModuleType) -> bool:
@@ -110,6 +112,10 @@ def around(owner: Any, name: str) -> Callable[[Function], Function]:
         return replacement
 
     return install
+
+
+def trainer_of(module: ModuleType) -> Any:
+    return getattr(module, TRAINERS[module.__name__])
 
 
 def is_supported_keras(module: ModuleType) -> bool:
