@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..checks import Finding
 from ..errors import InputError, Problems
+from .paths import usable
 from .urls import chained, probe_urls, suggest
 
 _DISK = ("file", "local")
@@ -55,14 +56,12 @@ def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list
     return locations, findings
 
 
-def find_unreachable(
-    inputs: Mapping[str, str], *, disk: bool, network: bool = True, upload_to: str = "gs://BUCKET"
-) -> list[Finding]:
+def find_unreachable(inputs: Mapping[str, str], *, disk: bool, network: bool = True) -> list[Finding]:
     """Return an error for each input that tasks cannot read without this machine's disk or without network. Pure."""
     return [
         Finding("error", f"inputs.{name}: {text}")
         for name, location in inputs.items()
-        for text in _unreachable(name, location, disk, network, upload_to)
+        for text in _unreachable(name, location, disk, network)
     ]
 
 
@@ -112,7 +111,7 @@ def _is_disk(part: str) -> bool:
 
 def _on_disk(given: str, base: Path) -> str:
     text = _path_of(given)
-    try:
+    with usable("It", given):
         path = os.path.join(base.absolute(), Path(text).expanduser())
         plain = os.path.normpath(path)
         # "link/.." is not the parent of "link".
@@ -124,10 +123,6 @@ def _on_disk(given: str, base: Path) -> str:
             return path
         if has_magic(text):
             return _pattern(text, base, given)
-    except InputError:
-        raise
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"It is not a usable path: {str(error).rstrip('.')}. Received: {given!r}.") from None
     if path.endswith("/") and os.path.lexists(path.rstrip("/")):
         raise InputError(f"{path.rstrip('/')!r} is a file, not a folder. Received: {given!r}.")
     raise InputError(f"There is no {path!r}. {_nearest_path(path)} Received: {given!r}.{_suggested_url(given)}")
@@ -194,11 +189,11 @@ def _shown(location: str) -> str:
     return repr(location.partition("?")[0] if location.startswith(("http://", "https://")) else location)
 
 
-def _unreachable(name: str, location: str, disk: bool, network: bool, upload_to: str) -> Iterator[str]:
+def _unreachable(name: str, location: str, disk: bool, network: bool) -> Iterator[str]:
     *outer, last = chained(location)
     if _is_disk(last):
         if not disk:
-            yield _upload(name, outer, last, upload_to)
+            yield _upload(name, outer, last)
         return
     if not network:
         yield f"{_shown(location)} needs the network, and local_network='isolated' has none. Next: use a local copy."
@@ -206,12 +201,11 @@ def _unreachable(name: str, location: str, disk: bool, network: bool, upload_to:
         yield f"{_shown(location)} is a server on this machine's loopback address: tasks on other machines cannot reach it."
 
 
-def _upload(name: str, outer: list[str], path: str, upload_to: str) -> str:
-    folder = f"{upload_to.rstrip('/')}/{name}/"
+def _upload(name: str, outer: list[str], path: str) -> str:
+    folder = f"gs://BUCKET/{name}/"
     command = shlex.join(["gcloud", "storage", "cp", "--recursive", path, folder])
     there = "::".join([*outer, folder + os.path.basename(path.rstrip("/"))])
-    ask = "" if "BUCKET" not in upload_to else " with your own BUCKET"
     return (
-        f"{path!r} is on this machine's disk, which the tasks cannot read. Next{ask}: {command} and then "
+        f"{path!r} is on this machine's disk, which the tasks cannot read. Next with your own BUCKET: {command} and then "
         f"inputs={{{name!r}: {there!r}}}."
     )

@@ -19,7 +19,6 @@ from . import emulator_proof
 EMULATOR = "PODLIFT_EMULATOR"
 # For buckets, any emulator of Cloud Storage works.
 STORAGE_EMULATOR = "STORAGE_EMULATOR_HOST"
-_TOKEN = re.compile(r"[0-9a-f]{32}")
 _START = "Next: use the line `export PODLIFT_EMULATOR=...` that `podlift emulator --data DIR` prints, or unset"
 # An emulator on this machine responds quickly even if the machine is busy.
 _ASK_S = 8.0
@@ -75,7 +74,9 @@ def checked_address() -> str:
 
 def tokens(environ: Mapping[str, str]) -> list[str]:
     """Return the tokens in these variables."""
-    return [token for name in (EMULATOR, STORAGE_EMULATOR) for token in _TOKEN.findall(environ.get(name, ""))]
+    return [
+        token for name in (EMULATOR, STORAGE_EMULATOR) for token in emulator_proof.TOKEN.findall(environ.get(name, ""))
+    ]
 
 
 def mask_token(text: str, environ: Mapping[str, str] | None = None) -> str:
@@ -106,7 +107,7 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
         raise InputError(
             f"{name} is not the address of an emulator, such as {example}. Received: {_shown(given)}. {_START} {name}."
         )
-    if name == EMULATOR and not _TOKEN.fullmatch(parts.path.strip("/")):
+    if name == EMULATOR and not emulator_proof.TOKEN.fullmatch(parts.path.strip("/")):
         what = "has a path other than" if parts.path.strip("/") else "lacks"
         raise InputError(
             f"{name} {what} the token of the emulator: http://127.0.0.1:PORT/TOKEN, with 32 hex digits, which are also in the "
@@ -127,7 +128,7 @@ def _split(url: str) -> SplitResult | None:
 
 def _shown(given: str) -> str:
     # The text before an @ may be a password.
-    return "a URL with credentials" if "@" in given else repr(_TOKEN.sub(_MASK, given)[:100])
+    return "a URL with credentials" if "@" in given else repr(emulator_proof.TOKEN.sub(_MASK, given)[:100])
 
 
 def _checked(name: str, url: str) -> str:

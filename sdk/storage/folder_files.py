@@ -9,7 +9,6 @@ import glob
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -52,26 +51,18 @@ class FolderFiles:
             with suppress(MissingError):  # removed since the folder was read
                 yield self._stat(name)
 
-    def upload(self, name: str, path: str, existing: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
-        """Copy a file unless there is the same one, which counts as new then; `new` keeps one that another writer created."""
+    def upload(self, name: str, path: str, existing: ObjectInfo | None) -> ObjectInfo:
+        """Copy a file unless there is the same one, which counts as new then."""
         with suppress(MissingError):
             there = self._stat(name)
-            if new or (there.size == os.path.getsize(path) and self._same(name, path)):
+            if there.size == os.path.getsize(path) and self._same(name, path):
                 self.touch(name)
                 return there
         target = self._path(name)
-        part = f"{os.path.dirname(target)}/.{uuid.uuid4().hex}.part"
         with file_systems.as_store_error("write", target):
             posix.make_folders(os.path.dirname(target))
-            try:
-                with open(path, "rb") as source, open(part, "xb") as copy:
-                    shutil.copyfileobj(source, copy, 1 << 20)
-                    copy.flush()
-                    posix.sync_file(copy.fileno())
-                posix.rename(part, target)
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(part)
+            trees.put_atomically(target, lambda part: _synced_copy(path, part))
+            posix.sync_folder(os.path.dirname(target))
         return self._stat(name)
 
     def create(self, name: str, data: bytes) -> bytes:
@@ -149,13 +140,7 @@ class FolderFiles:
                 os.unlink(self._path(version.name))
         except (MissingError, FileNotFoundError):
             return False
-        folder = os.path.dirname(self._path(version.name))
-        while folder != self._root:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                break
-            folder = os.path.dirname(folder)
+        posix.remove_empty(os.path.dirname(self._path(version.name)), self._root)
         return True
 
     def touch(self, name: str) -> bool:
@@ -213,6 +198,13 @@ class FolderFiles:
                 yield from self._walk(f"{start}{entry.name}")
             elif entry.is_file(follow_symlinks=False):
                 yield f"{start}{entry.name}"
+
+
+def _synced_copy(path: str, target: str) -> None:
+    with open(path, "rb") as source, open(target, "xb") as copy:
+        shutil.copyfileobj(source, copy, 1 << 20)
+        copy.flush()
+        posix.sync_file(copy.fileno())
 
 
 def _is_own(name: str) -> bool:

@@ -110,6 +110,14 @@ def _make_folder(folder: str) -> bool:
     return True
 
 
+def remove_empty(folder: str, root: str) -> None:
+    """Remove a folder and its parents below `root` as far as they are empty."""
+    with suppress(OSError):
+        while folder != root:
+            os.rmdir(folder)
+            folder = os.path.dirname(folder)
+
+
 def sync_file(handle: int) -> None:
     if hasattr(fcntl, "F_FULLFSYNC"):
         # On macOS fsync() does not flush the disk's cache.

@@ -60,14 +60,10 @@ class PosixStore:
         return self._root
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
-        with file_systems.as_store_error("write", self._path(key)):
-            temporary, trailer = self._write(data, crc)
-            try:
-                self._link(temporary.path, key)
-                self._at("linked")
-                self._sync(key)
-            finally:
-                temporary.drop()
+        with file_systems.as_store_error("write", self._path(key)), self._written(data, crc) as (temporary, trailer):
+            self._link(temporary, key)
+            self._at("linked")
+            self._sync(key)
         return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
@@ -122,21 +118,17 @@ class PosixStore:
             except FileNotFoundError:
                 raise self._missing(key) from None
             self._at("deleted")
-            _drop_empty(os.path.dirname(path), self._root)
+            posix.remove_empty(os.path.dirname(path), self._root)
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         path = self._path(key)
-        with file_systems.as_store_error("write", path):
-            temporary, trailer = self._write(data)
-            try:
-                with locking.held(self._root):
-                    self._expect(key, expected)
-                    self._make_folders(path)
-                    os.replace(temporary.path, path)
-                    self._at("replaced")
-                    self._sync(key)
-            finally:
-                temporary.drop()
+        writing = file_systems.as_store_error("write", path)
+        with writing, self._written(data) as (temporary, trailer), locking.held(self._root):
+            self._expect(key, expected)
+            self._make_folders(path)
+            os.replace(temporary, path)
+            self._at("replaced")
+            self._sync(key)
         return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
 
     def set_deadline(self, within_s: float) -> None:
@@ -184,7 +176,9 @@ class PosixStore:
             )
         return trailer
 
-    def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.TemporaryFile, _Trailer]:
+    @contextmanager
+    def _written(self, data: Sequence[Buffer], crc: int | None = None) -> Iterator[tuple[str, _Trailer]]:
+        """Yield the path of a temporary file with the durable object, which it is linked or renamed from."""
         temporary = self._temporary.new()
         try:
             views = [flat(part) for part in data]
@@ -194,10 +188,9 @@ class PosixStore:
             self._at("written")
             posix.sync_file(temporary.handle)
             self._at("synced")
-        except BaseException:
+            yield temporary.path, trailer
+        finally:
             temporary.drop()
-            raise
-        return temporary, trailer
 
     def _link(self, temporary: str, key: str) -> None:
         path = self._path(key)
@@ -258,12 +251,3 @@ def _read(handle: int, target: memoryview) -> int:
         crc = crc32c([target[done : done + count]], crc)
         done += count
     return crc if done == len(target) else -1
-
-
-def _drop_empty(folder: str, root: str) -> None:
-    while folder != root:
-        try:
-            os.rmdir(folder)
-        except OSError:
-            return
-        folder = os.path.dirname(folder)

@@ -49,27 +49,25 @@ def newest(secret: str, *, clock: Clock | None = None) -> str:
 
 
 def _get(path: str, role: str, clock: Clock | None) -> Any:
-    address = emulator.checked_address()
     retries = Retries.within(_RETRY_S, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+    return retries.until_answered(lambda: _answer(path, role))
+
+
+def _answer(path: str, role: str) -> Any:
+    address = emulator.checked_address()
+    try:
+        answer = _session(address).get(f"{address or _ADDRESS}/v1/{path}", timeout=_TIMEOUT_S)
+    except (requests.RequestException, OSError, auth.TokenError) as error:
+        raise UnavailableError(f"Secret Manager cannot be reached for {path}: {type(error).__name__}.") from error
+    if answer.status_code == _SLOW_DOWN or answer.status_code >= _FAILED:
+        raise UnavailableError(f"Secret Manager answers {answer.status_code} for {path}.")
+    if answer.ok:
+        return answer.json()
+    raise _refusal(answer, path, role)
+
+
+def _refusal(answer: Any, path: str, role: str) -> PodliftError:
     secret = path.partition("/versions/")[0]
-    while True:
-        try:
-            answer = _session(address).get(f"{address or _ADDRESS}/v1/{path}", timeout=_TIMEOUT_S)
-        except (requests.RequestException, OSError, auth.TokenError) as error:
-            problem = f"Secret Manager cannot be reached: {type(error).__name__}."
-            if not retries.again():
-                raise UnavailableError(f"{problem} Wanted: {path}.") from error
-            continue
-        if answer.status_code == _SLOW_DOWN or answer.status_code >= _FAILED:
-            if retries.again():
-                continue
-            raise UnavailableError(f"Secret Manager answers {answer.status_code} for {path}.")
-        if answer.ok:
-            return answer.json()
-        raise _refusal(answer, path, secret, role)
-
-
-def _refusal(answer: Any, path: str, secret: str, role: str) -> PodliftError:
     said = f"Secret Manager refuses {path}: {answer.status_code} {_message(answer)}"
     if answer.status_code in (401, 403):
         return AccessError(f"{said} Next: grant this account {role} on {secret}.")

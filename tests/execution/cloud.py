@@ -84,11 +84,11 @@ class Cloud:
         )
         podlift = runtime_archive(self._remembered)
         place = RootPaths(key_of(self.root))
-        files.upload(f"bundles/{plan.code.digest}.tar", str(archive), None, new=True)
-        files.upload(f"runtime/{podlift.digest}.tar", str(podlift.path), None, new=True)
+        files.upload(f"bundles/{plan.code.digest}.tar", str(archive), None)
+        files.upload(f"runtime/{podlift.digest}.tar", str(podlift.path), None)
         entrypoint = entrypoint_file()
         stage = f"entrypoints/{entrypoint.digest}.py"
-        files.upload(stage, str(entrypoint.path), None, new=True)
+        files.upload(stage, str(entrypoint.path), None)
         payload = dataclasses.replace(plan.payload(0), run_url="", bundle="", store=RunPaths(plan.url).store)
         order = {
             "version": 1,

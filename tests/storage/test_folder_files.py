@@ -67,11 +67,9 @@ def test_a_file_is_removed_only_as_it_was_seen(files: FolderFiles, here: Path) -
     assert files.folder("") == ([], [])
 
 
-def test_what_another_one_created_stays(files: FolderFiles, here: Path) -> None:
+def test_what_another_one_created_stays(files: FolderFiles) -> None:
     assert files.create("spec.json", b"first") == b"first"
     assert files.create("spec.json", b"second") == b"first"
-    files.upload("spec.json", str(here), None, new=True)
-    assert bytes(files.read("spec.json")) == b"first"
 
 
 def test_what_is_not_there_is_missing(files: FolderFiles) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import AccessError, ConflictError, InputError, MissingError, StoreError
@@ -51,17 +50,16 @@ class BucketFiles:
         for page in self._pages({"prefix": self._prefix + prefix, **pattern}):
             yield from page.objects
 
-    def upload(self, name: str, path: str, existing: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
+    def upload(self, name: str, path: str, existing: ObjectInfo | None) -> ObjectInfo:
         """Upload a file unless the bucket already has it, and return its metadata there.
 
-        `existing` is the metadata of the one that is there; `new` keeps an object that another writer created. The file
-        must not change any more.
+        `existing` is the metadata of the one that is there. The file must not change any more.
         """
         nonce = secrets.token_hex(8)
         with _content(path) as data:
             size, crc = len(data), crc32c([data])
             for _ in range(_TRIES):
-                if existing is not None and (new or (existing.size, existing.crc32c) == (size, crc)):
+                if existing is not None and (existing.size, existing.crc32c) == (size, crc):
                     return existing
                 expected = "0" if existing is None else existing.generation
                 try:
@@ -179,7 +177,9 @@ class BucketFiles:
         return True
 
     def _path(self, name: str) -> str:
-        return f"/o/{quote(self._prefix + name, safe='')}"
+        from .requests import object_path
+
+        return object_path(self._prefix + name)
 
     def bucket_info(self) -> Mapping[str, object]:
         """Return the settings of the bucket, {} without permission to read them; StoreError if listing fails."""
