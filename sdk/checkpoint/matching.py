@@ -1,4 +1,4 @@
-"""Compares the weights of a saved model with those of a program's model: by name and shape, without a library."""
+"""Compares the variables of a saved model with those of a program's model: by name and shape, without a library."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-from ...errors import CheckpointMismatchError
-from ...text import counted
+from ..errors import CheckpointMismatchError
+from ..text import counted
 
 Shape = tuple[int, ...]
+_Saved = Mapping[str, Shape] | Mapping[str, str]  # shapes by name, or texts that have the type too
 _LISTED = 20
 _NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
 
 
-def check(saved: Mapping[str, Shape], here: Mapping[str, Shape], headline: str, *, others: Sequence[str] = ()) -> None:
+def check(
+    saved: _Saved, here: _Saved, headline: str, *, others: Sequence[str] = (), where: str = "the saved model"
+) -> None:
     """Raise CheckpointMismatchError unless both have the same names and shapes; it lists every difference.
 
     `headline` is the first sentence, with {} for the number of differences; `others` are differences of another kind.
@@ -23,13 +26,13 @@ def check(saved: Mapping[str, Shape], here: Mapping[str, Shape], headline: str, 
     missing = [name for name in here if name not in saved]
     extra = [name for name in saved if name not in here]
     different = {
-        name: f"{name}: {_words(shape)} in this program, {_words(saved[name])} in the saved model"
+        name: f"{name}: {_words(shape)} in this program, {_words(saved[name])} in {where}"
         for name, shape in here.items()
         if name in saved and saved[name] != shape
     }
     listed = [*others, *different.values()]
     listed += [f"{name} {_words(here[name])}: only in this program.{_near(name, extra)}" for name in missing]
-    listed += [f"{name} {_words(saved[name])}: only in the saved model.{_near(name, missing)}" for name in extra]
+    listed += [f"{name} {_words(saved[name])}: only in {where}.{_near(name, missing)}" for name in extra]
     if not listed:
         return
     problems = [headline.replace("{}", counted(len(listed), "difference")), *listed[:_LISTED]]
@@ -38,8 +41,8 @@ def check(saved: Mapping[str, Shape], here: Mapping[str, Shape], headline: str, 
     raise CheckpointMismatchError(problems, missing=missing, extra=extra, different=different)
 
 
-def _words(shape: Shape) -> str:
-    return str(list(shape))
+def _words(shape: Shape | str) -> str:
+    return shape if isinstance(shape, str) else str(list(shape))
 
 
 def _near(name: str, others: Sequence[str]) -> str:

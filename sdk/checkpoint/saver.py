@@ -68,8 +68,8 @@ class Ticket(Future[Commit]):
 class AsyncSaver:
     """Saves one task's checkpoints in a background thread. Rank 0 commits."""
 
-    def __init__(self, opened: OpenStore, limits: SaveLimits | None = None, *, what: str = "checkpoint") -> None:
-        self.opened, self._limits, self._what = opened, limits or SaveLimits(), what
+    def __init__(self, opened: OpenStore, limits: SaveLimits | None = None) -> None:
+        self.opened, self._limits = opened, limits or SaveLimits()
         self._policy, self._rank, self._clock = opened.policy, opened.info.rank, opened.env.clock
         self._saved: Callable[[int], None] | None = opened.env.saved if self._rank == 0 else None
         self._retention = Retention(opened)
@@ -208,7 +208,7 @@ class AsyncSaver:
         except BaseException as error:
             why = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
             self._fail(
-                f"The {self._what} of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {why} "
+                f"The checkpoint of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {why} "
                 "Earlier checkpoints are untouched.",
                 error,
             )

@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 needs("numpy", "keras", "tf_keras", "tensorflow")
 import numpy as np  # noqa: E402
 
+from sdk.checkpoint.matching import check  # noqa: E402
 from sdk.errors import CheckpointMismatchError, CorruptObjectError, InputError  # noqa: E402
 from sdk.job.payload import InitialWeights  # noqa: E402
 from sdk.model_registry.models import Model  # noqa: E402
 from sdk.runtime.hooks.warm_start import WarmStart  # noqa: E402
 from sdk.runtime.weights import by_name, model_files, structure  # noqa: E402
-from sdk.runtime.weights.matching import check  # noqa: E402
 
 tf, keras3, legacy = Later("tensorflow"), Later("keras"), Later("tf_keras")
 HEADLINE = "It does not fit ({})."

@@ -60,11 +60,11 @@ def install() -> None:
         return
     keras_input.install_plain_iterators()
     trainer.TFEpochIterator.podlift_input = None
-    _around(trainer.TensorFlowTrainer, "fit", _run_fit)
-    _around(trainer.TFEpochIterator, "__init__", _make_data)
-    _around(trainer.TFEpochIterator, "_get_iterator", _next_iterator)
-    _around(trainer.TFEpochIterator, "_enumerate_iterator", _steps)
-    _around(trainer.TFEpochIterator, "catch_stop_iteration", _epoch)
+    around(trainer.TensorFlowTrainer, "fit", _run_fit)
+    around(trainer.TFEpochIterator, "__init__", _make_data)
+    around(trainer.TFEpochIterator, "_get_iterator", _next_iterator)
+    around(trainer.TFEpochIterator, "_enumerate_iterator", _steps)
+    around(trainer.TFEpochIterator, "catch_stop_iteration", _epoch)
 
 
 def build(model: Any) -> None:
@@ -153,12 +153,13 @@ def _is_built(model: Any) -> bool:
 # --- The hooks ----------------------------------------------------------------------------------------------------
 
 
-def _around(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+def around(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+    """Replace `owner.name` by a function whose first argument is the original."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **options: Any) -> Any:
-        return replacement(original, self, *args, **options)
+    def call(*args: Any, **options: Any) -> Any:
+        return replacement(original, *args, **options)
 
     setattr(owner, name, call)
 
@@ -175,7 +176,8 @@ def _make_data(original: Callable[..., Any], epochs: Any, *args: Any, **options:
     if not _active_fits or _active_fits[-1].data is not None:
         original(epochs, *args, **options)
         return
-    with keras_input.making_data() as order:
+    order = keras_input.ShuffleOrder()
+    with order.in_force():
         original(epochs, *args, **options)
     _active_fits[-1].data = epochs.podlift_input = FitInput(epochs, order)
 

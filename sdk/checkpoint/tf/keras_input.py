@@ -42,14 +42,6 @@ def set_default_seed(seed: str) -> None:
     _default[:] = [seed]
 
 
-@contextmanager
-def making_data() -> Iterator[ShuffleOrder]:
-    """Create the data of a `fit` inside this context."""
-    order = ShuffleOrder()
-    with order.in_force():
-        yield order
-
-
 class FitInput:
     """The training data of one `fit`."""
 
@@ -96,7 +88,7 @@ class FitInput:
     def begin_iterator(self) -> None:
         """Keras is about to create the next iterator."""
         self._iterators += 1
-        self._order.begin_iterator(self._number or self._iterators)
+        self._order.begin(self._number or self._iterators)
 
     def begin_epoch(self) -> None:
         """An epoch begins; Keras has not created its iterator yet."""
@@ -131,7 +123,7 @@ class FitInput:
         """Return an iterator at the saved position; `start` is the state of the Python generators when Keras made its own."""
         extra: InputState = at.extra or {}
         self._number = at.iterators
-        self._order.begin_iterator(self._number)
+        self._order.begin(self._number)
         at = replace(at, start=start if at.start else "")
         iterator = reach(at, self._iterators, self.another_iterator, iterator)
         self._number, self._iterators, self._entered = 0, at.iterators, at.iterators
@@ -191,8 +183,8 @@ class FitInput:
         return {} if dataset is None else object_state.read(dataset)[0]
 
 
-class ShuffleOrder:
-    """The shuffle orders of one `fit`."""
+class _Orders:
+    """Shuffle orders that a seed and a number determine, in all tasks alike."""
 
     def __init__(self) -> None:
         self.seed = new_seed()
@@ -201,10 +193,10 @@ class ShuffleOrder:
             self._handle = tf.raw_ops.VarHandleOp(
                 dtype=tf.int64, shape=[2], shared_name=f"podlift_order_{id(self)}_{self.seed}"
             )
-        self.begin_iterator(0)
+        self.begin(0)
 
-    def begin_iterator(self, number: int) -> None:
-        """Select the order of the iterator that is read next."""
+    def begin(self, number: int) -> None:
+        """Select the order of the iterator, or of the epoch, that is read next."""
         tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.constant([self.seed, number], tf.int64))
 
     @contextmanager
@@ -215,16 +207,35 @@ class ShuffleOrder:
         def shuffle(value: Any, seed: Any = None, name: Any = None) -> Any:
             if seed is not None or threading.get_ident() != thread:
                 return original(value, seed, name)
-            pair = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64)
-            # The first element of a range is 0; with shuffle="batch" it distinguishes the batches.
-            pair = tf.random.experimental.stateless_fold_in(pair, value[0])
-            return tf.random.experimental.stateless_shuffle(value, seed=pair)
+            return tf.random.experimental.stateless_shuffle(value, seed=self._pair(value))
 
         tf.random.shuffle = shuffle
         try:
             yield
         finally:
             tf.random.shuffle = original
+
+    def _pair(self, value: Any) -> Any:
+        """Return the seed for this value."""
+        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64)
+
+
+class ShuffleOrder(_Orders):
+    """The shuffle orders of one `fit` of Keras 3, one for each iterator."""
+
+    def _pair(self, value: Any) -> Any:
+        # The first element of a range is 0; with shuffle="batch" it distinguishes the batches.
+        return tf.random.experimental.stateless_fold_in(super()._pair(value), value[0])
+
+
+class ArrayOrder(_Orders):
+    """The shuffle orders of one `fit` of tf_keras on arrays, one for each epoch, and again in a repeated epoch."""
+
+    def _pair(self, value: Any) -> Any:
+        pair = super()._pair(value)
+        # The next epoch needs no call of `begin`.
+        tf.raw_ops.AssignAddVariableOp(resource=self._handle, value=tf.constant([0, 1], tf.int64))
+        return pair
 
 
 def new_seed() -> int:
@@ -282,43 +293,3 @@ def install_plain_iterators() -> str:
 
 def _is_one_cpu(devices: Any) -> bool:
     return len(devices) == 1 and tf.DeviceSpec.from_string(devices[0]).device_type == "CPU"
-
-
-class ArrayOrder:
-    """The shuffle orders of one `fit` of tf_keras on arrays, one for each epoch.
-
-    They are alike in all tasks, and again in a repeated epoch.
-    """
-
-    def __init__(self) -> None:
-        self._seed = new_seed()
-        with tf.device("CPU:0"), tf.init_scope():
-            # Not a tf.Variable, which a strategy would distribute.
-            self._handle = tf.raw_ops.VarHandleOp(
-                dtype=tf.int64, shape=[2], shared_name=f"podlift_array_order_{id(self)}_{self._seed}"
-            )
-        self.begin_epoch(0)
-
-    def begin_epoch(self, number: int) -> None:
-        """Take the order of this epoch next; those that follow need no call."""
-        value = tf.constant([self._seed, number], tf.int64)
-        tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
-
-    def shuffle(self, value: Any) -> Any:
-        """Return the value in the order of the next epoch."""
-        pair = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64)
-        tf.raw_ops.AssignAddVariableOp(resource=self._handle, value=tf.constant([0, 1], tf.int64))
-        return tf.random.experimental.stateless_shuffle(value, seed=pair)
-
-
-@contextmanager
-def order_in_force() -> Iterator[ArrayOrder]:
-    """Pipelines created inside this context shuffle in the order that it yields."""
-    order, original = ArrayOrder(), tf.random.shuffle
-    tf.random.shuffle = lambda value, seed=None, name=None: (
-        order.shuffle(value) if seed is None else original(value, seed, name)
-    )
-    try:
-        yield order
-    finally:
-        tf.random.shuffle = original

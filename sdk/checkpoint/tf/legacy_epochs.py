@@ -6,11 +6,11 @@ again; of other data, `fit` takes the first order again.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from . import building
+from .keras_epochs import around
 from .position import Position
 
 _NEVER = 1 << 60
@@ -27,40 +27,36 @@ _handlers: dict[int, Any] = {}
 
 def install(module: Any) -> None:
     """Install the hooks into `tf_keras.src.engine.training`."""
-    original = module.Model._maybe_load_initial_counters_from_ckpt
+    around(module.Model, "_maybe_load_initial_counters_from_ckpt", _initial_counters)
+    around(module.data_adapter, "get_data_handler", _make_handler)
+    around(module.Model, "fit", _run_fit)
 
-    @functools.wraps(original)
-    def initial(model: Any, steps_per_epoch: Any, initial_epoch: int) -> tuple[int, int]:
-        counters: tuple[int, int] = original(model, steps_per_epoch, initial_epoch)
-        return (_begin[id(model)], 0) if id(model) in _begin else counters
 
-    module.Model._maybe_load_initial_counters_from_ckpt = initial
-    make = module.data_adapter.get_data_handler
+def _initial_counters(
+    original: Callable[..., Any], model: Any, steps_per_epoch: Any, initial_epoch: int
+) -> tuple[int, int]:
+    counters: tuple[int, int] = original(model, steps_per_epoch, initial_epoch)
+    return (_begin[id(model)], 0) if id(model) in _begin else counters
 
-    @functools.wraps(make)
-    def handler(*args: Any, **options: Any) -> Any:
-        made = make(*args, **options)
-        # The first one is that of the `fit`: its validation has one too, as `evaluate` and `predict` have.
-        if _handlers.get(id(options.get("model")), made) is None:
-            _handlers[id(options["model"])] = made
-        return made
 
-    module.data_adapter.get_data_handler = handler
-    train = module.Model.fit
+def _make_handler(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    made = original(*args, **options)
+    # The first one is that of the `fit`: its validation has one too, as `evaluate` and `predict` have.
+    if _handlers.get(id(options.get("model")), made) is None:
+        _handlers[id(options["model"])] = made
+    return made
 
-    @functools.wraps(train)
-    def fit(model: Any, *args: Any, **options: Any) -> Any:
-        outer = _handlers.get(id(model))  # of a `fit` whose callback calls this one
-        _handlers[id(model)] = None
-        try:
-            return train(model, *args, **options)
-        finally:
-            # Also of one that failed or that nothing saves: it would keep all of its data in memory.
-            release(model)
-            if outer is not None:
-                _handlers[id(model)] = outer
 
-    module.Model.fit = fit
+def _run_fit(original: Callable[..., Any], model: Any, *args: Any, **options: Any) -> Any:
+    outer = _handlers.get(id(model))  # of a `fit` whose callback calls this one
+    _handlers[id(model)] = None
+    try:
+        return original(model, *args, **options)
+    finally:
+        # Also of one that failed or that nothing saves: it would keep all of its data in memory.
+        release(model)
+        if outer is not None:
+            _handlers[id(model)] = outer
 
 
 def build(model: Any) -> None:
@@ -81,7 +77,7 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
     _begin[id(model)] = epoch
     order = _order_of(model)
     if order is not None:
-        order.begin_epoch(epoch)
+        order.begin(epoch)
 
 
 def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:

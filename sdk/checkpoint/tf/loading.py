@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ...errors import CheckpointMismatchError
+from ..matching import check
 from ..restore import LoadedArray
 from .object_state import blob_of, split
 from .snapshot import Variables, bytes_of, components, is_sharded, value_of
-
-_LISTED = 20
 
 
 def load(
@@ -61,39 +58,15 @@ def assign(component: Any, value: Any) -> None:
 
 
 def _check(variables: Variables, loaded: Mapping[str, LoadedArray]) -> None:
-    missing = [path for path in variables if path not in loaded]
-    extra = [path for path in loaded if path not in variables]
-    different: dict[str, str] = {}
-    for path, variable in variables.items():
-        if path in loaded:
-            local = components(variable)[0]
-            now = f"{local.dtype.name}{local.shape.as_list()}"
-            then = f"{loaded[path].dtype}{list(loaded[path].shape)}"
-            if now != then:
-                different[path] = f"{path!r} is {now} in this program and {then} in the checkpoint"
-    if missing or extra or different:
-        messages = _messages(missing, extra, different)
-        raise CheckpointMismatchError(messages, missing=missing, extra=extra, different=different)
-
-
-def _messages(missing: list[str], extra: list[str], different: dict[str, str]) -> list[str]:
-    listed = list(different.values())
-    listed += [f"the checkpoint lacks {path!r}.{_near(path, extra)}" for path in missing]
-    listed += [f"this program lacks {path!r}.{_near(path, missing)}" for path in extra]
-    if len(listed) > _LISTED:
-        listed[_LISTED:] = [f"and {len(listed) - _LISTED} more"]
-    advice = "The checkpoint belongs to a different model: nothing was loaded."
-    if extra:
-        advice += (
-            " If the model is the same, build it before loading: call the model once, and `optimizer.build(variables)`. "
-            "Before that it lacks the variables that only the checkpoint has."
-        )
-    return [advice, *listed]
-
-
-def _near(path: str, others: list[str]) -> str:
-    near = get_close_matches(path, others, n=1)
-    return f" Nearest: {near[0]!r}." if near else ""
+    there = {path: f"{array.dtype}{list(array.shape)}" for path, array in loaded.items()}
+    here = {variable.path: f"{variable.dtype.name}{list(variable.shape)}" for variable in variables.first}
+    check(
+        there,
+        here,
+        "The checkpoint belongs to a different model ({}): nothing was loaded. Next: undo the change of the model; if "
+        "variables are only in the checkpoint, build the model before loading: call it once, and `optimizer.build(variables)`.",
+        where="the checkpoint",
+    )
 
 
 # --- Values that differ between replicas ------------------------------------------------------------------------------

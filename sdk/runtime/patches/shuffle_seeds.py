@@ -59,7 +59,8 @@ class ShuffleSeeds:
                 return
             from ...checkpoint.tf import keras_input
 
-            with keras_input.order_in_force() as order:
+            order = keras_input.ArrayOrder()
+            with order.in_force():
                 original(adapter, *args, **options)
             adapter.podlift_order = order
 

@@ -9,8 +9,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from ...checkpoint.matching import Shape, canonical, check
 from ...errors import InputError
-from .matching import Shape, canonical, check
 from .model_files import ModelFile, check_own
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...checkpoint.matching import Shape, canonical, check
 from ...errors import InputError
 from .by_name import finalize
-from .matching import Shape, canonical, check
 
 if TYPE_CHECKING:
     from ...checkpoint.restore import Checkpoint, LoadedArray

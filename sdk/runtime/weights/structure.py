@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
-from .matching import Shape, check, split
+from ...checkpoint.matching import Shape, check, split
 from .model_files import ModelFile, check_own
 
 

@@ -186,8 +186,8 @@ def test_a_checkpoint_of_another_model_changes_nothing_and_names_every_differenc
     with pytest.raises(CheckpointMismatchError) as error:
         load(variables_of(v=list(here.values())), loaded(take(variables_of(v=there))))
     text = str(error.value)
-    assert "'a' is float32[2] in this program and float32[4] in the checkpoint" in text
-    assert "lacks 'kernel'" in text and "Nearest: 'kernel_1'" in text and "optimizer.build" in text
+    assert "a: float32[2] in this program, float32[4] in the checkpoint" in text
+    assert "kernel float32[3]: only in this program. Nearest: kernel_1." in text and "optimizer.build" in text
     assert not any(variable.numpy().any() for variable in here.values())
 
 
