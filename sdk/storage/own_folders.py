@@ -28,10 +28,8 @@ class ForeignFolderError(OSError):
 def open_private(path: str) -> int:
     """Open a folder of this user that no other user may write to, and return its handle."""
     parent, name = _parent_of(path)
-    try:
+    with _Closing(parent):
         folder = _entered(name, parent)
-    finally:
-        os.close(parent)
     try:
         _check(os.fstat(folder), folder, path, private=True)
     except BaseException:
@@ -42,35 +40,23 @@ def open_private(path: str) -> int:
 
 def claim(path: str, url: str) -> None:
     """Note in a new folder which run it belongs to."""
-    folder = open_private(path)
-    try:
+    with _Closing(open_private(path)) as folder:
         note = os.open(_NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        try:
+        with _Closing(note):
             os.write(note, os.fsencode(url))
-        finally:
-            os.close(note)
-    finally:
-        os.close(folder)
 
 
 def claimed(path: str) -> str | None:
     """Return the run that this user has noted in a folder; None if it is not his alone, or without a note."""
     try:
-        folder = open_private(path)
+        with _Closing(open_private(path)) as folder:
+            note = os.open(_NOTE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            with _Closing(note):
+                info = os.fstat(note)
+                mine = stat.S_ISREG(info.st_mode) and info.st_nlink == 1 and _is_mine(info, folder)
+                return os.fsdecode(os.read(note, _NOTE_BYTES)) if mine else None
     except OSError:
         return None
-    try:
-        note = os.open(_NOTE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            info = os.fstat(note)
-            mine = stat.S_ISREG(info.st_mode) and info.st_nlink == 1 and _is_mine(info, folder)
-            return os.fsdecode(os.read(note, _NOTE_BYTES)) if mine else None
-        finally:
-            os.close(note)
-    except OSError:
-        return None
-    finally:
-        os.close(folder)
 
 
 def remove(path: str, inside: str = "", *, private: bool = True, owner: int | None = None) -> None:
@@ -142,16 +128,26 @@ def _is_mine(info: os.stat_result, folder: int) -> bool:
         made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     except OSError:
         return False
-    try:
+    with _Closing(made):
         os.unlink(name, dir_fd=folder)
         return os.fstat(made).st_uid == info.st_uid
-    finally:
-        os.close(made)
+
+
+class _Closing:
+    """Closes a handle after a block; `contextlib` is no small module."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> int:
+        return self._handle
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._handle)
 
 
 def _remove_folder(name: str, parent: int, path: str, *, private: bool, owner: int | None) -> None:
-    folder = _entered(name, parent)
-    try:
+    with _Closing(_entered(name, parent)) as folder:
         _check(os.fstat(folder), folder, path, private=private, owner=owner)
         failed = _emptied(folder, path, os.fstat(folder).st_dev)
         if failed is not None:
@@ -159,8 +155,6 @@ def _remove_folder(name: str, parent: int, path: str, *, private: bool, owner: i
         # It was exchanged for another one, which stays.
         if not os.path.samestat(os.fstat(folder), os.stat(name, dir_fd=parent, follow_symlinks=False)):
             raise ForeignFolderError(f"{path!r} was exchanged for another folder meanwhile.")
-    finally:
-        os.close(folder)
     os.rmdir(name, dir_fd=parent)
 
 
@@ -177,11 +171,8 @@ def _emptied(folder: int, path: str, device: int) -> OSError | None:
     for name in names:
         try:
             if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-                inner = _entered(name, folder)
-                try:
+                with _Closing(_entered(name, folder)) as inner:
                     failed = _emptied(inner, f"{path}/{name}", device)
-                finally:
-                    os.close(inner)
                 if failed is not None:
                     first = first or failed
                     continue
@@ -214,11 +205,8 @@ def _entered(name: str, parent: int) -> int:
         if not _PATH:
             os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
         else:
-            handle = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
-            try:
+            with _Closing(os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)) as handle:
                 os.chmod(f"/proc/self/fd/{handle}", 0o700)
-            finally:
-                os.close(handle)
         return os.open(name, _FOLDER, dir_fd=parent)
 
 
