@@ -13,17 +13,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from .. import backends, launch
+from .. import launch
 from ..clock import Clock
 from ..errors import PodliftError, Problems
-from ..job.gates import Gate
 from ..job.job import Job
 from ..job.plan import Plan
-from ..job.targets import BACKENDS
-from ..job.values import changed
 from ..logs import logger
 from ..planning.pack import packaged
-from ..planning.prepare import make_plan
 from ..planning.settings.merge import Destination, Entry
 from ..process.janitor import is_marked
 from ..records.events import Event
@@ -31,6 +27,7 @@ from ..records.recorder import read_events
 from ..run import Run
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, Goodput, State, Status
 from ..text import counted, duration
+from . import runs
 
 _log = logger("drill")
 
@@ -129,9 +126,9 @@ def prepare_goodput(
     disturbance: Disturbance,
 ) -> Plan:
     """Return the plan of the training, or raise an InputError with every mistake."""
-    problems, backend = Problems(), target.backend or "local"
-    name = next((name for name, kind in BACKENDS.items() if isinstance(backend, kind)), backend)
-    if name in backends.names() and not backends.load(str(name)).capabilities.supervised_here:
+    problems, target = Problems(), replace(target, backend=target.backend or "local")
+    name, backend = runs.backend_of(target)
+    if backend is not None and not backend.capabilities.supervised_here:
         problems.found.append(
             f"A drill of the goodput kills processes of this machine. Received: --backend {name}. Next: leave it out; "
             "`podlift status` shows the goodput of every run."
@@ -148,11 +145,9 @@ def prepare_goodput(
             f"{duration(disturbance.for_s)}. Next: --for longer than --kill-every."
         )
     with problems.closing():
-        made = make_plan(what, given, replace(target, backend=backend), environ, verb="drill")
-    # It neither registers its model nor starts from one.
-    job = changed(made.job, model=None, warm_start=None, gate=Gate())
-    retry = replace(job.retry, infrastructure=job.retry.infrastructure + len(disturbance.times))
-    return made.for_run(made.run_id, replace(job, retry=retry))
+        made = runs.plan_of(what, given, target, environ)
+    retry = replace(made.job.retry, infrastructure=made.job.retry.infrastructure + len(disturbance.times))
+    return made.for_run(made.run_id, replace(made.job, retry=retry))
 
 
 def execute_goodput(plan: Plan, disturbance: Disturbance, clock: Clock) -> GoodputReport:

@@ -19,7 +19,7 @@ from ..job.job import Job
 from ..job.layout import RunPaths
 from ..job.payload import Drill, Kill, KillTarget
 from ..job.plan import Plan
-from ..job.policies import Retry, Target
+from ..job.policies import Retry
 from ..job.targets import BACKENDS
 from ..job.values import changed
 from ..logs import logger
@@ -67,16 +67,13 @@ def prepare(
     if not 0 <= seed < 2**32:
         problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
     # The project's file or the environment may name a cloud for other runs.
-    chosen = target.backend or "local"
-    target, backend = replace(target, backend=chosen), _backend(chosen, problems)
+    target = replace(target, backend=target.backend or "local")
+    backend = _backend(target, problems)
     targets = get_args(KillTarget) if backend is None else backend.capabilities.drills
     names: list[str] | None = None
     with problems.closing():
         try:
-            made = make_plan(what, given, target, environ, verb="drill")
-            # A drill compares trainings. It neither registers their models nor starts from one.
-            job = changed(made.job, model=None, warm_start=None, gate=Gate())
-            made = made.for_run(made.run_id, job)
+            made = plan_of(what, given, target, environ)
             names = made.tasks
         finally:
             # The kills are checked in any case: against the tasks of the plan, or against what is known of them.
@@ -90,13 +87,22 @@ def prepare(
     return _undisturbed(made, seed)
 
 
-def _backend(chosen: str | Target, problems: Problems) -> Backend | None:
+def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str]) -> Plan:
+    """Return the plan of a training of a drill, which neither registers its model nor starts from one."""
+    made = make_plan(what, given, target, environ, verb="drill")
+    return made.for_run(made.run_id, changed(made.job, model=None, warm_start=None, gate=Gate()))
+
+
+def backend_of(target: Destination) -> tuple[str, Backend | None]:
+    """Return the name of the backend, and the backend itself unless it is unknown."""
+    name = str(next((name for name, kind in BACKENDS.items() if isinstance(target.backend, kind)), target.backend))
+    return name, backends.load(name) if name in backends.names() else None
+
+
+def _backend(target: Destination, problems: Problems) -> Backend | None:
     """Return the backend of a drill, None for an unknown one; a problem if it costs money."""
-    name = next((name for name, kind in BACKENDS.items() if isinstance(chosen, kind)), chosen)
-    if name not in backends.names():
-        return None
-    backend = backends.load(str(name))
-    if backend.capabilities.has_price and not emulator.address():
+    name, backend = backend_of(target)
+    if backend is not None and backend.capabilities.has_price and not emulator.address():
         problems.found.append(
             f"A drill trains three times and takes machines away, so on {name} it runs on the emulator only, and none is "
             "configured here: PODLIFT_EMULATOR is not set. Nothing was started, and the cloud was not asked. Next: `podlift "
