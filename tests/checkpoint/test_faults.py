@@ -10,7 +10,7 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -201,19 +201,7 @@ DAMAGES: dict[str, Callable[[PosixStore, str, str], object]] = {
     "20-a-manifest-of-another-place": lambda store, commit, data: replaced(
         store, commit, bytes(store.get(files(store, "commits/")[0]))
     ),
-    "20-a-forged-manifest-with-objects-for-numbers": lambda store, commit, data: forged(store, commit, dtype="object"),
-    "20-a-forged-manifest-of-a-huge-array": lambda store, commit, data: forged(store, commit, shape=[1 << 40]),
-    "20-a-forged-manifest-of-an-epoch-before-the-first": lambda store, commit, data: forged(
-        store, commit, {"position": {"stages": [], "at": {"epoch": -1, "batch": 0}}}
-    ),
 }
-
-
-def forged(store: PosixStore, commit: str, fields: Mapping[str, object] | None = None, **about: object) -> None:
-    """Replace a manifest by one with the right checksum that says something else, also of its first array."""
-    body = unwrap("manifest", store.get(commit))
-    first, *rest = body["arrays"]  # type: ignore[misc]
-    replaced(store, commit, wrap("manifest", {**body, "arrays": [{**first, **about}, *rest], **(fields or {})}))
 
 
 def replaced(store: PosixStore, key: str, data: bytes) -> None:

@@ -19,7 +19,6 @@ from support import full_only, heard, race
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.envelope import wrap
 from sdk.clock import SystemClock
 from sdk.errors import AccessError, SaveFailedError, StoreError
 from sdk.storage.gcs.store import GcsStore
@@ -27,7 +26,7 @@ from sdk.storage.retry import RetryPolicy
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .parts import CLOCK, Attempt, check, contents, files, restored
-from .test_faults import overwritten, replaced, saved
+from .test_faults import overwritten, saved
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
@@ -220,28 +219,18 @@ def foreign(gcs: GcsServer, store: GcsStore, key: str, data: bytes) -> None:
 
 Damage = Callable[[GcsServer, GcsStore, str], object]
 DAMAGES: dict[str, Damage] = {
-    "16-half-of-it": lambda gcs, store, key: foreign(gcs, store, key, bytes(store.get(key))[:9]),
-    "16-nothing-of-it": lambda gcs, store, key: foreign(gcs, store, key, b""),
     "17-it-is-deleted-and-made-a-folder": lambda gcs, store, key: (
         store.delete(key),
         foreign(gcs, store, f"{key}/", b""),
     ),
     "18-somebody-has-written-the-same": lambda gcs, store, key: foreign(gcs, store, key, bytes(store.get(key))),
     "18-somebody-has-removed-and-written-it": lambda gcs, store, key: overwritten(store, key),
-    "19-no-json": lambda gcs, store, key: replaced(store, key, b"<html>"),
-    "19-another-shape": lambda gcs, store, key: replaced(store, key, wrap("manifest", {"epoch": 1})),
 }
 
 
-# Of these, what a disk has too is in the default run there.
+# What a disk has too is in the tests of the disk.
 @pytest.mark.parametrize("part", ["data", "commit"])
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(damage, id=name, marks=[pytest.mark.full] * name.startswith(("16", "19")))
-        for name, damage in DAMAGES.items()
-    ],
-)
+@pytest.mark.parametrize("damage", [pytest.param(damage, id=name) for name, damage in DAMAGES.items()])
 def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(gcs, store, damage: Damage, part: str) -> None:
     commits = saved(store, 1, 2, 3)
     newest = restore.read_manifest(store, commits[-1])

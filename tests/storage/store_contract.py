@@ -129,11 +129,6 @@ class StoreContract:
         won = _race(lambda number: store.put_new("x", [bytes([number])]), AlreadyExistsError)
         assert [bytes([number]) for number in won] == [bytes(store.get("x"))]
 
-    def test_one_of_many_swaps_wins(self, store: Store) -> None:
-        first = store.swap("x", [b"first"], expected=None)
-        won = _race(lambda number: store.swap("x", [bytes([number])], expected=first.generation), ConflictError)
-        assert [bytes([number]) for number in won] == [bytes(store.get("x"))]
-
     def test_no_acknowledged_swap_is_lost(self, store: Store) -> None:
         store.swap("count", [b"0"], expected=None)
 
