@@ -12,7 +12,7 @@ import sdk
 
 from .runs import said, succeeded, sums, texts, trained
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.spread, pytest.mark.usefixtures("here")]
+pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.spread, pytest.mark.usefixtures("here")]
 
 STEADY = {
     "checkpoints": sdk.Checkpoints(every_steps=3, on_busy="block"),
@@ -115,7 +115,6 @@ KILLED = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("program", "kills", "told"), KILLED.values(), ids=KILLED)
 def test_a_program_that_was_disturbed_ends_as_one_that_was_not(program: str, kills: list, told: list) -> None:
     job = {**STEADY, "code": sdk.Code(keras="legacy")} if program is LEGACY else STEADY
@@ -128,7 +127,6 @@ def test_a_program_that_was_disturbed_ends_as_one_that_was_not(program: str, kil
     assert [pattern for pattern in told if not re.search(pattern, known)] == []
 
 
-@pytest.mark.full
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs() -> None:
     run = trained(TWO_FITS + "raise SystemExit('a bug')", **STEADY)
     assert run.status().reason is sdk.Reason.USER_ERROR
@@ -140,7 +138,6 @@ def test_a_checkpoint_of_another_model_is_refused_with_what_differs() -> None:
     assert len(run.checkpoints()) >= 3, "what was saved is untouched"
 
 
-@pytest.mark.full
 def test_without_protection_a_fit_is_saved_only_if_it_asks_for_it() -> None:
     unprotected = sdk.Checkpoints(auto=False)
     assert succeeded(trained(TWO_FITS, checkpoints=unprotected)).checkpoints() == []
@@ -149,7 +146,6 @@ def test_without_protection_a_fit_is_saved_only_if_it_asks_for_it() -> None:
     assert [entry.reason for entry in run.checkpoints()] == ["final"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("before", "now"), [(1, 2), (2, 1)])
 def test_another_number_of_tasks_takes_over_parameters_and_optimizer(before: int, now: int) -> None:
     program = """
@@ -171,7 +167,6 @@ model.fit(x, np.zeros((64, 2)), batch_size=16, epochs=2, shuffle=False, verbose=
     assert any("restored the state of another run" in line for line in text)
 
 
-@pytest.mark.full
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_limit_of_steps_counts_those_of_earlier_attempts() -> None:

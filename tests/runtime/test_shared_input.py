@@ -15,7 +15,7 @@ from sdk.testing import tasks
 
 np = pytest.importorskip("numpy")
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
 needs("tensorflow")
 
 EXAMPLES, BATCH = 24, 8
@@ -67,7 +67,6 @@ def all_of(parts: list[list[list[int]]]) -> list[int]:
     return sorted(int(example) for batches in parts for batch in batches for example in batch)
 
 
-@pytest.mark.full
 def test_a_file_for_each_worker_is_not_needed_and_the_log_says_what_is_done_instead(shared: Any) -> None:
     (first, second), log, _ = shared
     assert all_of([first["one file"], second["one file"]]) == list(range(EXAMPLES))
@@ -78,7 +77,6 @@ def test_a_file_for_each_worker_is_not_needed_and_the_log_says_what_is_done_inst
     assert log.count("1 file for 2 workers: each worker reads all of the data") == 1
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("case", ["four files", "three files", "filtered names"])
 def test_enough_files_are_divided_between_the_workers(shared: Any, case: str) -> None:
     (first, second), log, _ = shared
@@ -89,14 +87,12 @@ def test_enough_files_are_divided_between_the_workers(shared: Any, case: str) ->
     assert f"{count} files for 2 workers: each worker reads its own (auto-shard policy FILE)" in log
 
 
-@pytest.mark.full
 def test_files_that_do_not_divide_evenly_are_reported(shared: Any) -> None:
     _, log, _ = shared
     assert "Next: a multiple of 2 files" in log
     assert log.count("do not divide evenly") == 1, "four files do"
 
 
-@pytest.mark.full
 def test_the_policy_file_is_refused_for_fewer_files_than_workers_and_for_none(shared: Any) -> None:
     for task in shared[0]:
         few, none = task["refused"]
@@ -104,7 +100,6 @@ def test_the_policy_file_is_refused_for_fewer_files_than_workers_and_for_none(sh
         assert "Received: one that does not." in none
 
 
-@pytest.mark.full
 def test_unseeded_shuffles_are_shared_without_repetitions_and_differ_between_epochs(shared: Any) -> None:
     (first, second), _, _ = shared
     epochs = list(zip(first["shuffled"], second["shuffled"], strict=True))
@@ -112,7 +107,6 @@ def test_unseeded_shuffles_are_shared_without_repetitions_and_differ_between_epo
     assert epochs[0] != epochs[2], "another line has another order"
 
 
-@pytest.mark.full
 def test_data_that_the_tasks_do_not_divide_and_shuffle_alike_is_in_the_log_once(shared: Any) -> None:
     (first, second), log, _ = shared
     ordered, divided, shuffled, made = zip(first["undivided"], second["undivided"], strict=True)
@@ -126,18 +120,15 @@ def test_data_that_the_tasks_do_not_divide_and_shuffle_alike_is_in_the_log_once(
     assert log.count("(distribute_datasets_from_function), and shuffles it without a seed") == 1
 
 
-@pytest.mark.full
 def test_data_is_divided_inside_a_function_of_tensorflow_too(shared: Any) -> None:
     assert [sum(counts) for counts in zip(*(task["graph"] for task in shared[0]), strict=True)] == [EXAMPLES] * 2
 
 
-@pytest.mark.full
 def test_a_misspelt_argument_of_fit_gets_the_words_of_keras(shared: Any) -> None:
     for task in shared[0]:
         assert task["misspelt"].endswith("fit() got an unexpected keyword argument 'epoch'")
 
 
-@pytest.mark.full
 def test_workers_of_parameter_servers_shuffle_the_same_data_differently(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PER_WORKER)
     run = sdk.submit(tmp_path / "train.py", workers=3, ps=1, root=tmp_path / "runs")
@@ -145,7 +136,6 @@ def test_workers_of_parameter_servers_shuffle_the_same_data_differently(tmp_path
     assert len(json.loads(said(run, "chief-0")[-1])) == 2, "both train on the same examples"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("batch", [10, 5])
 def test_a_last_batch_and_a_batch_that_does_not_divide_count_by_their_examples(shared: Any, batch: int) -> None:
     (first, second), _, _ = shared
@@ -171,19 +161,10 @@ def descent(batch: int) -> list[float]:
     return found
 
 
-@pytest.mark.full
 def test_each_task_knows_its_share_of_data_that_it_divides_itself(shared: Any) -> None:
     assert [task["shard"] for task in shared[0]] == [[0, 2], [1, 2]]
 
 
-def test_outside_any_run_there_is_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sdk.runtime import context
-
-    monkeypatch.setattr(context, "_current", None)
-    assert sdk.context().shard() == (0, 1)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize(("style", "data", "workers"), [("loop", "shuffled", 2), ("fit", "generated", 1)])
 def test_after_a_kill_each_epoch_has_the_examples_that_it_would_have_had(
     tmp_path: Path, style: str, data: str, workers: int
@@ -199,7 +180,6 @@ def test_after_a_kill_each_epoch_has_the_examples_that_it_would_have_had(
     assert not any("not exact" in line.text for line in run.logs())
 
 
-@pytest.mark.full
 def test_what_is_not_exact_of_data_of_unknown_size_is_in_the_log(tmp_path: Path) -> None:
     run, _ = killed(tmp_path, "fit", "unknown", 1)
     assert any("not exact" in line.text and "assert_cardinality" in line.text for line in run.logs())

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, PROGRAMS, full_only, needs, said
+from support import LIMIT_S, PROGRAMS, needs, said
 
 import sdk
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.tensorflow,
+    pytest.mark.xdist_group("forked"),
+    pytest.mark.usefixtures("warm_tensorflow"),
+]
 
 needs("tensorflow", "tf_keras", "sklearn")
 PROGRAM = PROGRAMS / "warm_started.py"
@@ -69,8 +74,6 @@ def began_with(run: sdk.Run, loss: float, *, tasks: Sequence[str] = ("chief-0",)
         assert found[0] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tuple[Path, float]) -> None:
     root, loss = trained
     run = submitted(root, warm_start="champion")
@@ -84,9 +87,7 @@ def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tu
         sdk.models(root).add(run.id, path="work/none")
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_checkpoint(
     trained: tuple[Path, float], workers: int
 ) -> None:
@@ -114,8 +115,6 @@ def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_c
     assert "warm start: not loaded, the run has a checkpoint of its own" in log(run)
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Path, float]) -> None:
     root, loss = trained
     budgets = {"retry_infrastructure": 1, "retry_user_errors": 1}
@@ -125,8 +124,6 @@ def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Pat
     assert numbers(run, "first", 3)["chief-0"][0] < loss * 0.999
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
     root, loss = trained
     run = submitted(root, "--loop", "--disturbed", warm_start="champion", retry_user_errors=1)
@@ -137,8 +134,6 @@ def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path
     assert not undisturbed.status().findings
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_program_that_never_used_them_gets_a_note(trained: tuple[Path, float]) -> None:
     root, _ = trained
     run = submitted(root, "--loop", "--ignored", warm_start="champion")
@@ -148,8 +143,6 @@ def test_a_program_that_never_used_them_gets_a_note(trained: tuple[Path, float])
     assert "sdk.context().warm_start(model)" in note
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step(trained: tuple[Path, float]) -> None:
     root, _ = trained
     run = submitted(root, "--width", "16", warm_start="champion", retry_infrastructure=1)
@@ -162,18 +155,16 @@ def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step
     assert numbers(run, "first") == {}
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 @pytest.mark.parametrize(
     ("args", "settings"),
     [
         (["--lazy"], {}),
-        full_only(["--lazy"], {"code_keras": "legacy"}),
+        (["--lazy"], {"code_keras": "legacy"}),
         # The loss that tf_keras reports after a batch is the sum of both workers.
-        full_only(["--eager"], {"code_keras": "legacy", "workers": 2}),
-        full_only([], {"accelerator": "v5e-4"}),
-        full_only(["--lazy"], {"workers": 2}),
-        full_only(["--loop"], {"workers": 2, "ps": 1}),
+        (["--eager"], {"code_keras": "legacy", "workers": 2}),
+        ([], {"accelerator": "v5e-4"}),
+        (["--lazy"], {"workers": 2}),
+        (["--loop"], {"workers": 2, "ps": 1}),
     ],
 )
 def test_models_that_are_built_late_tf_keras_and_replicas_begin_with_them_too(
@@ -186,8 +177,6 @@ def test_models_that_are_built_late_tf_keras_and_replicas_begin_with_them_too(
     began_with(submitted(tmp_path, *args, warm_start="champion", **settings), loss, tasks=tasks)
 
 
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_without_a_version_the_weights_are_fresh_and_the_log_says_so(tmp_path: Path) -> None:
     run = submitted(tmp_path, "--loop", warm_start="last")
     assert asked(run) == ["loaded False", "restored False loaded False"]
