@@ -29,7 +29,7 @@ _LOWEST = 19
 _DIED = "a process ended while the tasks were being forked"
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd", "/dev/dri")
 # The library that owns it goes on without it after a fork: jemalloc, which pandas brings in with pyarrow.
-_HARMLESS = ("jemalloc_bg_thd",)
+_HARMLESS = (b"jemalloc_bg_thd",)
 _ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
 
@@ -202,7 +202,7 @@ def _threads() -> int:
 
 def _is_missed(thread: str) -> bool:
     try:
-        return Path(f"/proc/self/task/{thread}/comm").read_text().strip() not in _HARMLESS
+        return Path(f"/proc/self/task/{thread}/comm").read_bytes().strip() not in _HARMLESS
     except OSError:
         return False
 

@@ -11,12 +11,15 @@ import threading
 import time
 import types
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support import LIMIT_S, LONG_LIMIT_S, PROGRAMS, REPO, needs, until
 
 import sdk
+from sdk.runtime import template
+from sdk.runtime.patches import iterator_ends
 
 
 class Resource:
@@ -145,6 +148,20 @@ def test_a_view_of_an_iterator_does_not_end_it_and_neither_does_one_in_a_graph(m
     symbolic = made.OwnedIterator([resource])
     del symbolic
     assert not ENDED
+
+
+def test_a_thread_whose_name_is_no_text_is_looked_at_as_any_other() -> None:
+    go_on = threading.Event()
+    thread = threading.Thread(target=go_on.wait)
+    thread.start()
+    try:
+        # The kernel cuts a name after 15 bytes, in the middle of a character if need be.
+        Path(f"/proc/self/task/{thread.native_id}/comm").write_bytes(b"f\xc3\xbcnfzehn-byte\xc3")
+        until(lambda: iterator_ends._sleeping(thread.native_id or 0))
+        assert iterator_ends._processor_of(thread.native_id or 0) >= 0
+        assert template._is_missed(str(thread.native_id))
+    finally:
+        go_on.set()
 
 
 BEGIN = """

@@ -258,7 +258,7 @@ def _wait(lock: _thread.LockType) -> BaseException | None:
 
 def _processor_of(thread: int) -> int:
     """Return the processor on which a thread of this process ran last."""
-    with open(f"/proc/self/task/{thread}/stat") as file:
+    with open(f"/proc/self/task/{thread}/stat", errors="replace") as file:
         # The name of the thread comes second, in parentheses, and may hold anything.
         return int(file.read().rpartition(")")[2].split()[36])
 
@@ -266,7 +266,7 @@ def _processor_of(thread: int) -> int:
 def _sleeping(thread: int) -> str | None:
     """Return how often a thread of this process has run until it began to sleep, or None if it runs."""
     try:
-        with open(f"/proc/self/task/{thread}/status") as file:
+        with open(f"/proc/self/task/{thread}/status", errors="replace") as file:  # its name may be no text
             lines = [line for line in file if line.startswith(("State:", "voluntary", "nonvoluntary"))]
     except OSError:
         return None
