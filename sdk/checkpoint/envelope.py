@@ -53,11 +53,6 @@ def unwrap(kind: str, data: Buffer) -> dict[str, object]:
     return body  # type: ignore[no-any-return]
 
 
-def read(data: Buffer, kind: str, cls: type[T]) -> T:
-    """Return the dataclass that was written with `wrap`."""
-    return fields_of(unwrap(kind, data), kind, cls)
-
-
 def fields_of(body: Mapping[str, object], kind: str, cls: type[T]) -> T:
     """Return a dataclass from a body, or raise CorruptCheckpointError.
 

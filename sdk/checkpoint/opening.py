@@ -25,7 +25,7 @@ from ..job.policies import Checkpoints
 from ..logs import logger
 from ..storage.store import Buffer, Store
 from . import names, restore
-from .envelope import fields_of, foreign, read, unwrap, wrap
+from .envelope import fields_of, foreign, unwrap, wrap
 from .manifest import About, Manifest
 
 _log = logger("checkpoint")
@@ -198,7 +198,7 @@ class Lease:
 
 def decode_lease(data: Buffer) -> Lease:
     """Return the lease in these bytes, or raise CorruptCheckpointError."""
-    lease = read(data, "lease", Lease)
+    lease = fields_of(unwrap("lease", data), "lease", Lease)
     if lease.epoch < 1:
         raise foreign("lease", f"'epoch' is {lease.epoch}, and the first one is 1")
     return lease

@@ -47,7 +47,8 @@ def write(run: ExportedRun, into: str | None) -> str:
     names = Names()
     there = _run(client, experiment, run)
     logged, ident = there.data.params, there.info.run_id
-    params = {names.of(name): _text(value)[:_LONGEST_PARAM] for name, value in run.params.items()}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run.params.items()}
+    params = {names.of(name): text[:_LONGEST_PARAM] for name, text in texts.items()}
     tags = {Names().of(name): value[:_LONGEST_TAG] for name, value in run.tags.items()}
     for batch in _batches([Param(*item) for item in params.items() if item[0] not in logged], _BATCH):
         client.log_batch(ident, params=batch)
@@ -119,10 +120,6 @@ def _missing(client: Any, ident: str, run: ExportedRun, names: Names) -> Iterato
                 there[allowed][point.step, time] -= 1
             else:
                 yield allowed, value, time, point.step
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _batches(values: Iterable[_T], size: int) -> Iterator[list[_T]]:

@@ -28,13 +28,9 @@ class EmulatorTime(SystemClock):
     def now(self) -> float:
         passed_s = time.monotonic() - self._asked
         if passed_s > _FRESH_S:
-            self._ask()
-            passed_s = time.monotonic() - self._asked
+            self._now, self._frozen, _ = _answer(self._session, self._address, {})
+            self._asked, passed_s = time.monotonic(), 0.0
         return self._now + (0.0 if self._frozen else passed_s)
-
-    def _ask(self) -> None:
-        self._now, self._frozen, _ = _answer(self._session, self._address, {})
-        self._asked = time.monotonic()
 
 
 def of_machine(clock: Clock) -> Clock:

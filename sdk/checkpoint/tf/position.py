@@ -196,7 +196,8 @@ class ResumableIterator:
         self._traits = traits_of(data)
         self._iterators = max(at.iterators, made + 1)
         self._batches, self._failed = at.batches, False
-        self._start = at.start or (python_state() if self._traits.python or not _is_tf_data(data) else "")
+        of_python = self._traits.python or not isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset))
+        self._start = at.start or (python_state() if of_python else "")
         self._iterator = reach(replace(at, start=self._start), made, lambda: iter(data))
         with contextlib.suppress(AttributeError):
             data.podlift_iterators = self._iterators
@@ -230,10 +231,6 @@ def next_pass(data: Any) -> Position:
 def _made(data: Any) -> int:
     """Return how many iterators were created over this object."""
     return int(getattr(data, "podlift_iterators", 0))
-
-
-def _is_tf_data(data: Any) -> bool:
-    return isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset))
 
 
 # --- What makes a pipeline unrepeatable ----------------------------------------------------------------------------

@@ -80,7 +80,10 @@ def variables_of(**objects: Any) -> Variables:
 
 def take(variables: Variables) -> tuple[Array, ...]:
     """Return the current values; later changes do not affect them. Only the first replica is read, see `loading`."""
-    return tuple(_array(variable, _read(variable)) for variable in variables.first)
+    return tuple(
+        Array(variable.path, variable.dtype.name, variable.shape, data=functools.partial(bytes_of, _read(variable)))
+        for variable in variables.first
+    )
 
 
 def _read(variable: FirstReplica) -> Any:
@@ -133,10 +136,6 @@ def _is_finite(array: Array) -> bool:
         if values.dtype in (np.float32, np.float64) and np.isfinite(np.dot(values, values)):
             return True
         return bool(np.isfinite(values).all())
-
-
-def _array(variable: FirstReplica, tensor: Any) -> Array:
-    return Array(variable.path, variable.dtype.name, variable.shape, data=lambda: bytes_of(tensor))
 
 
 # --- The variables of an object, with their names -----------------------------------------------------------------

@@ -187,15 +187,13 @@ def make(
         record=record,
         progress=progress,
         kill_points=KillPoints(
-            _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
+            KillRecords(paths, open_store(payload.bucket_url) if payload.drill and payload.bucket_url else None),
+            payload.attempt,
+            task,
+            payload.drill.kills if payload.drill else (),
         ),
         warm_start=WarmStart(payload.initial, payload.models, shared),
     )
-
-
-def _kill_records(payload: Payload) -> KillRecords:
-    in_container = payload.drill is not None and payload.bucket_url
-    return KillRecords(RunPaths(payload.run_url), open_store(payload.bucket_url) if in_container else None)
 
 
 def _versions() -> dict[str, str]:
