@@ -26,7 +26,7 @@ from . import names, opening, restore
 from .contents import Contents
 from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
-from .policy import Waits, due_by_epoch, due_by_time, most_ends, paced_s, training_cost_s
+from .policy import Waits, due_by_epoch, most_ends, paced_s, training_cost_s
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
 
@@ -181,10 +181,10 @@ class CheckpointManager:
 
     def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
         """Return what is due now: a save, or one at the end of this epoch. For the chief only."""
-        seconds = self._clock.monotonic() - self._last_save
+        every_s, seconds = self._interval(), self._clock.monotonic() - self._last_save
         # A chosen interval counts what the processor does, and not how long a slow disk takes: no save waits for one.
         is_ready = not self.policy.is_paced or self._saver is None or not self._saver.busy
-        if due_by_time(self._interval(), seconds) and is_ready:
+        if every_s is not None and seconds >= every_s and is_ready:
             return "save"
         cost_s = None if self._saver is None else self._waits.added_to(self._saver.cost_s)
         if cost_s is None:

@@ -34,11 +34,6 @@ def paced_s(cost_s: float, shortest_s: float) -> float:
     return max(shortest_s, min(cost_s / _PACED_SHARE, LONGEST_PACED_S))
 
 
-def due_by_time(every_s: float | None, seconds: float) -> bool:
-    """True if the last save was at least `every_s` ago."""
-    return every_s is not None and seconds >= every_s
-
-
 def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
     """True if the end of this epoch is to be saved: `seconds` after the last save, at `cost_s` per save."""
     by_time = policy.every_steps is None and policy.seconds is not None

@@ -14,7 +14,6 @@ from sdk.checkpoint.policy import (
     best_of,
     due_by_epoch,
     due_by_steps,
-    due_by_time,
     metric_of,
     most_ends,
     paced_s,
@@ -54,13 +53,6 @@ def test_a_checkpoint_is_due_behind_every_so_many_steps(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "passed", "expected"), [(60.0, 59, False), (60.0, 60, True), (None, 1e9, False), (1.0, 0, False)]
-)
-def test_a_checkpoint_is_due_after_every_so_many_seconds(seconds: float | None, passed: float, expected: bool) -> None:
-    assert due_by_time(Checkpoints(every_s=seconds).seconds, passed) is expected
-
-
-@pytest.mark.parametrize(
     ("cost_s", "shortest_s", "expected"), [(0.24, 5.0, 24.0), (0.001, 5.0, 5.0), (0.1, 30.0, 30.0), (99.0, 30.0, 300.0)]
 )
 def test_a_chosen_interval_is_a_hundred_times_the_cost_of_a_save_within_limits(
@@ -78,11 +70,6 @@ def test_only_the_default_leaves_the_interval_to_podlift() -> None:
 def test_the_cost_of_a_save_is_its_processor_time_and_the_memory_that_steps_replace() -> None:
     assert training_cost_s(0.4, 0) == 0.4
     assert training_cost_s(0.4, 10**9) == pytest.approx(0.8)
-
-
-def test_attempts_save_at_the_same_steps_wherever_they_began() -> None:
-    policy = Checkpoints(every_steps=10, every_s=None)
-    assert [step for step in range(14, 41) if due_by_steps(policy, step - 1, step)] == [20, 30, 40]
 
 
 @pytest.mark.parametrize(
