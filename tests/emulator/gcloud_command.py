@@ -1,4 +1,4 @@
-"""gcloud, set up by the lines that `podlift emulator` prints."""
+"""`podlift emulator` as a process, and gcloud, set up by the lines that it prints."""
 
 from __future__ import annotations
 
@@ -48,10 +48,20 @@ class Gcloud:
 
 
 @contextmanager
+def command(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Start `podlift emulator`; a test that fails leaves none behind."""
+    start = [sys.executable, "-m", "sdk", "emulator", *words]
+    with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
 def serving(folder: Path, *places: str) -> Iterator[Gcloud]:
     """Start an emulator; each command gets the flags `places`."""
-    words = [sys.executable, "-m", "sdk", "emulator", "--data", str(folder / "data")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as emulator:
+    with command("--data", str(folder / "data")) as emulator:
         assert emulator.stdout and emulator.stderr
         lines = [emulator.stdout.readline()]
         while not lines[-1].endswith("api_transport='rest')\n"):

@@ -84,6 +84,9 @@ class FakeLauncher:
 class Served:
     """A running emulator."""
 
+    # Whose faults it takes.
+    api = "vertex"
+
     def __init__(self, folder: Path, launcher: FakeLauncher, **options: Any) -> None:
         self.launcher, self.folder = launcher, folder
         self._ready = threading.Event()
@@ -91,9 +94,14 @@ class Served:
         self._thread = threading.Thread(target=self._run, args=(folder, options))
         self._thread.start()
         assert self._ready.wait(WAIT_S)
-        self.client = JobServiceClient(
-            transport="rest", credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url}
-        )
+        self._clients: list[Any] = []
+        self.client = self.connect(JobServiceClient)
+
+    def connect(self, kind: type[Any]) -> Any:
+        """One of Google's clients."""
+        options = {"api_endpoint": self.url}
+        self._clients.append(kind(transport="rest", credentials=AnonymousCredentials(), client_options=options))
+        return self._clients[-1]
 
     def _run(self, folder: Path, options: dict[str, Any]) -> None:
         port = self._listener.getsockname()[1]
@@ -106,18 +114,19 @@ class Served:
         self._server.should_exit = True
         self._thread.join(WAIT_S)
         self._listener.close()
-        self.client.transport.close()
+        for client in self._clients:
+            client.transport.close()
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> requests.Response:
         return requests.request(method, self.url + path, json=body, timeout=WAIT_S, **more)
 
     def store(self, database: str, statement: str) -> None:
         """Change what is stored behind the emulator's back, as a kill or a full disk would."""
-        with closing(sqlite3.connect(self.folder / "vertex" / f"{database}.sqlite")) as db, db:
+        with closing(sqlite3.connect(self.folder / f"{database}.sqlite")) as db, db:
             db.execute(statement)
 
     def faults(self, *rules: dict[str, Any]) -> None:
-        answer = self.ask("POST", "/_faults", [{"api": "vertex", **rule} for rule in rules])
+        answer = self.ask("POST", "/_faults", [{"api": self.api, **rule} for rule in rules])
         assert answer.status_code == 200, answer.text
 
     def create(self, job: dict | None = None) -> Any:
@@ -142,9 +151,11 @@ class Served:
         made = self.create(job)
         return made, self.running(made, 1)
 
-    def advance(self, seconds: float) -> None:
-        answer = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": True})
+    def advance(self, seconds: float, **more: Any) -> list[dict[str, Any]]:
+        """Move the clock, and return the attempts of scheduled jobs."""
+        answer = self.ask("POST", "/_clock", {"advance_s": seconds, **more})
         assert answer.status_code == 200, answer.text
+        return answer.json()["attempts"]
 
     def request(self, job: Any, what: str, **more: Any) -> requests.Response:
         """Let something happen to a job, such as preempt."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import random
 
 import pytest
 import requests
@@ -33,17 +32,6 @@ def test_googles_client_cannot_hide_a_wrong_hash_behind_its_own(bucket, checksum
             blob._properties["crc32c"] = WRONG["crc32c"]
             blob.upload_from_file(io.BytesIO(bytes(size)), checksum=checksum, retry=None)
     assert bucket.get_blob("x") is None
-
-
-@pytest.mark.parametrize("again", [0, 256 << 10], ids=["everything", "its second half"])
-def test_what_a_chunk_repeats_is_stored_once(bucket, gcs, again: int) -> None:
-    url = requests.post(f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x").headers["Location"]
-    data, half = random.Random(1).randbytes(700_000), 512 << 10
-    assert requests.put(url, data[:half], headers={"Content-Range": f"bytes 0-{half - 1}/*"}).status_code == 308
-    rest = {"Content-Range": f"bytes {again}-{len(data) - 1}/{len(data)}"}
-    answer = requests.put(url, data[again:], headers=rest)
-    assert answer.status_code == 200, answer.text
-    assert bucket.blob("x").download_as_bytes() == data
 
 
 def test_each_of_several_headers_with_hashes_counts_and_none_is_unknown(bucket, gcs) -> None:

@@ -31,15 +31,6 @@ def test_an_object_of_any_name_comes_back_as_it_was_sent(bucket, name) -> None:
     assert not blob.exists()
 
 
-@pytest.mark.parametrize("size", [0, 256 << 10, (8 << 20) + 1])
-def test_uploads_of_all_sizes_are_whole(bucket, size) -> None:
-    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    blob = bucket.blob("sized")
-    blob.upload_from_file(io.BytesIO(data), size=size, checksum="crc32c")
-    assert blob.size == size
-    assert bucket.blob("sized").download_as_bytes() == data
-
-
 def test_a_resumable_upload_in_chunks_and_one_of_unknown_size(bucket, gcs) -> None:
     data = bytes(1 << 20) + b"tail"
     blob = bucket.blob("chunks", chunk_size=256 << 10)
@@ -52,25 +43,6 @@ def test_a_resumable_upload_in_chunks_and_one_of_unknown_size(bucket, gcs) -> No
         file.write(data)
         raise RuntimeError
     assert not bucket.blob("never").exists()
-
-
-def test_ranges_are_exact_and_name_the_generation(bucket) -> None:
-    blob = bucket.blob("digits")
-    blob.upload_from_string(b"0123456789")
-    old = blob.generation
-    for start, end, expected in (
-        (0, 0, b"0"),
-        (3, 5, b"345"),
-        (8, 100, b"89"),
-        (4, None, b"456789"),
-        (-3, None, b"789"),
-    ):
-        assert blob.download_as_bytes(start=start, end=end) == expected
-    with pytest.raises(exceptions.RequestRangeNotSatisfiable):
-        blob.download_as_bytes(start=10)
-    blob.upload_from_string(b"new")
-    with pytest.raises(exceptions.NotFound):
-        bucket.blob("digits", generation=old).download_as_bytes()
 
 
 def test_copies_and_moves_keep_bytes_and_metadata(bucket, gcs) -> None:

@@ -105,6 +105,8 @@ def test_a_resumable_upload_in_any_order_of_steps_ends_as_what_was_sent(gcs, dat
         assert now >= have
         assert now % QUANTUM == 0 or now == len(content)
         have = now
+    # The last chunk may repeat what is there.
+    have = data.draw(st.sampled_from([0, max(have - QUANTUM, 0), have]))
     rest = content[have:]
     ranged = f"bytes {have}-{len(content) - 1}/{len(content)}" if rest else f"bytes */{len(content)}"
     answer = session.put(place, rest, headers={"Content-Range": ranged})
@@ -114,28 +116,10 @@ def test_a_resumable_upload_in_any_order_of_steps_ends_as_what_was_sent(gcs, dat
 
 
 NAMES = (
-    *(
-        "autoclass",
-        "customPlacementConfig",
-        "iamConfiguration",
-        "labels",
-        "softDeletePolicy",
-        "versioning",
-        "lifecycle",
-    ),
-    *("location", "storageClass", "cors", "rule", "action", "type", "condition", "retentionDurationSeconds", "enabled"),
-    *(
-        "customTime",
-        "metadata",
-        "contentType",
-        "sourceObjects",
-        "name",
-        "generation",
-        "destination",
-        "bindings",
-        "members",
-    ),
-)
+    "autoclass", "customPlacementConfig", "iamConfiguration", "labels", "softDeletePolicy", "versioning", "lifecycle",
+    "location", "storageClass", "cors", "rule", "action", "type", "condition", "retentionDurationSeconds", "enabled",
+    "customTime", "metadata", "contentType", "sourceObjects", "name", "generation", "destination", "bindings", "members",
+)  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9)
     | st.sampled_from(["9" * 5000, "2026-13-45T08:00:00Z", "2026-11-28T24:00:60+99:99", "serviceAccount:x", "Delete", "x"]),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import requests
-from support import LIMIT_S, REPO
+from gcloud_command import command
+from support import LIMIT_S
 
 from sdk.cli import app
 from sdk.emulator import server
@@ -34,52 +30,28 @@ def test_only_loopback_is_listened_on(gcs) -> None:
         assert b" 404 " in raw.makefile("rb").readline() + b" "
 
 
-@contextlib.contextmanager
-def command(*words: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sdk", "emulator", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPO)},
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            # Nobody waits for a server whose test has failed.
-            process.kill()
-
-
-def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
-    script = tmp_path / "faults.json"
+def test_the_command_prints_its_url_serves_and_stops_and_each_start_has_a_new_token(tmp_path) -> None:
+    script, data, urls = tmp_path / "faults.json", tmp_path / "data", list[str]()
     script.write_text(json.dumps([{"kind": "status_before", "operation": "buckets.get", "status": 429, "nth": 1}]))
-    words = ("--port", "0", "--data", str(tmp_path / "data"), "--bucket", "mine", "--faults", str(script))
-    with command(*words) as process:
-        name, _, url = process.stdout.readline().strip().partition("=")
-        assert name == "export PODLIFT_EMULATOR"
-        assert requests.get(f"{url}/storage/v1/b/mine").status_code == 429
-        assert requests.get(f"{url}/storage/v1/b/mine").status_code == 200
-        assert (tmp_path / "data" / "token").exists()
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=LIMIT_S)
+    for end in (signal.SIGKILL, signal.SIGINT):
+        with command("--port", "0", "--data", str(data), "--bucket", "mine", "--faults", str(script)) as process:
+            name, _, url = process.stdout.readline().strip().partition("=")
+            assert name == "export PODLIFT_EMULATOR"
+            assert [requests.get(f"{url}/storage/v1/b/mine").status_code for _ in range(2)] == [429, 200]
+            place, _, token = url.rpartition("/")
+            assert (data / "token").read_text().strip() == token
+            for old in urls:
+                assert requests.get(f"{place}/{old.rpartition('/')[2]}/_faults").status_code == 403
+            process.send_signal(end)
+            said = process.communicate(timeout=LIMIT_S)
+        urls.append(url)
+        # One that was killed leaves its token, which opens nothing.
+        assert (data / "token").exists() == (end == signal.SIGKILL)
+    assert len({url.rpartition("/")[2] for url in urls}) == 2
     assert (process.returncode, said[0]) == (0, "")
-    assert not (tmp_path / "data" / "token").exists()
-    assert urlsplit(url).path.strip("/") not in said[1], "the token is printed once"
+    assert token not in said[1], "the token is printed once"
     assert "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false" in said[1]
     assert "The data remain in" in said[1]
-
-
-def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> None:
-    with command("--data", str(tmp_path), "--json", "--bucket", "mine@us-central1", "--bucket", "any@us") as process:
-        told = json.loads(process.stdout.readline())
-        items = requests.get(f"{told['url']}/storage/v1/b?project=p").json()["items"]
-        places = {each["name"]: (each["location"], each["locationType"]) for each in items}
-        assert places == {"any": ("US", "multi-region"), "mine": ("US-CENTRAL1", "region")}
-        process.terminate()
-        process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0 and not (tmp_path / "token").exists()
-    assert (told["data"], told["port"]) == (str(tmp_path), urlsplit(told["url"]).port)
 
 
 def test_a_client_that_connects_as_soon_as_it_reads_the_url_is_not_refused(tmp_path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +13,7 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
-from support import LIMIT_S, REPO
+from support import LIMIT_S
 
 from sdk.errors import InputError
 from sdk.process.redirect.proxy import Redirect
@@ -150,28 +147,3 @@ def test_whatever_is_answered_is_a_proof_or_an_error(answer: bytes) -> None:
     challenge.is_complete(answer)
     with pytest.raises(ProofError):
         challenge.check(answer)
-
-
-@pytest.mark.process
-def test_each_start_has_a_new_token_and_none_is_left_behind(tmp_path: Path) -> None:
-    urls = []
-    for end in (signal.SIGKILL, signal.SIGINT):
-        command = [sys.executable, "-m", "sdk", "emulator", "--data", str(tmp_path)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPO
-        ) as process:
-            try:
-                url = process.stdout.readline().strip().partition("=")[2]
-                assert requests.get(f"{url}/_faults", timeout=LIMIT_S).status_code == 200
-                assert (tmp_path / "token").read_text().strip() == url.rpartition("/")[2]
-                for old in urls:
-                    there = f"{url.rpartition('/')[0]}/{old.rpartition('/')[2]}"
-                    assert requests.get(f"{there}/_faults", timeout=LIMIT_S).status_code == 403
-                process.send_signal(end)
-                process.wait(LIMIT_S)
-            finally:
-                process.kill()
-        urls.append(url)
-        # One that was killed leaves its token, which opens nothing.
-        assert (tmp_path / "token").exists() == (end == signal.SIGKILL)
-    assert len({url.rpartition("/")[2] for url in urls}) == 2

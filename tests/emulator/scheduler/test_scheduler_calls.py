@@ -96,7 +96,7 @@ def test_locations_are_listed_and_shown(timetable: Timetable) -> None:
 
 def test_an_update_that_fails_leaves_a_job_that_does_nothing_until_one_succeeds(timetable: Timetable) -> None:
     made = timetable.add(schedule="0 * * * *")
-    timetable.rules({"kind": "status_after", "operation": "jobs.patch", "nth": 1, "status": 500})
+    timetable.faults({"kind": "status_after", "operation": "jobs.patch", "nth": 1, "status": 500})
     change, mask = Job(name=made.name, description="new"), FieldMask(paths=["description"])
     with pytest.raises(exceptions.InternalServerError):
         timetable.scheduler.update_job(job=change, update_mask=mask, timeout=WAIT_S)

@@ -139,7 +139,7 @@ def test_what_the_target_refuses_is_the_status_of_the_job(timetable: Timetable) 
 def test_failed_attempts_are_retried_by_the_rules_of_the_job(
     timetable: Timetable, config: dict, waited: list[float]
 ) -> None:
-    timetable.rules({"kind": "status_before", "operation": "jobs.attempt", "status": 503, "times": len(waited) + 1})
+    timetable.faults({"kind": "status_before", "operation": "jobs.attempt", "status": 503, "times": len(waited) + 1})
     timetable.add(schedule="0 3 * * *", retry_config=config)
     attempts = timetable.advance(DAY_S)
     assert gaps(attempts) == waited
@@ -151,7 +151,7 @@ def test_failed_attempts_are_retried_by_the_rules_of_the_job(
 
 
 def test_a_lost_answer_makes_a_retry_create_a_second_custom_job(timetable: Timetable) -> None:
-    timetable.rules({"kind": "status_after", "operation": "jobs.attempt", "status": 503, "nth": 1})
+    timetable.faults({"kind": "status_after", "operation": "jobs.attempt", "status": 503, "nth": 1})
     timetable.add(retry_config={"retry_count": 1})
     assert [each["code"] for each in timetable.advance(WEEK_S)] == [14, 0]
     one, two = timetable.custom_jobs()
@@ -166,7 +166,7 @@ def test_a_server_that_says_nothing_exceeds_the_deadline(receiver: Receiver) -> 
 
 @pytest.mark.fidelity("deliveries", "emulator")
 def test_a_duplicate_delivery_creates_two_custom_jobs(timetable: Timetable) -> None:
-    timetable.rules({"kind": "duplicate", "job": "^weekly$", "nth": 2})
+    timetable.faults({"kind": "duplicate", "job": "^weekly$", "nth": 2})
     timetable.add()
     attempts = timetable.advance(3 * WEEK_S)
     assert len(attempts) == 3
@@ -177,7 +177,7 @@ def test_a_duplicate_delivery_creates_two_custom_jobs(timetable: Timetable) -> N
 @pytest.mark.fidelity("deliveries", "emulator")
 def test_deliveries_may_be_early_and_late(timetable: Timetable) -> None:
     timetable.add()
-    timetable.rules({"kind": "early", "nth": 1}, {"kind": "late", "nth": 2})
+    timetable.faults({"kind": "early", "nth": 1}, {"kind": "late", "nth": 2})
     attempts = timetable.advance(3 * WEEK_S)
     slots = [datetime.fromisoformat(each["schedule_time"]) for each in attempts]
     assert [(at - slot).total_seconds() for at, slot in zip(times(attempts), slots, strict=True)] == [-0.2, 3000, 0]
@@ -234,7 +234,7 @@ def test_a_slot_that_passed_while_the_server_was_down_is_delivered_late(serve) -
     made = timetable.add(schedule="0 3 * * *")
     timetable.stop()
     # As if the server had been down for a week.
-    timetable.write("scheduler/jobs", "INSERT INTO moves VALUES (0.0, 604800.0)")
+    timetable.store("scheduler/jobs", "INSERT INTO moves VALUES (0.0, 604800.0)")
     timetable = serve(frozen=True)
     timetable.advance(0)
     late, *more = timetable.ask("GET", "/_attempts").json()["attempts"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from google.auth.credentials import AnonymousCredentials
 from google.cloud.scheduler_v1 import CloudSchedulerClient
 from google.cloud.scheduler_v1.types import Job
 from served import PARENT, WAIT_S, FakeLauncher, Served, body
@@ -20,15 +17,11 @@ DAY_S, WEEK_S = 86400, 7 * 86400
 
 
 class Timetable(Served):
+    api = "scheduler"
+
     def __init__(self, folder: Path, launcher: FakeLauncher, **options: Any) -> None:
         super().__init__(folder, launcher, **options)
-        self.scheduler = CloudSchedulerClient(
-            transport="rest", credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url}
-        )
-
-    def stop(self) -> None:
-        super().stop()
-        self.scheduler.transport.close()
+        self.scheduler = self.connect(CloudSchedulerClient)
 
     def add(self, name: str = "weekly", **changes: Any) -> Job:
         return self.scheduler.create_job(parent=PARENT, job=job(name, **changes), timeout=WAIT_S)
@@ -36,24 +29,10 @@ class Timetable(Served):
     def look(self, name: str = "weekly") -> Job:
         return self.scheduler.get_job(name=full(name), timeout=WAIT_S)
 
-    def advance(self, seconds: float, **more: Any) -> list[dict[str, Any]]:
-        answer = self.ask("POST", "/_clock", {"advance_s": seconds, **more})
-        assert answer.status_code == 200, answer.text
-        return answer.json()["attempts"]
-
     def now(self) -> datetime:
         now = self.ask("GET", "/_clock").json()["now"]
         # In microseconds, as the API shows times.
         return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=round(now * 1e6))
-
-    def rules(self, *rules: dict[str, Any]) -> None:
-        answer = self.ask("POST", "/_faults", [{"api": "scheduler", **rule} for rule in rules])
-        assert answer.status_code == 200, answer.text
-
-    def write(self, database: str, statement: str) -> None:
-        """Change what is stored behind the emulator's back."""
-        with closing(sqlite3.connect(self.folder / f"{database}.sqlite")) as db, db:
-            db.execute(statement)
 
     def custom_jobs(self) -> list[Any]:
         """The custom jobs, the oldest first."""

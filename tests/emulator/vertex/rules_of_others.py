@@ -57,13 +57,8 @@ def cloud_scheduler() -> Iterator[Rule]:
         yield refused(f"no location {region}", None, "", 404, path=place, method="GET")
     yield taken("a name of 500 characters", scheduled(name=f"{PLACE}/jobs/{'j' * 500}"))
     elsewhere = f"projects/{PROJECT}/locations/us-east1/jobs/x"
-    for name in (
-        f"{PLACE}/jobs/{'j' * 501}",
-        f"{PLACE}/jobs/a.b",
-        "retrain",
-        elsewhere,
-        NAME.replace(PROJECT, "other"),
-    ):
+    foreign = NAME.replace(PROJECT, "other")
+    for name in (f"{PLACE}/jobs/{'j' * 501}", f"{PLACE}/jobs/a.b", "retrain", elsewhere, foreign):
         yield refused(f"no name {name[-40:]} ({len(name)})", scheduled(name=name), "Job name must be formatted")
     yield taken("a description has 500 characters", scheduled(description="d" * 500))
     yield refused("a description has no 501", scheduled(description="d" * 501), "501 characters; 500 are allowed")
@@ -227,9 +222,7 @@ def pipelines() -> Iterator[Rule]:
         ("no unknown field", 'Unknown name \\"colour\\"', {"colour": "red"}),
     ):
         yield create(says, 400, part, **changes)
-    unreadable = (
-        "Unable to parse `training_pipeline.training_task_inputs` into custom task `inputs` defined in the file: gs:"
-    )
+    unreadable = f"Unable to parse `{inputs}` into custom task `inputs` defined in the file: gs:"
     right, account = {"worker_pool_specs": [pool()]}, "a@acme.iam.gserviceaccount.com"
     retired = pool(containerSpec={"imageUri": "gcr.io/cloud-aiplatform/training/tf-gpu.2-8", "command": ["true"]})
     absent, elsewhere = [lacking(absent=[account_name(account)])], [bucket("other", "US")]

@@ -124,20 +124,8 @@ def entries(tmp_path_factory):
     found.close()
 
 
-WORDS = [
-    "timestamp",
-    "severity",
-    "resource.type",
-    "labels",
-    "insertId",
-    "jsonPayload.message",
-    "textPayload",
-    "=",
-    ">",
-    ":",
-    "x",
-]
-WORDS += ["x", "=~", "!~", '"*("', "ERROR", '"2026-01-01T00:00:00Z"', " AND ", " OR ", "(", ")", "NOT ", "9" * 30]
+WORDS = ["timestamp", "severity", "resource.type", "labels", "insertId", "jsonPayload.message", "textPayload", *"=>:"]
+WORDS += ["x", "x", "=~", "!~", '"*("', "ERROR", '"2026-01-01T00:00:00Z"', " AND ", " OR ", "(", ")", "NOT ", "9" * 30]
 
 
 @settings(max_examples=100, deadline=None)

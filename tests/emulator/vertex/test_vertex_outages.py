@@ -75,9 +75,9 @@ def test_a_job_expires_by_a_rule_after_its_time_in_the_queue(serve: Callable[...
     vertex = serve(frozen=True)
     vertex.faults({"kind": "expire", "seconds": 3600, "display_name": "^digits$"})
     job = vertex.create()
-    vertex.advance(3599)
+    vertex.advance(3599, jobs=True)
     assert vertex.get(job).state == JobState.JOB_STATE_QUEUED
-    vertex.advance(1)
+    vertex.advance(1, jobs=True)
     assert vertex.over(job).state == JobState.JOB_STATE_EXPIRED
     assert vertex.launcher.of(job) == []
 
@@ -95,7 +95,7 @@ def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Se
     for step in range(1, 5):
         group.emit("workerpool0-0", "stdout", f"step {step}")
     assert printed(vertex, job) == ["step 1", "step 4"]
-    vertex.advance(61)
+    vertex.advance(61, jobs=True)
     group.emit("workerpool0-0", "stdout", "end")
     assert printed(vertex, job) == ["step 1", "step 3", "step 4", "end"]
     late = vertex.lines(job, ' AND textPayload="step 3"')[0]

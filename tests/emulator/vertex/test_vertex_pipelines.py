@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from google.api_core import exceptions
-from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1 import PipelineServiceClient
 from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
 from google.protobuf import json_format, struct_pb2
@@ -36,23 +35,8 @@ def pipeline(name: str = "digits", **more) -> TrainingPipeline:
 
 
 @pytest.fixture
-def connect():
-    """Google's client of an emulator."""
-    made = []
-
-    def client(server) -> PipelineServiceClient:
-        options = {"api_endpoint": server.url}
-        made.append(PipelineServiceClient(transport="rest", credentials=AnonymousCredentials(), client_options=options))
-        return made[-1]
-
-    yield client
-    for each in made:
-        each.transport.close()
-
-
-@pytest.fixture
-def client(vertex, connect) -> PipelineServiceClient:
-    return connect(vertex)
+def client(vertex) -> PipelineServiceClient:
+    return vertex.connect(PipelineServiceClient)
 
 
 def create(client: PipelineServiceClient, *args, **more) -> TrainingPipeline:
@@ -142,15 +126,17 @@ def names(client: PipelineServiceClient, **more) -> list[str]:
     return [each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)]
 
 
-def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -> None:
+def test_pipelines_survive_the_server_and_a_reset_removes_them(serve) -> None:
     server = serve()
-    made = create(connect(server))
+    client = server.connect(PipelineServiceClient)
+    made = create(client)
     end(server, made)
-    before = get(connect(server), made)
+    before = get(client, made)
     server.stop()
     server = serve()
-    assert get(connect(server), made) == before
-    newer = create(connect(server))
+    client = server.connect(PipelineServiceClient)
+    assert get(client, made) == before
+    newer = create(client)
     assert int(newer.name.rpartition("/")[2]) > int(made.name.rpartition("/")[2])
     server.ask("POST", "/_reset")
     assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
+from gcloud_command import command
 from served import TERMINAL, WAIT_S, pool
 from support import REPO, until
 
@@ -112,9 +112,14 @@ def test_a_killed_server_leaves_no_process_and_a_failed_job(cloud, run) -> None:
 
 
 def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
-    words = [sys.executable, "-m", "sdk", "emulator", "--data", str(tmp_path / "data"), "--json", "--bucket", "mine"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as process:
-        url = json.loads(process.stdout.readline())["url"]
+    buckets = ("--bucket", "mine@us-central1", "--bucket", "any@us")
+    with command("--data", str(tmp_path / "data"), "--json", *buckets) as process:
+        told = json.loads(process.stdout.readline())
+        url = told["url"]
+        assert (told["data"], told["port"]) == (str(tmp_path / "data"), urlsplit(url).port)
+        items = requests.get(f"{url}/storage/v1/b?project=p", timeout=WAIT_S).json()["items"]
+        places = {each["name"]: (each["location"], each["locationType"]) for each in items}
+        assert places == {"any": ("US", "multi-region"), "mine": ("US-CENTRAL1", "region")}
         container = {"imageUri": "any", "command": ["sleep", "600"]}
         pool = {"machineSpec": {"machineType": "e2-standard-4"}, "replicaCount": "1", "containerSpec": container}
         sent = {"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}}
@@ -123,6 +128,7 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
         until(lambda: running(job))
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 0 and not (tmp_path / "data" / "token").exists()
     assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said
     guide = (REPO / "docs" / "how-to" / "emulator.md").read_text()
     for service, path in (("AIPLATFORM", ""), ("LOGGING", ""), ("STORAGE", "storage/v1/")):
