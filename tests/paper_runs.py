@@ -189,6 +189,11 @@ class World:
         return found
 
 
+def at(world: World, hours: float, seconds: float = 0.0) -> None:
+    """Move the clock to this time after the first slot."""
+    world.clock.time = START.timestamp() + hours * HOUR + seconds
+
+
 class PaperKeeper:
     """A keeper in its container; another one of the same job is what runs after the container was started again."""
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from paper_runs import HOUR, START, AtOnce, World
+from paper_runs import HOUR, START, AtOnce, World, at
 from support import needs
 
 from sdk import InputError, State
@@ -16,10 +16,6 @@ from sdk.schedules.records import Book
 
 needs("cronsim")
 MINUTE = 60.0
-
-
-def at(world: World, hours: float, seconds: float = 0.0) -> None:
-    world.clock.time = START.timestamp() + hours * HOUR + seconds
 
 
 def fire(world: World, **order: Any) -> Delivered:

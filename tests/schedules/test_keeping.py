@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta, timezone
@@ -12,7 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from paper_runs import HOUR, START, World
+from paper_runs import HOUR, START, World, at
 from support import LIMIT_S, Later, full_only, needs
 
 import sdk
@@ -29,9 +30,10 @@ CronSim = Later("cronsim", "CronSim")
 DAYS = 24 * HOUR
 
 
-def at(world: World, hours: float, seconds: float = 0.0) -> None:
-    """Move the clock to this time after the first slot."""
-    world.clock.time = START.timestamp() + hours * HOUR + seconds
+@pytest.fixture
+def firing_costs(monkeypatch: pytest.MonkeyPatch) -> Callable[[float | None], None]:
+    """Set the most that a firing can cost: `firing_costs(4.0)`."""
+    return lambda most_usd: monkeypatch.setattr(spending, "most_usd", lambda plan: most_usd)
 
 
 def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(world: World) -> None:
@@ -273,10 +275,8 @@ def test_a_run_keeps_its_keeper_when_its_schedule_is_deleted(world: World) -> No
     assert not keeper.step()
 
 
-def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(world: World, firing_costs) -> None:
+    firing_costs(4.0)
     world.runs.costs_usd = 2.5
     world.add(cron="0 0 * * 1", time_zone="Europe/Berlin", max_cost_usd_per_month=10.0)
     for week in range(8):
@@ -290,24 +290,27 @@ def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(
     assert [record.cost_usd for record in found[:4]] == [2.5, 2.5, 2.5, None]
 
 
-def test_a_run_that_goes_on_counts_with_the_most_that_it_can_cost(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 6.0)
-    world.runs.takes_s = 1000 * HOUR
+@pytest.mark.parametrize(
+    ("run_usd", "keeper_usd", "hours", "counted"),
+    [(6.0, 0.0, 1000, "6.00 USD of 10.00 USD"), (1.0, 1.0, 3, "6.00 USD of 10.00 USD")],
+    ids=["the most that it can cost", "all of its keeper's life"],
+)
+def test_a_run_that_goes_on_counts_with(world: World, firing_costs, run_usd, keeper_usd, hours, counted) -> None:
+    firing_costs(run_usd)
+    world.service.costs_usd, world.service.lives_s, world.runs.takes_s = keeper_usd, 5 * HOUR, hours * HOUR
     world.add(overlap="allow", max_cost_usd_per_month=10.0)
     for hour in range(2):
         at(world, hour)
         world.keeper(str(hour)).step()
     assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
-    assert "6.00 USD of 10.00 USD" in world.history()[1].reason
+    assert counted in world.history()[1].reason
 
 
 def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, firing_costs
 ) -> None:
     """Each of them has read the records before another one has booked."""
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    firing_costs(4.0)
     over_month, meeting, met = spending.over_month, Barrier(4), local()
 
     def after_all_have_read(*about: Any) -> str:
@@ -375,8 +378,8 @@ def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
     assert (record.ended or 0.0) - (record.started or 0.0) == world.runs.takes_s
 
 
-def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 1.0)
+def test_keepers_count_for_the_month_with_their_time(world: World, firing_costs) -> None:
+    firing_costs(1.0)
     world.runs.costs_usd, world.service.costs_usd, world.runs.takes_s = 1.0, 2.0, 2 * HOUR
     world.add(cron="0 0 * * *", max_cost_usd_per_month=12.0)
     for day in range(4):
@@ -387,17 +390,6 @@ def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: 
     assert world.history()[3].reason == (
         "budget: 10.00 USD of 12.00 USD a month are spent, and this firing may cost 5.00 USD, 4.00 USD of it for its keeper"
     )
-
-
-def test_a_keeper_that_goes_on_counts_with_all_of_its_life(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 1.0)
-    world.service.costs_usd, world.service.lives_s, world.runs.takes_s = 1.0, 5 * HOUR, 3 * HOUR
-    world.add(overlap="allow", max_cost_usd_per_month=11.0)
-    for hour in range(2):
-        at(world, hour)
-        world.keeper(str(hour)).step()
-    assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
-    assert world.history()[1].reason.startswith("budget: 6.00 USD of 11.00 USD")
 
 
 def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
@@ -426,8 +418,8 @@ def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
 
 
 @pytest.mark.parametrize(("most_usd", "state", "resumes"), [(4.0, "CHECKPOINTED", 0), (None, "SUCCEEDED", 1)])
-def test_no_billed_run_is_resumed_in_a_limited_month(world: World, monkeypatch, most_usd, state, resumes) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: most_usd)
+def test_no_billed_run_is_resumed_in_a_limited_month(world: World, firing_costs, most_usd, state, resumes) -> None:
+    firing_costs(most_usd)
     world.runs.outcome = lambda plan: State.CHECKPOINTED
     world.add(max_cost_usd_per_month=9.0)
     at(world, 0)
@@ -436,9 +428,9 @@ def test_no_billed_run_is_resumed_in_a_limited_month(world: World, monkeypatch, 
 
 
 def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, firing_costs
 ) -> None:
-    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    firing_costs(4.0)
     world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
     world.add(max_cost_usd_per_month=13.0, pause_after_failures=0)
 

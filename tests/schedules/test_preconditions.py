@@ -82,12 +82,8 @@ def test_in_a_bucket_each_object_is_an_example_and_a_new_version_is_a_change(
     # A pattern, and no folder whose name begins alike.
     bucket.blob("database/d.csv").upload_from_string("1\n")
     assert state_of("gs://mine/data").examples == 2
-    assert [state_of(f"gs://mine/{text}").examples for text in ("data/*.csv", "da*/b.csv", "*.csv", "**")] == [
-        2,
-        1,
-        0,
-        4,
-    ]
+    for text, examples in (("data/*.csv", 2), ("da*/b.csv", 1), ("*.csv", 0), ("**", 4)):
+        assert state_of(f"gs://mine/{text}").examples == examples, text
 
 
 def test_at_another_url_each_file_is_an_example() -> None:

@@ -26,8 +26,8 @@ def simulate(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str,
     return code, *capsys.readouterr()
 
 
-def hours(overlap: str, *durations: float, missed: str = "skip", down: tuple[int, int] | None = None) -> list[str]:
-    """Simulate six hourly slots; return for each when it starts and ends, in hours, and why not."""
+def hours(overlap: str, *durations: float, missed: str = "skip", down: tuple[int, int] | None = None) -> str:
+    """Simulate six hourly slots; say of each when it starts and ends, in hours, or why not."""
     spans = [tuple(START + timedelta(hours=hour) for hour in down)] if down else []
     found = Simulation(
         cron=Cron("0 * * * *"), overlap=overlap, missed=missed, durations_s=[each * HOUR for each in durations], down=spans,
@@ -36,41 +36,29 @@ def hours(overlap: str, *durations: float, missed: str = "skip", down: tuple[int
     def hour(moment: datetime | None) -> str:
         return "?" if moment is None else f"{(moment - START) / timedelta(hours=1):g}"
 
-    return [f"{hour(each.starts)}-{hour(each.ends)}" if each.starts else each.reason for each in found]
+    return ", ".join(f"{hour(each.starts)}-{hour(each.ends)}" if each.starts else each.reason for each in found)
 
 
 @pytest.mark.parametrize(
     ("overlap", "expected"),
     [
-        ("skip", ["0-1.5", "overlap", "2-3.5", "overlap", "4-5.5", "overlap"]),
-        ("allow", ["0-1.5", "1-2.5", "2-3.5", "3-4.5", "4-5.5", "5-6.5"]),
-        ("replace", ["0-1", "1-2", "2-3", "3-4", "4-5", "5-6.5"]),
-        ("queue", ["0-1.5", "1.5-3", "3-4.5", "4.5-6", "overlap: another slot waits", "6-7.5"]),
+        ("skip", "0-1.5, overlap, 2-3.5, overlap, 4-5.5, overlap"),
+        ("allow", "0-1.5, 1-2.5, 2-3.5, 3-4.5, 4-5.5, 5-6.5"),
+        ("replace", "0-1, 1-2, 2-3, 3-4, 4-5, 5-6.5"),
+        ("queue", "0-1.5, 1.5-3, 3-4.5, 4.5-6, overlap: another slot waits, 6-7.5"),
     ],
 )
-def test_runs_that_are_longer_than_their_period(overlap: str, expected: list[str]) -> None:
+def test_runs_that_are_longer_than_their_period(overlap: str, expected: str) -> None:
     assert hours(overlap, 1.5) == expected
 
 
 def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up() -> None:
-    assert hours("skip", 0.5, down=(1, 4)) == ["0-0.5", "missed", "missed", "missed", "4-4.5", "5-5.5"]
-    assert hours("skip", 0.25, missed="catch_up_last", down=(2, 6)) == [
-        "0-0.25",
-        "1-1.25",
-        "missed",
-        "missed",
-        "missed",
-        "6-6.25",
-    ]
+    assert hours("skip", 0.5, down=(1, 4)) == "0-0.5, missed, missed, missed, 4-4.5, 5-5.5"
+    caught_up = hours("skip", 0.25, missed="catch_up_last", down=(2, 6))
+    assert caught_up == "0-0.25, 1-1.25, missed, missed, missed, 6-6.25"
     # The slot after it waits for what is caught up: both were wanted.
-    assert hours("skip", 2, missed="catch_up_last", down=(1, 3)) == [
-        "0-2",
-        "missed",
-        "3-5",
-        "5-7",
-        "overlap: another slot waits",
-        "overlap",
-    ]
+    caught_up = hours("skip", 2, missed="catch_up_last", down=(1, 3))
+    assert caught_up == "0-2, missed, 3-5, 5-7, overlap: another slot waits, overlap"
 
 
 @settings(max_examples=40)
