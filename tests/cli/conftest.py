@@ -30,12 +30,6 @@ class Shown(NamedTuple):
 
 
 @pytest.fixture
-def limit_s() -> float:
-    """How long anything may take on a slow machine."""
-    return LIMIT_S
-
-
-@pytest.fixture
 def environment() -> Callable[..., dict[str, str]]:
     """Return the variables for a process of the command."""
 
@@ -101,7 +95,8 @@ def in_terminal(environment: Callable[..., dict[str, str]]) -> Callable[..., tup
         variables, deadline = environment(), time.monotonic() + LIMIT_S
         pid, terminal = pty.fork()
         if pid == 0:
-            _heed_ctrl_c()
+            # A shell's background jobs and their children ignore Ctrl-C.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(sys.executable, [*COMMAND, *words], variables)
         shown, code = b"", None
         try:
@@ -121,11 +116,6 @@ def in_terminal(environment: Callable[..., dict[str, str]]) -> Callable[..., tup
         return code, shown.decode("utf-8", "replace")
 
     return run
-
-
-def _heed_ctrl_c() -> None:
-    """Undo what a shell does to its background jobs: they and their children ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _read_until(terminal: int, text: str | None, deadline: float, before: bytes) -> bytes:

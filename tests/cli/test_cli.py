@@ -10,22 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN, full_only, until
+from support import FINISHED_RUN, LIMIT_S, full_only, until
 
 import sdk
 from sdk.planning.settings import table
 
 pytestmark = pytest.mark.process
-
-
-def test_every_setting_is_an_option_of_submit_and_plan(here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    for verb in ("submit", "plan"):
-        shown = here(verb, "--help-all").stdout
-        own_form = {"entry": "ENTRY", "inputs": "--input ", "env": "--env "}
-        shown = shown.replace("--[no-]", "--")
-        flags = {name: own_form.get(name, f"--{name.replace('_', '-')} ") for name in [*table.SETTINGS, *table.TARGET]}
-        assert [name for name, flag in flags.items() if flag not in shown] == []
 
 
 def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stderr(write, podlift) -> None:
@@ -67,7 +57,7 @@ def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(
 
 
 def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
-    write, podlift, here, environment, tmp_path: Path, limit_s: float
+    write, podlift, here, environment, tmp_path: Path
 ) -> None:
     write("train.py", "import os, time; print('from', os.environ['PODLIFT_TASK'], flush=True); time.sleep(600)")
     url = podlift("submit", "train.py", "--workers", "2", "--detach").stdout.strip()
@@ -86,7 +76,7 @@ def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
         assert json.loads(late.stdout)["state"] == "RUNNING"
         assert "still RUNNING" in json.loads(late.stdout)["problems"][0]
         assert podlift("cancel", run.id, "--grace", "0").code == 0
-        assert logs.wait(limit_s) == 0
+        assert logs.wait(LIMIT_S) == 0
     finally:
         logs.kill()
         logs.wait()
@@ -107,7 +97,7 @@ def test_plan_shows_everything_and_changes_nothing(write, here, root: Path) -> N
     assert not root.exists()
 
 
-def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(write, in_terminal, limit_s: float) -> None:
+def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(write, in_terminal) -> None:
     write("train.py", "import time; time.sleep(600)")
     code, shown = in_terminal("submit", "train.py", at=("training",))
     run = sdk.attach(sdk.runs()[0].id)
@@ -117,7 +107,7 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(write, in_termina
         assert run.status().state is sdk.State.RUNNING
     finally:
         run.cancel(grace_s=0)
-        run.wait(limit_s)
+        run.wait(LIMIT_S)
 
 
 def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
@@ -137,7 +127,7 @@ def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
     ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(
-    write, environment, root: Path, limit_s: float, words: tuple[str, ...]
+    write, environment, root: Path, words: tuple[str, ...]
 ) -> None:
     write("train.py", "print(1)")
     shutil.copytree(FINISHED_RUN, root / "runs" / FINISHED_RUN.name)
@@ -147,15 +137,13 @@ def test_every_verb_ends_quietly_when_its_reader_has_left(
     os.close(reader)
     try:
         command = [sys.executable, "-m", "sdk", *words]
-        done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, env=environment(), timeout=limit_s)
+        done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, env=environment(), timeout=LIMIT_S)
     finally:
         os.close(end)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_written(
-    write, environment, limit_s: float
-) -> None:
+def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_written(write, environment) -> None:
     write("train.py", "import time; print('first', flush=True); time.sleep(600)")
     run = sdk.submit("train.py")
     try:
@@ -164,7 +152,7 @@ def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_w
         assert logs.stdout is not None and logs.stderr is not None
         assert logs.stdout.readline() == b"first\n"
         logs.stdout.close()
-        assert logs.wait(limit_s) == 141
+        assert logs.wait(LIMIT_S) == 141
         assert logs.stderr.read() == b""
         logs.stderr.close()
         assert run.status().state is sdk.State.RUNNING

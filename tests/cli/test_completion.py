@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import full_only
+from support import LIMIT_S, REPO, full_only
 
 import sdk
 from sdk.cli import completion, shells
@@ -22,8 +22,6 @@ from sdk.cli.verbs import MODULES
 from sdk.hardware import accelerators
 
 pytestmark = pytest.mark.process
-
-REPO = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -177,12 +175,12 @@ def terminal_of(home: Path, command: Path, root: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": f"{command}:/usr/bin:/bin", "PODLIFT_ROOT": str(root), "TERM": "dumb"}
 
 
-def typed(shell: list[str], environ: dict[str, str], keys: str, until: str, limit_s: float) -> str:
+def typed(shell: list[str], environ: dict[str, str], keys: str, until: str) -> str:
     """Return what a terminal shows when these keys are pressed in a shell, once `until` is there."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe(shell[0], shell, environ)
-    shown, sent, end = "", False, time.monotonic() + limit_s
+    shown, sent, end = "", False, time.monotonic() + LIMIT_S
     try:
         while until not in shown and time.monotonic() < end:
             if select.select([terminal], [], [], 0.2)[0]:
@@ -199,7 +197,7 @@ def typed(shell: list[str], environ: dict[str, str], keys: str, until: str, limi
     return shown
 
 
-def test_an_interactive_bash_takes_what_was_installed(command: Path, runs, root, tmp_path, limit_s) -> None:
+def test_an_interactive_bash_takes_what_was_installed(command: Path, runs, root, tmp_path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".bashrc").write_text("# mine")
@@ -213,20 +211,18 @@ def test_an_interactive_bash_takes_what_was_installed(command: Path, runs, root,
     with (home / ".bashrc").open("a") as file:
         file.write("PS1=READY\n")
     shell = ["bash", "--rcfile", str(home / ".bashrc"), "-i"]
-    assert "status mnist-bbbbbb" in typed(shell, environ, "podlift status mn\t", "mnist-bbbbbb", limit_s)
-    assert "--accelerator h100-mega:8" in typed(
-        shell, environ, "podlift submit --accelerator h100-\t", "mega:8", limit_s
-    )
+    assert "status mnist-bbbbbb" in typed(shell, environ, "podlift status mn\t", "mnist-bbbbbb")
+    assert "--accelerator h100-mega:8" in typed(shell, environ, "podlift submit --accelerator h100-\t", "mega:8")
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
-def test_an_interactive_zsh_takes_what_was_installed(command: Path, runs, root, tmp_path, limit_s) -> None:
+def test_an_interactive_zsh_takes_what_was_installed(command: Path, runs, root, tmp_path) -> None:
     environ = terminal_of(tmp_path, command, root)
     subprocess.run(["podlift", "--install-completion", "zsh"], env=environ, capture_output=True, check=True)
     lines = (tmp_path / ".zshrc").read_text()
     assert lines == "fpath+=~/.zfunc; autoload -Uz compinit; compinit\n"
     (tmp_path / ".zshrc").write_text(lines.replace("compinit\n", "compinit -u\n") + "PS1=READY\n")
-    assert "mnist-bbbbbb" in typed(["zsh", "-i"], environ, "podlift status mn\t", "mnist-bbbbbb", limit_s)
+    assert "mnist-bbbbbb" in typed(["zsh", "-i"], environ, "podlift status mn\t", "mnist-bbbbbb")
 
 
 @pytest.mark.full

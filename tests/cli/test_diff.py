@@ -65,22 +65,8 @@ def test_the_settings_of_vertex_may_stand_in_the_file_the_environment_and_the_op
 @pytest.mark.shows("`podlift plan` shows files, machines")
 def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> None:
     write("train.py", "print(1)")
-    shown = here(
-        *[
-            "plan",
-            "train.py",
-            "-v",
-            "--backend",
-            "vertex",
-            "--workers",
-            "3",
-            "--ps",
-            "1",
-            "--evaluator",
-            "--accelerator",
-            "t4",
-        ]
-    )
+    cluster = ("--workers", "3", "--ps", "1", "--evaluator", "--accelerator", "t4")
+    shown = here("plan", "train.py", "-v", "--backend", "vertex", *cluster)
     for part in (
         "tasks        4 x t4, 1 x cpu: chief-0, worker-0, worker-1, ps-0, evaluator-0",
         "pool 0       chief: 1 x n1-standard-4 with NVIDIA T4 x 1, 100 GB of disk",

@@ -91,10 +91,10 @@ def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) 
     assert not (tmp_path / "home").exists()
 
 
-def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(write, here, until_ready: Callable) -> None:
+def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(write, here) -> None:
     write("train.py", LEAVE + "    print('ready', flush=True)\n    import time; time.sleep(600)\n")
     run = sdk.submit("train.py")
-    until_ready(run)
+    assert any(line.text == "ready" for line in run.logs(follow=True))
     started = next(event for event in read_events(run.plan.paths) if event.kind == "started")
     os.kill(int(started.data["supervisor"].split(":")[1]), signal.SIGKILL)
     run.wait(LIMIT_S)
@@ -107,13 +107,3 @@ def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(write, here,
     shown = here("get", run.id)
     assert "1 file copied" in shown.stderr
     assert "Some files may be missing" in shown.stderr
-
-
-@pytest.fixture
-def until_ready() -> Callable[[sdk.Run], None]:
-    """Wait for the program's own word."""
-
-    def wait(run: sdk.Run) -> None:
-        assert any(line.text == "ready" for line in run.logs(follow=True))
-
-    return wait

@@ -71,7 +71,8 @@ def test_the_common_options_come_first_and_all_others_on_request(here, verb: str
     assert "--workers N" in common and "--checkpoint-every EVERY" in common and "--vertex-project" not in short
     assert f"Restarts, Limits, Code, Local mode, Vertex AI): podlift {verb} --help-all" in words(short)
     named = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", whole))
-    flags = {"input" if name == "inputs" else name.replace("_", "-") for name in table.SETTINGS}
+    settings = (*table.SETTINGS, *(table.TARGET if verb in ("submit", "plan") else ()))
+    flags = {"input" if name == "inputs" else name.replace("_", "-") for name in settings}
     assert flags <= named
 
 

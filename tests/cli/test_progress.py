@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 from rich.live import Live
-from support import FakeClock, until
+from support import LIMIT_S, FakeClock, until
 
 import sdk
 from sdk.cli import live, watch
@@ -86,7 +86,7 @@ def test_a_position_that_is_older_than_the_last_metrics_of_the_attempt_is_not_sh
 @pytest.mark.tensorflow
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, tmp_path: Path, limit_s: float) -> None:
+def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, tmp_path: Path) -> None:
     write("train.py", FITTING)
     go_on = tmp_path / "go on"
     run = sdk.submit("train.py", args=[str(go_on)])
@@ -101,7 +101,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
         assert found == {"step": 6, "epoch": 2, "epochs": 3, "epoch_step": 2, "epoch_steps": 4}
     finally:
         go_on.touch()
-    assert run.wait(limit_s).state is sdk.State.SUCCEEDED
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     # The second fit does ten steps in an execution, and its callback reports numbers of its own.
     assert run.progress() == Progress(step=12 + 40, epoch=2, epochs=2, epoch_step=20, epoch_steps=20)
     last = cast("MetricRecord", run.metrics()[-1])
@@ -109,10 +109,10 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     assert "\nprogress" not in here("status", run.id).stdout
 
 
-def test_a_loop_says_its_steps(write, limit_s: float) -> None:
+def test_a_loop_says_its_steps(write) -> None:
     write("train.py", "import sdk\nfor n in range(1, 8): sdk.context().report({}, step=n)\n")
     run = sdk.submit("train.py")
-    assert run.wait(limit_s).state is sdk.State.SUCCEEDED
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert str(run.progress()) == "step 7"
 
 
@@ -239,11 +239,8 @@ def bucket(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path: Path) -> None:
-    paths, url, clock = (
-        RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")),
-        "gs://mine/podlift/runs/digits-aaaaaa",
-        FakeClock(),
-    )
+    url, clock = "gs://mine/podlift/runs/digits-aaaaaa", FakeClock()
+    paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
     first = ContainerUploader(paths, url, clock, task="chief-0", resumes=2)
     other = ContainerUploader(paths, url, clock)
     task = runtime.ProgressWriter(paths.progress(1, "chief-0"))

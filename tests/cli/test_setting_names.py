@@ -100,13 +100,7 @@ def test_every_group_has_its_word() -> None:
     assert {table_of(name)[0] for name in table.SETTINGS} == {"", *TABLES}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("wait", "x", "--timeout"),
-        ("preflight", "x.py", "--time-limit"),
-    ],
-)
+@pytest.mark.parametrize("words", [("wait", "x", "--timeout"), ("preflight", "x.py", "--time-limit")])
 def test_every_time_span_is_written_in_the_same_way(here, words: tuple[str, ...]) -> None:
     shown = here(*words, "soon")
     assert (shown.code, f"{words[-1]}: must be a duration" in shown.stderr) == (2, True)

@@ -22,6 +22,10 @@ class Shown(NamedTuple):
     stderr: str
 
 
+def pip(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, timeout=LIMIT_S)
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """podlift's wheel, built from this checkout."""
@@ -31,19 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(REPO / "sdk", source / "sdk", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO / name, source / name)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-        str(source),
-    ]
-    subprocess.run(command, check=True, timeout=LIMIT_S)
+    pip("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source))
     (built,) = folder.glob("podlift-*.whl")
     return built
 
@@ -58,18 +50,8 @@ class Fresh:
         # Everything podlift needs is installed where this runs; a plain path brings none of that place's .pth files, so the
         # checkout that is installed there in editable mode stays out of sight.
         (self.site / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(self.bin / "python"),
-            "install",
-            "-q",
-            "--no-deps",
-            "--no-index",
-        ]
-        subprocess.run([*command, "--disable-pip-version-check", str(wheel)], check=True, timeout=LIMIT_S)
+        own = ("--python", str(self.bin / "python"), "--disable-pip-version-check")
+        pip(*own, "install", "-q", "--no-deps", "--no-index", str(wheel))
 
     def python(self, *words: str, cwd: Path | None = None, **variables: str) -> Shown:
         return self._run([str(self.bin / "python"), *words], cwd, variables)

@@ -96,15 +96,8 @@ def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlif
 @pytest.mark.full
 def test_a_fit_survives_kills_at_every_point(podlift_drill, write) -> None:
     write("train.py", FIT)
-    kills = [
-        "chief-0@step:1",
-        "chief-0@step:13",
-        "chief-0@epoch:2",
-        "chief-0@validation:2",
-        "chief-0@save:9",
-        "random:2",
-    ]
-    report: DrillReport = podlift_drill("train.py", kills=kills, checkpoint_every="5steps")
+    points = [f"chief-0@{point}" for point in ("step:1", "step:13", "epoch:2", "validation:2", "save:9")]
+    report: DrillReport = podlift_drill("train.py", kills=[*points, "random:2"], checkpoint_every="5steps")
     assert report.passed, report
     assert (len(report.kills), report.attempts) == (7, 8)
 

@@ -43,6 +43,24 @@ def model(root: str) -> Model:
 
 
 @pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, Callable[[], object]], None]:
+    """Let something happen just after the next call of a method: `meanwhile(Model, "numbers", lambda: model.remove(2))`."""
+
+    def once(owner: type, name: str, action: Callable[[], object]) -> None:
+        sound = getattr(owner, name)
+
+        def called(self: object) -> object:
+            monkeypatch.setattr(owner, name, sound)
+            answer = sound(self)
+            action()
+            return answer
+
+        monkeypatch.setattr(owner, name, called)
+
+    return once
+
+
+@pytest.fixture
 def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
     """Register a version whose weights are `text`; without one, those of its number."""
 

@@ -130,10 +130,8 @@ def test_only_a_finite_and_better_model_is_ever_promoted(
 
 @given(NUMBERS, NUMBERS, GAINS)
 def test_min_is_max_of_the_negative_numbers(mine: float, theirs: float, least: str) -> None:
-    up, down = (
-        decided(gate(min_gain=least), mine, theirs),
-        decided(gate(min_gain=least, metric="min:accuracy"), -mine, -theirs),
-    )
+    up = decided(gate(min_gain=least), mine, theirs)
+    down = decided(gate(min_gain=least, metric="min:accuracy"), -mine, -theirs)
     assert (up.outcome, up.gain) == (down.outcome, down.gain)
 
 

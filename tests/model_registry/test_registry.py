@@ -236,20 +236,11 @@ def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, 
 
 
 def test_the_champion_is_found_while_another_process_registers_and_promotes_the_next_one(
-    model: Model, add, monkeypatch: pytest.MonkeyPatch
+    model: Model, add, meanwhile
 ) -> None:
     add()
     model.promote(1)
-    sound = Model.numbers
-
-    def promoted_meanwhile(self: Model) -> list[int]:
-        monkeypatch.setattr(Model, "numbers", sound)
-        found = self.numbers()
-        add()
-        Model(model.root, "digits").promote(2)
-        return found
-
-    monkeypatch.setattr(Model, "numbers", promoted_meanwhile)
+    meanwhile(Model, "numbers", lambda: (add(), Model(model.root, "digits").promote(2)))
     assert model.champion().number == 1
     assert model.champion().number == 2
 

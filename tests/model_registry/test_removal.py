@@ -114,56 +114,32 @@ def test_a_registration_while_a_removal_takes_keeps_its_parts(model: Model, add,
     assert add(number=2).damage() == []
 
 
-def test_a_version_that_is_removed_while_it_is_promoted_does_not_become_the_champion(
-    model: Model, add, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_is_removed_while_it_is_promoted_does_not_become_the_champion(model, add, meanwhile) -> None:
     add(), add()
     model.promote(1)
-
-    sound = ModelVersion.damage
-
-    def removed_meanwhile(version: ModelVersion) -> list[str]:
-        monkeypatch.setattr(ModelVersion, "damage", sound)
-        Model(model.root, "digits").remove(version.number)
-        return []
-
-    monkeypatch.setattr(ModelVersion, "damage", removed_meanwhile)
+    meanwhile(ModelVersion, "damage", lambda: Model(model.root, "digits").remove(2))
     with pytest.raises(InputError, match="Version 2 of 'digits' was removed"):
         model.promote(2)
     assert (model.champion().number, model.numbers()) == (1, [1])
 
 
 def test_a_version_that_is_removed_meanwhile_keeps_no_other_one_from_becoming_the_champion(
-    model: Model, add, monkeypatch: pytest.MonkeyPatch
+    model: Model, add, meanwhile
 ) -> None:
     for _ in range(4):
         add()
     model.promote(1)
-    sound, unwanted = ModelVersion.damage, [3]
-
-    def removed_meanwhile(version: ModelVersion) -> list[str]:
-        if unwanted:
-            Model(model.root, "digits").remove(unwanted.pop())
-        return sound(version)
-
-    monkeypatch.setattr(ModelVersion, "damage", removed_meanwhile)
+    other = Model(model.root, "digits")
+    meanwhile(ModelVersion, "damage", lambda: other.remove(3))
     assert model.promote(2, expect=1).number == 2
-    unwanted.append(4)
+    meanwhile(ModelVersion, "damage", lambda: other.remove(4))
     assert model.rollback().number == 1
     assert ([move.champion for move in model.history()], model.numbers()) == ([1, 2, 1], [1, 2])
 
 
-def test_a_list_of_versions_leaves_out_one_that_is_removed_meanwhile(model: Model, add, monkeypatch) -> None:
+def test_a_list_of_versions_leaves_out_one_that_is_removed_meanwhile(model: Model, add, meanwhile) -> None:
     add(), add()
-    sound = Model.numbers
-
-    def removed_meanwhile(self: Model) -> list[int]:
-        monkeypatch.setattr(Model, "numbers", sound)
-        found = self.numbers()
-        Model(model.root, "digits").remove(2)
-        return found
-
-    monkeypatch.setattr(Model, "numbers", removed_meanwhile)
+    meanwhile(Model, "numbers", lambda: Model(model.root, "digits").remove(2))
     assert [each.number for each in model.versions()] == [1]
     assert model.numbers() == [1]
 

@@ -51,14 +51,15 @@ def test_a_report_of_a_failed_run_begins_with_the_root_cause_and_holds_all_that_
     ]
     at = [text.index(part, text.index("<main>")) for part in order]
     assert at == sorted(at)
-    for part in (
+    shown = (
         "worker-0",
         "Last log lines",
         "last line",
         "Plan and environment",
         "Files of the bundle",
         "The whole explan",
-    ):
+    )
+    for part in shown:
         assert part in text
     chart = json.loads(Elements(text).data)[0]
     assert (chart["name"], chart["series"][0]["value"]) == ("loss", [1, 0.5, 0.333333])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .parts import Fails, Ours, Outcome, Part, Program
+from typing import Any
+
+from .parts import RUNS, Fails, Ours, Outcome, Part, Program
 
 
 def _cells(seed: str, *numbers: int) -> tuple[Part, ...]:
@@ -21,30 +23,29 @@ _BY_INDEX = "task = json.loads(os.environ['TF_CONFIG'])['task']\nif task['index'
 _NO_SUFFIX = "The filepath provided must end in `.keras`"
 
 
-def _cluster(edits: tuple[tuple[str, str], ...]) -> tuple[Part | Ours, ...]:
+def _pair(name: str, *edits: tuple[str, str], **ends: Any) -> Program:
+    """The outlines of both programs of the guide, as one program of two workers."""
     fill = (("...", ""), *edits)
-    return (
+    parts = (
         Ours("import json"), _OFFLINE, *_cells("000", 1, 3, 5), Ours(_BY_INDEX),
         Part("000-08", (1, 13), 4), Ours("else:"), Part("000-09", (1, 15), 4), _DATASETS,
         Ours("if task['index'] == 0:"), Part("000-08", (15, 23), 4, fill), Ours("else:"), Part("000-09", (17, 23), 4, fill),
     )  # fmt: skip
+    workers = {"workers": 2, "network": "isolated", "says": "sparse_categorical_accuracy"}
+    return Program(name=name, parts=parts, notes=f"{_DATA}; {_OUTLINES}", **workers, **ends)
 
 
 # TensorFlow 2.21 no longer brings the package that the callback needs.
 _NO_BOARD = ("keras.callbacks.TensorBoard(", "# keras.callbacks.TensorBoard(")
-_PAIR = {"workers": 2, "network": "isolated", "says": "sparse_categorical_accuracy"}
 _OUTLINE = "an outline: `...` stands where code would"
 _OUTLINES = "the `...` of the two outlines left out; their own TF_CONFIG and ports, in a network of the job's own"
 
+_NO_KERAS_FILE = Fails("ValueError", _NO_SUFFIX, "000-08 000-09")
+_UNFINISHED = Fails("InputError", "positional argument follows keyword argument", "000-02")
+
 _GUIDE = [
     Program(name="guide", parts=(_OFFLINE, *_cells("000", 1, 3, 4)), says="Epoch 2/2", notes=_DATA),
-    Program(
-        name="guide-outline",
-        parts=_cells("000", 1, 2),
-        notes=_OUTLINE,
-        keras3=Fails("InputError", "positional argument follows keyword argument", "000-02"),
-        legacy=Fails("InputError", "positional argument follows keyword argument", "000-02"),
-    ),
+    Program(name="guide-outline", parts=_cells("000", 1, 2), notes=_OUTLINE, keras3=_UNFINISHED, legacy=_UNFINISHED),
     Program(
         name="guide-resume",
         parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 6, 10)),
@@ -73,28 +74,22 @@ _GUIDE = [
         notes=f"{_DATA}; runs as a separate job, without a checkpoint",
     ),
     Program(name="guide-config", parts=(Ours("import json, os"), *_cells("000", 7))),
-    Program(
-        name="guide-cluster",
-        parts=_cluster(()),
-        **_PAIR,
-        notes=f"{_DATA}; {_OUTLINES}",
+    _pair(
+        "guide-cluster",
         absent="tensorboard",
-        keras3=Fails("ValueError", _NO_SUFFIX, "000-08 000-09"),
+        keras3=_NO_KERAS_FILE,
         legacy=Fails("TBNotInstalledError", "TensorBoard is not installed", "000-08 000-09"),
     ),
-    Program(
-        name="guide-cluster-no-board",
-        parts=_cluster((_NO_BOARD,)),
-        **_PAIR,
-        notes=f"{_DATA}; {_OUTLINES}",
-        keras3=Fails("ValueError", _NO_SUFFIX, "000-08 000-09"),
+    _pair(
+        "guide-cluster-no-board",
+        _NO_BOARD,
+        keras3=_NO_KERAS_FILE,
         changed="the TensorBoard callback is left out (legacy)",
     ),
-    Program(
-        name="guide-cluster-file",
-        parts=_cluster((_NO_BOARD, ("/ckpt'", "/ckpt.keras'"))),
-        **_PAIR,
-        notes=f"{_DATA}; {_OUTLINES}",
+    _pair(
+        "guide-cluster-file",
+        _NO_BOARD,
+        ("/ckpt'", "/ckpt.keras'"),
         changed=f"{_KERAS_FILE} and the TensorBoard callback is left out",
     ),
 ]
@@ -222,86 +217,52 @@ _NO_BARRIER = (
     "each worker loads what the first one saves, and does not wait for it: on a busy machine it may come too early"
 )
 _FOLDERS = f"{_DATA}; /tmp is replaced by a temporary folder"
+_ONE_COUNTED = f"{_DATA}; with a chief the program counts one of two workers, which halves the global batch"
 _NO_EXTENSION = Fails("ValueError", "Invalid filepath extension for saving", "004-29")
 _SHELL_CELLS = "12 and 16 by `subprocess`; 05, 18, 20, 22, 23 and 25 left out"
 _ONE_WORKER_DATA = Part("004-08", (3, 4))
 
+
+def _lesson(name: str, parts: tuple[Part | Ours, ...], **more: Any) -> Program:
+    """A program beside the tutorial's module, by default of two workers."""
+    usual = {"files": _MODULE, "workers": 2, "notes": _FOLDERS, "says": "Epoch 2/2"}
+    return Program(name=f"tutorial-{name}", parts=parts, **{**usual, **more})
+
+
 _TUTORIAL = [
-    Program(
-        name="tutorial-notebook",
-        files=_BOTH,
-        notes=f"{_FOLDERS}; {_SHELL_CELLS}",
-        says="Epoch 3/3",
-        accelerator="t4",
+    _lesson(
+        "notebook",
+        _cells("004", 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 24, *range(26, 38)),
+        **{
+            "files": _BOTH,
+            "workers": 1,
+            "accelerator": "t4",
+            "notes": f"{_FOLDERS}; {_SHELL_CELLS}",
+            "says": "Epoch 3/3",
+        },
         keras3=_NO_EXTENSION,
-        parts=_cells("004", 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 24, *range(26, 38)),
     ),
-    Program(
-        name="tutorial-notebook-file",
-        files=_MODULE,
-        notes=_FOLDERS,
-        says="Epoch 2/2",
-        changed=_KERAS_FILE,
-        parts=(*_cells("004", 1, 6, 8, 13, 14), *_SAVED),
+    _lesson("notebook-file", (*_cells("004", 1, 6, 8, 13, 14), *_SAVED), workers=1, changed=_KERAS_FILE),
+    _lesson(
+        "notebook-checkpoints", _cells("004", 1, 6, 8, 13, 14, 26, 28, *range(32, 38)), workers=1, says="Epoch 3/3"
     ),
-    Program(
-        name="tutorial-notebook-checkpoints",
-        files=_MODULE,
-        notes=_FOLDERS,
-        says="Epoch 3/3",
-        parts=_cells("004", 1, 6, 8, 13, 14, 26, 28, *range(32, 38)),
-    ),
-    Program(name="tutorial-main", files=_MODULE, parts=_cells("004", 15), workers=2, says="Epoch 3/3", notes=_DATA),
-    Program(
-        name="tutorial-main-chief",
-        files=_MODULE,
-        parts=_cells("004", 15),
-        workers=2,
-        cluster="chief",
-        says="Epoch 3/3",
-        notes=f"{_DATA}; with a chief the program counts one of two workers, which halves the global batch",
-    ),
-    Program(
-        name="tutorial-main-alone",
-        files=_MODULE,
-        parts=_cells("004", 15),
-        notes="a job of one task has no TF_CONFIG",
+    _lesson("main", _cells("004", 15), says="Epoch 3/3", notes=_DATA),
+    _lesson("main-chief", _cells("004", 15), cluster="chief", says="Epoch 3/3", notes=_ONE_COUNTED),
+    _lesson(
+        "main-alone",
+        _cells("004", 15),
+        **{"workers": 1, "says": "", "notes": "a job of one task has no TF_CONFIG"},
         **_same(Fails("KeyError", "'TF_CONFIG'", "004-15")),
     ),
-    Program(
-        name="tutorial-save",
-        files=_MODULE,
-        workers=2,
-        notes=_FOLDERS,
-        says="Epoch 2/2",
-        keras3=_NO_EXTENSION,
-        parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_cells("004", 28, 29, 30, 31)),
-    ),
-    Program(
-        name="tutorial-save-file",
-        files=_MODULE,
-        workers=2,
+    _lesson("save", (*_cells("004", 15), _ONE_WORKER_DATA, *_cells("004", 28, 29, 30, 31)), keras3=_NO_EXTENSION),
+    _lesson(
+        "save-file",
+        (*_cells("004", 15), _ONE_WORKER_DATA, *_SAVED),
         notes=f"{_FOLDERS}; {_NO_BARRIER}",
-        says="Epoch 2/2",
         changed=_KERAS_FILE,
-        parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_SAVED),
     ),
-    Program(
-        name="tutorial-checkpoints",
-        files=_MODULE,
-        workers=2,
-        notes=_FOLDERS,
-        says="Epoch 2/2",
-        parts=_cells("004", 15, 28, 32, 33, 34),
-    ),
-    Program(
-        name="tutorial-backup",
-        files=_MODULE,
-        workers=2,
-        notes=_FOLDERS,
-        says="Epoch 3/3",
-        parts=_cells("004", 15, 35, 36, 37),
-    ),
+    _lesson("checkpoints", _cells("004", 15, 28, 32, 33, 34)),
+    _lesson("backup", _cells("004", 15, 35, 36, 37), says="Epoch 3/3"),
 ]
 
 # --- 001: the talk, which has no code --------------------------------------------------------------------------------
@@ -312,16 +273,15 @@ _FIT = "instead: `fit` below MultiWorkerMirroredStrategy"
 _CLUSTER = "tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}))"
 
 
-def _talk(name: str, line: str, notes: str, keras3: Fails, legacy: Outcome) -> Program:
+def _talk(name: str, line: str, notes: str, *ends: Outcome) -> Program:
+    """A line that ends both programs in the same way, or each in its own."""
+    keras3, legacy = (*ends, *ends)[:2]
     return Program(name=name, parts=(_TF, Ours(_LINE), Ours(line)), notes=notes, keras3=keras3, legacy=legacy)
 
 
-def _gone(name: str, line: str, error: str, notes: str) -> Program:
-    fails = Fails("AttributeError", error)
-    return _talk(name, line, notes, fails, fails)
-
-
 _NO_ESTIMATOR = Fails("InputError", "uses tf.estimator, which left TensorFlow with 2.16")
+_NO_CONTRIB = Fails("AttributeError", "has no attribute 'contrib'")
+_ALL_REDUCE = "tf.contrib.distribute.CollectiveAllReduceStrategy(num_gpus_per_worker=0)"
 _TALK = [
     _talk(
         "compile(distribute=)",
@@ -330,37 +290,21 @@ _TALK = [
         Fails("TypeError", "unexpected keyword argument 'distribute'"),
         Fails("ValueError", "`distribute` argument in compile is not available"),
     ),
+    _talk("model_to_estimator", "tf.keras.estimator.model_to_estimator(line)", _FIT, _NO_ESTIMATOR),
     _talk(
-        "model_to_estimator",
-        "tf.keras.estimator.model_to_estimator(line)",
-        _FIT,
-        _NO_ESTIMATOR,
-        _NO_ESTIMATOR,
+        "RunConfig(train_distribute=)", f"tf.estimator.RunConfig(train_distribute={_ONE_DEVICE})", _FIT, _NO_ESTIMATOR
     ),
+    _talk("CollectiveAllReduceStrategy", _ALL_REDUCE, _FIT, _NO_CONTRIB),
     _talk(
-        "RunConfig(train_distribute=)",
-        f"tf.estimator.RunConfig(train_distribute={_ONE_DEVICE})",
-        _FIT,
-        _NO_ESTIMATOR,
-        _NO_ESTIMATOR,
-    ),
-    _gone(
-        "CollectiveAllReduceStrategy",
-        "tf.contrib.distribute.CollectiveAllReduceStrategy(num_gpus_per_worker=0)",
-        "has no attribute 'contrib'",
-        _FIT,
-    ),
-    _gone(
         "a client that sends the model to workers",
         "tf.contrib.distribute.DistributeConfig(remote_cluster={'worker': ['localhost:1']})",
-        "has no attribute 'contrib'",
         "instead: `sdk.submit` sends the program",
+        _NO_CONTRIB,
     ),
     _talk(
         "TPUStrategy(steps_per_run=)",
         f"tf.distribute.TPUStrategy({_CLUSTER}, steps_per_run=100)",
         "instead: `compile(steps_per_execution=)`",
-        Fails("TypeError", "unexpected keyword argument 'steps_per_run'"),
         Fails("TypeError", "unexpected keyword argument 'steps_per_run'"),
     ),
     _talk(
@@ -368,7 +312,7 @@ _TALK = [
         "line.save('a-folder')",
         "instead: a name that ends in `.keras`, or `model.export`",
         Fails("ValueError", "Invalid filepath extension for saving"),
-        None,
+        RUNS,
     ),
 ]
 
