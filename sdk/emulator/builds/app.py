@@ -9,17 +9,11 @@ dockerImages), and the messages of google-cloud-build 3.43 and google-cloud-arti
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-
-from ..answers import HARMLESS, RestService, check_parameters
+from ..answers import HARMLESS, RestCall, RestService
 from ..connections import Journal
-from ..errors import read_body, words
+from ..errors import words
 from ..faults import About, FaultRules
 from ..messages import read_object
 from ..project.state import ProjectState
@@ -48,11 +42,10 @@ _PARAMETERS = {
     "builds.get": HARMLESS | words("projectId id"),
     "dockerImages.list": HARMLESS | words("pageSize pageToken orderBy"),
 }
-_MAX_BYTES = 1 << 20
 
 
 class BuildsApp(RestService):
-    routes = _ROUTES
+    routes, parameters = _ROUTES, _PARAMETERS
 
     def __init__(
         self, folder: Path, project: ProjectState, clock: EmulatorClock, faults: FaultRules, journal: Journal
@@ -63,29 +56,15 @@ class BuildsApp(RestService):
         self._builds = Builds(self.stored, project, clock, faults)
         self.clear, self.close = self.stored.clear, self.stored.close
 
-    @staticmethod
-    def serves(path: str) -> bool:
-        return any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
+    def about(self, call: RestCall) -> About:
+        return About(call.id, call.named["place"].rpartition("/")[2])
 
-    async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        operation, named, query = self.find_route(request)
-        check_parameters(query, _PARAMETERS.get(operation, HARMLESS))
-        about = About(named.get("id", ""), named["place"].rpartition("/")[2])
-        entry["operation"], entry["object"] = operation, about.name
-        body = await read_body(request.stream(), _MAX_BYTES, VertexApiError)
-
-        async def perform() -> Response:
-            return JSONResponse(self._perform(operation, named, query, body))
-
-        fired = self._faults.for_request(operation, about)
-        return await self.with_faults(request, entry, fired, perform)
-
-    def _perform(self, operation: str, named: Mapping[str, str], query: Mapping[str, str], body: bytes) -> Body:
-        parent = named["place"]
+    async def perform(self, call: RestCall) -> Body:
+        operation, named, parent = call.operation, call.named, call.named["place"]
         if operation == "builds.create":
-            return self._builds.create(parent, read_object(body))
+            return self._builds.create(parent, read_object(call.body))
         if operation == "builds.list":
-            return self._builds.listed(parent, query.get("filter", ""))
+            return self._builds.listed(parent, call.query.get("filter", ""))
         if operation in ("builds.get", "builds.cancel"):
             name = f"{parent}/builds/{named['id']}"
             return self._builds.get(name) if operation == "builds.get" else self._builds.cancel(name)
@@ -100,10 +79,4 @@ class BuildsApp(RestService):
             "tags.get": f"/packages/{named.get('package')}/tags/{named.get('tag')}",
             "dockerImages.get": f"/dockerImages/{named.get('image')}",
         }
-        return self._get(repository + within[operation])
-
-    def _get(self, name: str) -> Body:
-        resource = self.stored.get(name)
-        if resource is None:
-            raise VertexApiError(404, "Requested entity was not found.")
-        return resource
+        return self.stored.existing(repository + within[operation])

@@ -69,9 +69,7 @@ class Builds:
 
     def get(self, name: str) -> Body:
         """Return a build. One that was created takes its next step, as if time had passed between two looks at it."""
-        build = self._stored.get(name)
-        if build is None:
-            raise VertexApiError(404, "Requested entity was not found.")
+        build = self._stored.existing(name)
         if build["status"] == "QUEUED":
             build |= {"status": "WORKING", "startTime": self.now()}
         elif build["status"] == "WORKING" and not self._faults.for_job("hold", _about(build)):
@@ -130,9 +128,7 @@ class Builds:
         return {"builds": builds} if builds else {}
 
     def cancel(self, name: str) -> Body:
-        build = self._stored.get(name)
-        if build is None:
-            raise VertexApiError(404, "Requested entity was not found.")
+        build = self._stored.existing(name)
         if build["status"] in _ENDED:
             raise VertexApiError(400, "Cannot cancel a build that has already finished.", status="FAILED_PRECONDITION")
         build |= {"status": "CANCELLED", "finishTime": self.now()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import data_folder
+from ..vertex.errors import VertexApiError
 
 _VERSION = 1
 _SCHEMA = "CREATE TABLE resources (name TEXT PRIMARY KEY, parent TEXT NOT NULL, body TEXT NOT NULL);"
@@ -25,6 +26,12 @@ class StoredResources:
     def get(self, name: str) -> Body | None:
         row = self._db.execute("SELECT body FROM resources WHERE name = ?", (name,)).fetchone()
         return json.loads(row[0]) if row else None
+
+    def existing(self, name: str) -> Body:
+        resource = self.get(name)
+        if resource is None:
+            raise VertexApiError(404, "Requested entity was not found.")
+        return resource
 
     def put(self, name: str, body: Mapping[str, Any]) -> None:
         row = (name, name.rpartition("/")[0], json.dumps(body))

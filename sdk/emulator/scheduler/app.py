@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from typing import Any
 
 from .. import data_folder, messages
-from ..answers import HARMLESS, RestService, check_parameters
+from ..answers import HARMLESS, RestCall, RestService
 from ..connections import Journal
-from ..errors import read_body, words
-from ..faults import About, Fault, FaultRules
-from ..vertex.errors import VertexApiError, unknown_name
+from ..errors import words
+from ..faults import About, FaultRules
+from ..vertex.errors import VertexApiError
 from ..vertex.timing import EmulatorClock
 from .dispatcher import Dispatcher, MoveClock
 from .service import LOCATIONS, ScheduledJobs, location
@@ -44,22 +41,15 @@ _PARAMETERS = {
     "jobs.delete": HARMLESS | words("legacyAppEngineCron"),
     "jobs.patch": HARMLESS | words("updateMask"),
 }
-# A job of 1 MB in base64, with what surrounds it.
-_MAX_BODY_BYTES = 4 << 20
-
-
-class SchedulerRoute(NamedTuple):
-    operation: str
-    project: str
-    region: str = ""
-    id: str = ""
 
 
 class SchedulerApp(RestService):
     """The scheduled jobs of one data folder."""
 
-    routes = _ROUTES
+    routes, parameters = _ROUTES, _PARAMETERS
     title = "podlift's emulator of Cloud Scheduler"
+    # A job of 1 MB in base64, with what surrounds it.
+    max_bytes = 4 << 20
 
     def __init__(
         self,
@@ -81,58 +71,40 @@ class SchedulerApp(RestService):
         self.dispatcher.close()
         self._table.close()
 
-    @staticmethod
-    def serves(path: str) -> bool:
+    @classmethod
+    def serves(cls, path: str) -> bool:
         return _SERVED.fullmatch(path) is not None
 
-    async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        operation, named, query = self.find_route(request)
-        route = SchedulerRoute(operation, **named)
-        _check_location(route)
-        check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
-        entry["operation"] = route.operation
-        body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
-        entry["object"] = _id_in(body) if route.operation == "jobs.create" else route.id
-        fired = self._faults.for_request(route.operation, About(entry["object"], route.region, "scheduler"))
+    def check_place(self, call: RestCall) -> None:
+        if call.region and call.region not in LOCATIONS:
+            text = f"Location {call.region[:100]!r} is not a valid location. Use ListLocations to list valid locations."
+            raise VertexApiError(404 if call.operation == "locations.get" else 400, text)
 
-        async def perform() -> Response:
-            return JSONResponse(self._perform(route, query, body, fired))
+    def about(self, call: RestCall) -> About:
+        return About(_id_in(call.body) if call.operation == "jobs.create" else call.id, call.region, "scheduler")
 
-        return await self.with_faults(request, entry, fired, perform)
-
-    def _perform(self, route: SchedulerRoute, query: dict[str, str], body: bytes, fired: list[Fault]) -> dict[str, Any]:
-        where, jobs = (route.project, route.region), self._jobs
-        enum_numbers = "enum-encoding=int" in query.get("$alt", "")
-        if route.operation == "locations.list":
-            return jobs.locations(route.project)
-        if route.operation == "locations.get":
+    async def perform(self, call: RestCall) -> dict[str, Any]:
+        where, jobs, operation = (call.project, call.region), self._jobs, call.operation
+        if operation == "locations.list":
+            return jobs.locations(call.project)
+        if operation == "locations.get":
             return location(*where)
-        if route.operation == "jobs.list":
-            answer = jobs.list(*where, query)
-            shown = messages.to_response("Job[]", answer.pop("jobs", []), enum_numbers=enum_numbers)
-            return {"jobs": shown, **answer} if shown else answer
-        if route.operation == "jobs.delete":
-            return jobs.delete(*where, route.id)
-        if route.operation == "jobs.create":
-            job = jobs.create(*where, body)
-        elif route.operation == "jobs.patch":
-            fails = any(fault.kind == "status_after" for fault in fired)
-            job = jobs.patch(*where, route.id, body, query.get("updateMask", ""), fails=fails)
-        elif route.operation == "jobs.get":
-            job = jobs.get(*where, route.id)
+        if operation == "jobs.list":
+            return call.page("Job", "jobs", jobs.list(*where, call.query))
+        if operation == "jobs.delete":
+            return jobs.delete(*where, call.id)
+        if operation == "jobs.create":
+            job = jobs.create(*where, call.body)
+        elif operation == "jobs.patch":
+            fails = any(fault.kind == "status_after" for fault in call.fired)
+            job = jobs.patch(*where, call.id, call.body, call.query.get("updateMask", ""), fails=fails)
+        elif operation == "jobs.get":
+            job = jobs.get(*where, call.id)
         else:
-            for name in messages.read_object(body):
-                if name not in ("name", "legacyAppEngineCron"):
-                    raise unknown_name(name)
-            act = {"jobs.pause": jobs.pause, "jobs.resume": jobs.resume, "jobs.run": jobs.run}[route.operation]
-            job = act(*where, route.id)
-        return dict(messages.to_response("Job", job, enum_numbers=enum_numbers))
-
-
-def _check_location(route: SchedulerRoute) -> None:
-    if route.region and route.region not in LOCATIONS:
-        text = f"Location {route.region[:100]!r} is not a valid location. Use ListLocations to list valid locations."
-        raise VertexApiError(404 if route.operation == "locations.get" else 400, text)
+            call.check_fields("name", "legacyAppEngineCron")
+            act = {"jobs.pause": jobs.pause, "jobs.resume": jobs.resume, "jobs.run": jobs.run}[operation]
+            job = act(*where, call.id)
+        return dict(call.shown("Job", job))
 
 
 def _id_in(body: bytes) -> str:

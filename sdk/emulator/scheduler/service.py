@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,14 +50,15 @@ class ScheduledJobs:
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
         return _resource(self._row(project, region, job))
 
-    def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
+    def list(self, project: str, region: str, query: Mapping[str, str]) -> tuple[Sequence[dict[str, Any]], str]:
+        """Return a page of jobs by their names, and the token of the next one, "" for none."""
         size = page_size(query.get("pageSize"), _MAX_PAGE, _MAX_PAGE)
         after, *_ = read_page_token(query.get("pageToken", ""), _LISTED, str) or [""]
         number = project_number(project)
         rows = [row for row in self._dispatcher.all_jobs() if row.key[:2] == (number, region) and row.key.id > after]
         rows.sort(key=lambda row: row.key.id)
-        answer: dict[str, Any] = {"jobs": [_resource(row) for row in rows[:size]]} if rows else {}
-        return {**answer, "nextPageToken": page_token(_LISTED, [rows[size - 1].key.id])} if len(rows) > size else answer
+        token = page_token(_LISTED, [rows[size - 1].key.id]) if len(rows) > size else ""
+        return [_resource(row) for row in rows[:size]], token
 
     def patch(
         self, project: str, region: str, job: str, body: bytes, mask: str, *, fails: bool = False

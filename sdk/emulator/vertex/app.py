@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from ...checks import vertex_body
 from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder, messages
-from ..answers import HARMLESS, RestService, check_parameters
+from ..answers import HARMLESS, RestCall, RestService
 from ..connections import Journal
-from ..errors import read_body, words
+from ..errors import words
 from ..faults import About, FaultRules
 from ..project.state import CALLER, agents
 from . import bodies, machines
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, invalid, unknown_name
+from .errors import VertexApiError, invalid
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .pipelines import TrainingPipelines
@@ -55,10 +55,11 @@ _ROUTES = (
     ("POST", f"{_OPERATIONS}:wait", "operations.wait"),
 )
 _LISTED = HARMLESS | words("filter pageSize pageToken readMask")
-_KINDS = {"customJobs": "CustomJob", "trainingPipelines": "TrainingPipeline"}
-_PARAMETERS = {f"{collection}.list": _LISTED for collection in _KINDS}
-_CREATED = {f"{collection}.create": kind for collection, kind in _KINDS.items()}
-_MAX_BODY_BYTES = 10 << 20
+_PARAMETERS = {
+    "customJobs.list": _LISTED,
+    "trainingPipelines.list": _LISTED,
+    "quotas.get": HARMLESS | words("view"),
+}
 # What Cloud Scheduler sends unless its job names another type.
 _BINARY = "application/octet-stream"
 # The project whose metadata a process sees that belongs to no job.
@@ -117,17 +118,10 @@ def _metadata_tree(project: str, email: str, *, preempted: bool) -> dict[str, An
     }
 
 
-class VertexRoute(NamedTuple):
-    operation: str
-    project: str = ""
-    region: str = ""
-    id: str = ""
-
-
 class VertexApp(RestService):
     """The jobs of one data folder with their log entries, clock and faults, and the answers to requests about them."""
 
-    routes = _ROUTES
+    routes, parameters, max_bytes = _ROUTES, _PARAMETERS, 10 << 20
     title = "podlift's emulator of Vertex AI"
     hint = " It serves customJobs and trainingPipelines (v1, REST), and Cloud Scheduler's jobs in place of schedules."
 
@@ -147,8 +141,9 @@ class VertexApp(RestService):
         self._table = JobTable(folder / "jobs.sqlite")
         self._entries = LogEntries(folder / "entries.sqlite", clock)
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
-        self.jobs = CustomJobs(self._table, self.scheduler, clock, self._faults, timings)
-        self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
+        self.jobs = CustomJobs(self._table, self.scheduler, references, clock, self._faults, timings)
+        self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs)
+        self._collections = {service.name: service for service in (self.jobs, self.pipelines)}
 
     async def clear(self) -> None:
         """Remove all jobs, pipelines and log entries, reset the clock, and wait until all containers have ended."""
@@ -165,90 +160,60 @@ class VertexApp(RestService):
         self._entries.close()
         self._table.close()
 
-    @staticmethod
-    def serves(path: str, headers: Mapping[str, str]) -> bool:
-        return path.startswith(("/v1/", "/v1beta1/", "/v2/")) or _is_metadata_request(path, headers)
+    @classmethod
+    def serves(cls, path: str, headers: Mapping[str, str] | None = None) -> bool:
+        return path.startswith(("/v1/", "/v1beta1/", "/v2/")) or _is_metadata_request(path, headers or {})
 
     async def answer(self, request: Request, entry: dict[str, Any]) -> Response:
-        if _is_metadata_request(request.url.path, request.headers):
-            entry["operation"], about = "metadata.get", About()
+        if not _is_metadata_request(request.url.path, request.headers):
+            return await super().answer(request, entry)
+        entry["operation"] = "metadata.get"
 
-            async def perform() -> Response:
-                return self._metadata(request, request.query_params)
-        else:
-            operation, named, query = self.find_route(request)
-            route = VertexRoute(operation, **named)
-            if route.region:
-                if wrong := list(vertex_body.location(route.region)):
-                    raise invalid(wrong)
-                check_parameters(query, _PARAMETERS.get(operation, HARMLESS))
-            entry["operation"] = route.operation
-            body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
-            kind = _CREATED.get(route.operation)
-            if kind and request.headers.get("content-type") == _BINARY:
+        async def perform() -> Response:
+            return self._metadata(request, request.query_params)
+
+        return await self.with_faults(request, entry, self._faults.for_request("metadata.get", About()), perform)
+
+    def check_place(self, call: RestCall) -> None:
+        if call.region and (wrong := list(vertex_body.location(call.region))):
+            raise invalid(wrong)
+
+    def about(self, call: RestCall) -> About:
+        collection, _, verb = call.operation.partition(".")
+        service = self._collections.get(collection, self.jobs)
+        if verb == "create":
+            if call.request.headers.get("content-type") == _BINARY:
                 raise VertexApiError(400, f"The body of this request is JSON. Received: Content-Type: {_BINARY}.")
-            created = {} if kind is None else bodies.parse(body, kind)
-            service = self._service(route.operation.partition(".")[0])
-            entry["object"] = str(created.get("displayName", "")) or service.display_name(route.id)
-            about = About(entry["object"], route.region)
+            call.created = bodies.parse(call.body, service.kind)
+        return About(str(call.created.get("displayName", "")) or service.display_name(call.id), call.region)
 
-            async def perform() -> Response:
-                self._references.check_account(bodies.account_of(created), self._caller(request))
-                return await self._perform(route, query, body, created)
+    async def perform(self, call: RestCall) -> dict[str, Any]:
+        collection, _, verb = call.operation.partition(".")
+        if collection in self._collections:
+            return self._perform_on(self._collections[collection], verb, call)
+        if collection == "operations":
+            return self.jobs.operation(call.project, call.region, call.id)
+        if collection == "quotas":
+            return machines.quota_response(call.project, call.id, exceeded=self._faults.contain("quota"))
+        # A long list takes a while: in another thread it does not block the other requests.
+        return await asyncio.to_thread(self._entries.listed, messages.read_object(call.body))
 
-        fired = self._faults.for_request(entry["operation"], about)
-        return await self.with_faults(request, entry, fired, perform)
-
-    async def _perform(
-        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
-    ) -> Response:
-        if route.operation.partition(".")[0] in _KINDS:
-            answer = self._perform_on_resources(route, query, body, created)
-        elif route.operation in ("operations.get", "operations.wait"):
-            answer = self.jobs.operation(route.project, route.region, route.id)
-        elif route.operation == "quotas.get":
-            exceeded = self._faults.contain("quota")
-            answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
-        else:
-            # A long list takes a while: in another thread it does not block the other requests.
-            answer = await asyncio.to_thread(self._entries.listed, messages.read_object(body))
-        return JSONResponse(answer)
-
-    def _service(self, collection: str) -> CustomJobs | TrainingPipelines:
-        return self.pipelines if collection == "trainingPipelines" else self.jobs
-
-    def _perform_on_resources(
-        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
-    ) -> dict[str, Any]:
-        collection, _, verb = route.operation.partition(".")
-        location, kind, service = (route.project, route.region), _KINDS[collection], self._service(collection)
-        create: Callable[[str, str, dict[str, Any]], dict[str, Any]] = self._create_job
-        delete: Callable[[str, str, str], dict[str, Any]] = self.pipelines.delete_job
-        if isinstance(service, TrainingPipelines):
-            create, delete = service.create, service.delete
-        if verb == "delete":
-            return delete(*location, route.id)
-        if verb == "cancel":
-            for name in messages.read_object(body):
-                if name != "name":
-                    raise unknown_name(name)
-            service.cancel(*location, route.id)
-            return {}
-        enum_numbers = "enum-encoding=int" in query.get("$alt", "")
+    def _perform_on(self, service: CustomJobs | TrainingPipelines, verb: str, call: RestCall) -> dict[str, Any]:
+        where = (call.project, call.region)
         if verb == "list":
-            answer = service.list(*location, query)
-            shown = messages.to_response(f"{kind}[]", answer.pop(collection, []), enum_numbers=enum_numbers)
-            return {collection: shown, **answer} if shown else answer
-        resource = create(*location, created) if verb == "create" else service.get(*location, route.id)
-        answer = messages.to_response(kind, resource, enum_numbers=enum_numbers)
-        return dict(answer)
-
-    def _create_job(
-        self, project: str, region: str, job: dict[str, Any], spec: str = "custom_job.job_spec"
-    ) -> dict[str, Any]:
-        """Create a custom job; `spec` is the field of the request that holds its specification."""
-        self._references.check_job(project, region, job, spec)
-        return self.jobs.create(project, region, job)
+            return call.page(service.kind, service.name, service.list(*where, call.query))
+        if verb == "delete":
+            return service.delete(*where, call.id)
+        if verb == "cancel":
+            call.check_fields("name")
+            service.cancel(*where, call.id)
+            return {}
+        if verb == "create":
+            self._references.check_account(bodies.account_of(call.created), self._caller(call.request))
+            resource = service.create(*where, call.created)
+        else:
+            resource = service.get(*where, call.id)
+        return dict(call.shown(service.kind, resource))
 
     def _caller(self, request: Request) -> str:
         """Return the account of the job whose container has sent a request; else the user of the emulated project."""

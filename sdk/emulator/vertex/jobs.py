@@ -1,20 +1,70 @@
-"""The custom jobs of one data folder, with the calls of the API."""
+"""The custom jobs of one data folder, with the calls of the API, and what they share with training pipelines."""
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..faults import About, FaultRules
 from . import bodies, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
 from .launcher import JobRunner
-from .lifecycle import CANCELLED, FAILED, QUEUED, JobStatus, JobTimings
-from .scheduler import JobRow, JobScheduler, JobTable
+from .lifecycle import CANCELLED, FAILED, QUEUED, TERMINAL, JobStatus, JobTimings
+from .referenced import References
+from .scheduler import JobRow, JobScheduler, JobTable, ResourceRow
 from .timing import EmulatorClock, format_time
+
+R = TypeVar("R", bound=ResourceRow)
+
+
+class Collection(Generic[R]):
+    """All resources of a kind. Safe to use from any thread. Its methods raise `VertexApiError` for what the service rejects."""
+
+    kind, name = "", ""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self.lock = lock
+
+    def get(self, project: str, region: str, resource: str) -> dict[str, Any]:
+        with self.lock:
+            return self._resource(self._row(project, region, resource))
+
+    def list(self, project: str, region: str, query: Mapping[str, str]) -> tuple[Sequence[dict[str, Any]], str]:
+        """Return a page of the resources of a location, the newest first, and the token of the next one, "" for none."""
+        number = project_number(project)
+        with self.lock:
+            return listing.read_page(lambda before: self._newest(number, region, before), query, self.kind)
+
+    def display_name(self, resource: str) -> str:
+        """Return the display name of a resource, "" for an unknown one: faults are matched against it."""
+        row = self.find(resource)
+        return "" if row is None else row.display_name
+
+    def find(self, resource: str) -> R | None:
+        """Return the row of a resource, wherever it is."""
+        raise NotImplementedError
+
+    def _newest(self, project: str, region: str, before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield ids and resources with ids below the given one, the newest first; `project` is a number."""
+        raise NotImplementedError
+
+    def _resource(self, row: R) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _row(self, project: str, region: str, resource: str) -> R:
+        row = self.find(resource)
+        if row is None or (row.project, row.region) != (project_number(project), region):
+            raise not_found(f'{self.kind} "projects/{project}/locations/{region}/{self.name}/{resource[:100]}"')
+        return row
+
+    def _check_deletable(self, job_state: str, state: str) -> None:
+        if job_state not in TERMINAL:
+            text = f"The {self.kind} is in state {state}; only one that has ended can be deleted. Cancel it first."
+            raise VertexApiError(400, text, status="FAILED_PRECONDITION")
 
 
 @dataclass(kw_only=True)
@@ -25,23 +75,34 @@ class _Unlisted:
     until: float
 
 
-class CustomJobs:
-    """All custom jobs. Safe to use from any thread. Its methods raise `VertexApiError` for what the service rejects."""
+class CustomJobs(Collection[JobRow]):
+    kind, name = "CustomJob", "customJobs"
 
     def __init__(
-        self, table: JobTable, scheduler: JobScheduler, clock: EmulatorClock, faults: FaultRules, timings: JobTimings
+        self,
+        table: JobTable,
+        scheduler: JobScheduler,
+        references: References,
+        clock: EmulatorClock,
+        faults: FaultRules,
+        timings: JobTimings,
     ) -> None:
-        self._table, self._scheduler, self._clock = table, scheduler, clock
-        self._faults, self._timings = faults, timings
+        super().__init__(scheduler.lock)
+        self._table, self._scheduler, self._references = table, scheduler, references
+        self._clock, self._faults, self._timings = clock, faults, timings
         self._hidden: dict[int, _Unlisted] = {}
         self._last = table.last()
 
-    def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
+    def create(
+        self, project: str, region: str, job: dict[str, Any], spec: str = "custom_job.job_spec"
+    ) -> dict[str, Any]:
+        """Create a custom job; `spec` is the field of the request that holds its specification."""
+        self._references.check_job(project, region, job, spec)
         problems = bodies.problems(job, region)
         if problems:
             raise invalid(problems)
         about = About(str(job["displayName"]), region)
-        with self._scheduler.lock:
+        with self.lock:
             if self._faults.for_job("quota", about):
                 exceeded = ",".join(machines.quota_metrics(job))
                 raise VertexApiError(429, f"The following quota metrics exceed quota limits: {exceeded}")
@@ -59,61 +120,48 @@ class CustomJobs:
                 self._hidden[row.id] = _Unlisted(lists=lists, until=now + (late.seconds or 0.0))
             return self._resource(row)
 
-    def get(self, project: str, region: str, job: str) -> dict[str, Any]:
-        with self._scheduler.lock:
-            return self._resource(self._row(project, region, job))
-
-    def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        def newest(before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-            hidden = self._count_list()
-            for row in self._table.newest(project_number(project), region, before):
-                if row.id not in hidden:
-                    yield row.id, self._resource(row)
-
-        with self._scheduler.lock:
-            shown, token = listing.read_page(newest, query, "CustomJob")
-        answer: dict[str, Any] = {"customJobs": shown} if shown else {}
-        return {**answer, "nextPageToken": token} if token else answer
-
     def cancel(self, project: str, region: str, job: str) -> None:
-        with self._scheduler.lock:
+        with self.lock:
             self._scheduler.cancel(self._row(project, region, job).id)
 
     def delete(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Delete a job that has ended, and return the operation."""
-        with self._scheduler.lock:
+        """Delete a job that has ended, and return the operation. A pipeline continues to show the end of its job."""
+        with self.lock:
             row = self._row(project, region, job)
-            if row.status.stage != "over":
-                text = f"The CustomJob is in state {row.status.state}; only one that has ended can be deleted. Cancel it first."
-                raise VertexApiError(400, text, status="FAILED_PRECONDITION")
-            operation, location = self.new_id(), f"projects/{row.project}/locations/{region}"
-            self._table.delete(row.id, operation, location)
+            self._check_deletable(row.status.state, row.status.state)
+            # First: what a kill between the two leaves is an operation whose name nobody knows.
+            operation = self.new_operation(project, region)
+            self._table.delete(row.id)
             self._hidden.pop(row.id, None)
-            return _operation(location, operation)
+            return operation
+
+    def of_pipeline(self, job: int) -> dict[str, Any]:
+        """Return a job that belongs to a pipeline, also after it was deleted."""
+        with self.lock:
+            row = self._table.get(job)
+            if row is None:
+                raise not_found(f"CustomJob {job}")
+            return self._resource(row)
 
     def new_operation(self, project: str, region: str) -> dict[str, Any]:
-        """Record and return the operation that has deleted another resource."""
+        """Record and return the operation that deletes a resource."""
         operation, location = self.new_id(), f"projects/{project_number(project)}/locations/{region}"
-        with self._scheduler.lock:
+        with self.lock:
             self._table.add_operation(operation, location)
         return _operation(location, operation)
 
     def operation(self, project: str, region: str, operation: str) -> dict[str, Any]:
         location = f"projects/{project_number(project)}/locations/{region}"
-        with self._scheduler.lock:
+        with self.lock:
             known = is_number(operation) and self._table.operation(int(operation), location)
         if not known:
             raise not_found(f"operation {operation[:100]!r}")
         return _operation(location, int(operation))
 
     def find(self, job: str) -> JobRow | None:
-        with self._scheduler.lock:
-            return self._table.get(int(job)) if is_number(job) else None
-
-    def display_name(self, job: str) -> str:
-        """Return the display name of a job, "" for an unknown one: faults are matched against it."""
-        row = self.find(job)
-        return "" if row is None else str(row.job["displayName"])
+        with self.lock:
+            row = self._table.get(int(job)) if is_number(job) else None
+        return None if row is None or row.deleted else row
 
     def inject(self, job: str, what: str, replica: str) -> bool:
         row = self.find(job)
@@ -129,22 +177,22 @@ class CustomJobs:
 
     def clear(self) -> Sequence[JobRunner]:
         """Remove all jobs, and return the runners of their containers, which are ending."""
-        with self._scheduler.lock:
+        with self.lock:
             self._table.clear()
             self._hidden.clear()
             return self._scheduler.drop_all()
 
     def new_id(self) -> int:
         """Return a number of 19 digits above all earlier ones."""
-        with self._scheduler.lock:
+        with self.lock:
             self._last = max(self._last + 1, int(self._clock.now() * 1e9))
             return self._last
 
-    def _row(self, project: str, region: str, job: str) -> JobRow:
-        row = self.find(job)
-        if row is None or (row.project, row.region) != (project_number(project), region):
-            raise not_found(f'CustomJob "projects/{project}/locations/{region}/customJobs/{job[:100]}"')
-        return row
+    def _newest(self, project: str, region: str, before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+        hidden = self._count_list()
+        for row in self._table.newest(project, region, before):
+            if row.id not in hidden:
+                yield row.id, self._resource(row)
 
     def _count_list(self) -> set[int]:
         """Count one list call and return the jobs that it does not show yet."""

@@ -6,18 +6,18 @@ A pipeline has no state of its own. It shows the state of its custom job, also a
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import data_folder
 from ..messages import Problems, read_message
-from . import bodies, lifecycle, listing
+from . import bodies
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_found
-from .jobs import CustomJobs, is_number
+from .errors import VertexApiError, invalid
+from .jobs import Collection, CustomJobs, is_number
+from .scheduler import ResourceRow
 
 _DEFINITIONS = "gs://google-cloud-aiplatform/schema/trainingjob/definition/"
 CUSTOM_TASK = f"{_DEFINITIONS}custom_task_1.0.0.yaml"
@@ -25,108 +25,82 @@ _FIELD = "training_pipeline"
 _INPUTS = f"{_FIELD}.training_task_inputs"
 _SUFFIX = "-custom-job"
 _SHARED = ("createTime", "startTime", "endTime", "updateTime", "error")
-# Creates a custom job from its project, region, body, and the field that its specification is in; returns its resource.
-CreateJob = Callable[[str, str, dict[str, Any], str], dict[str, Any]]
-_VERSION = 1
+_VERSION = 2
 _STATES = {"JOB_STATE_EXPIRED": "PIPELINE_STATE_FAILED"}
 _SCHEMA = """
 CREATE TABLE pipelines (
-    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job INTEGER NOT NULL, pipeline TEXT NOT NULL,
-    deleted TEXT
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job INTEGER NOT NULL, pipeline TEXT NOT NULL
 );
 CREATE INDEX of_place ON pipelines (project, region, id);
-CREATE INDEX of_job ON pipelines (job);
 """
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PipelineRow:
-    id: int
-    project: str
-    region: str
+class _PipelineRow(ResourceRow):
     job: int
     pipeline: dict[str, Any]
-    deleted: dict[str, Any] | None  # The resource of the custom job, once that was deleted
+
+    @property
+    def display_name(self) -> str:
+        return str(self.pipeline.get("displayName", ""))
 
 
-class TrainingPipelines:
-    """The training pipelines of a data folder, with the calls of the API. Safe to use from any thread."""
+class TrainingPipelines(Collection[_PipelineRow]):
+    kind, name = "TrainingPipeline", "trainingPipelines"
 
-    def __init__(self, path: Path, jobs: CustomJobs, create_job: CreateJob) -> None:
-        self._jobs, self._create_job = jobs, create_job
-        self._lock = threading.RLock()
+    def __init__(self, path: Path, jobs: CustomJobs) -> None:
+        super().__init__(jobs.lock)
+        self._jobs = jobs
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
 
     def close(self) -> None:
-        with self._lock:
+        with self.lock:
             self._db.close()
 
     def clear(self) -> None:
-        with self._lock:
+        with self.lock:
             self._db.execute("DELETE FROM pipelines")
 
     def create(self, project: str, region: str, pipeline: dict[str, Any]) -> dict[str, Any]:
         job = custom_job(pipeline, region)
-        made = self._create_job(project, region, job, _INPUTS)
+        made = self._jobs.create(project, region, job, _INPUTS)
         number, job_id = project_number(project), int(made["name"].rpartition("/")[2])
-        with self._lock:
+        with self.lock:
             last = self._db.execute("SELECT coalesce(max(id), 0) FROM pipelines").fetchone()[0]
             pipeline_id = max(self._jobs.new_id(), last + 1)
             values = (pipeline_id, number, region, job_id, json.dumps(pipeline))
-            self._db.execute("INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, NULL)", values)
+            self._db.execute("INSERT INTO pipelines VALUES (?, ?, ?, ?, ?)", values)
         return self.get(project, region, str(pipeline_id))
 
-    def get(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
-        return self._resource(self._row(project, region, pipeline))
-
-    def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        def newest(before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-            where = "project = ? AND region = ? AND id < ? ORDER BY id DESC"
-            for row in self._rows(where, project_number(project), region, 2**63 - 1 if before is None else before):
-                try:
-                    resource = self._resource(row)
-                except VertexApiError:
-                    continue  # its job is gone: a reset was killed when it had removed only the jobs
-                yield row.id, resource
-
-        shown, token = listing.read_page(newest, query, "TrainingPipeline")
-        answer: dict[str, Any] = {"trainingPipelines": shown} if shown else {}
-        return {**answer, "nextPageToken": token} if token else answer
-
     def cancel(self, project: str, region: str, pipeline: str) -> None:
-        row = self._row(project, region, pipeline)
-        if row.deleted is None:
-            self._jobs.cancel(project, region, str(row.job))
+        job = str(self._row(project, region, pipeline).job)
+        if self._jobs.find(job) is not None:
+            self._jobs.cancel(project, region, job)
 
     def delete(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
         """Delete a pipeline that has ended, and return the operation. Its custom job stays."""
-        with self._lock:
+        with self.lock:
             row = self._row(project, region, pipeline)
-            state = self._job(row)["state"]
-            if state not in lifecycle.TERMINAL:
-                text = f"The TrainingPipeline is in state {_state(state)}; only one that has ended can be deleted."
-                raise VertexApiError(400, f"{text} Cancel it first.", status="FAILED_PRECONDITION")
+            state = self._jobs.of_pipeline(row.job)["state"]
+            self._check_deletable(state, _state(state))
             operation = self._jobs.new_operation(project, region)
             self._db.execute("DELETE FROM pipelines WHERE id = ?", (row.id,))
             return operation
 
-    def delete_job(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Delete a custom job, whose pipeline, if it has one, continues to show its end; return the operation."""
-        with self._lock:
-            last = self._jobs.get(project, region, job)
-            if last["state"] in lifecycle.TERMINAL:
-                # First: a kill between the two must not leave a pipeline without the end of its job.
-                end = "UPDATE pipelines SET deleted = ? WHERE job = ?"
-                self._db.execute(end, (json.dumps(last), int(job)))
-            return self._jobs.delete(project, region, job)
+    def find(self, pipeline: str) -> _PipelineRow | None:
+        return next(iter(self._rows("id = ?", int(pipeline))), None) if is_number(pipeline) else None
 
-    def display_name(self, pipeline: str) -> str:
-        """Return the display name of a pipeline, "" for an unknown one: faults are matched against it."""
-        row = self._named(pipeline)
-        return "" if row is None else str(row.pipeline.get("displayName", ""))
+    def _newest(self, project: str, region: str, before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+        where = "project = ? AND region = ? AND id < ? ORDER BY id DESC"
+        for row in self._rows(where, project, region, 2**63 - 1 if before is None else before):
+            try:
+                resource = self._resource(row)
+            except VertexApiError:
+                continue  # its job is gone: a reset was killed when it had removed only the jobs
+            yield row.id, resource
 
     def _resource(self, row: _PipelineRow) -> dict[str, Any]:
-        job = self._job(row)
+        job = self._jobs.of_pipeline(row.job)
         return {
             "name": f"projects/{row.project}/locations/{row.region}/trainingPipelines/{row.id}",
             **row.pipeline,
@@ -136,34 +110,13 @@ class TrainingPipelines:
         }
 
     def _rows(self, where: str, *values: Any) -> Sequence[_PipelineRow]:
-        query = f"SELECT id, project, region, job, pipeline, deleted FROM pipelines WHERE {where}"  # noqa: S608
-        with self._lock:
+        query = f"SELECT id, project, region, job, pipeline FROM pipelines WHERE {where}"  # noqa: S608
+        with self.lock:
             rows = self._db.execute(query, values).fetchall()
         return [
-            _PipelineRow(
-                id=number,
-                project=project,
-                region=region,
-                job=job,
-                pipeline=json.loads(pipeline),
-                deleted=None if deleted is None else json.loads(deleted),
-            )
-            for number, project, region, job, pipeline, deleted in rows
+            _PipelineRow(id=number, project=project, region=region, job=job, pipeline=json.loads(pipeline))
+            for number, project, region, job, pipeline in rows
         ]
-
-    def _named(self, pipeline: str) -> _PipelineRow | None:
-        """Return the pipeline of this id, in any place."""
-        return next(iter(self._rows("id = ?", int(pipeline))), None) if is_number(pipeline) else None
-
-    def _row(self, project: str, region: str, pipeline: str) -> _PipelineRow:
-        row = self._named(pipeline)
-        if row is None or (row.project, row.region) != (project_number(project), region):
-            name = f"projects/{project}/locations/{region}/trainingPipelines/{pipeline[:100]}"
-            raise not_found(f'TrainingPipeline "{name}"')
-        return row
-
-    def _job(self, row: _PipelineRow) -> dict[str, Any]:
-        return row.deleted or self._jobs.get(row.project, row.region, str(row.job))
 
 
 def _state(state: str) -> str:

@@ -19,10 +19,11 @@ from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
 from .lifecycle import ACTIVE, Availability, JobStatus, JobTimings, Lifecycle, SchedulingTerms
 from .timing import EmulatorClock
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE jobs (
-    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, status TEXT NOT NULL
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, status TEXT NOT NULL,
+    deleted INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX of_place ON jobs (project, region, id);
 CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
@@ -37,12 +38,27 @@ LOGS_URL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobRow:
+class ResourceRow:
+    """The stored resource of a place; `project` is a number."""
+
     id: int
     project: str
     region: str
+
+    @property
+    def display_name(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRow(ResourceRow):
     job: dict[str, Any]
     status: JobStatus
+    deleted: bool = False  # Only its pipeline still shows it
+
+    @property
+    def display_name(self) -> str:
+        return str(self.job["displayName"])
 
 
 class JobTable:
@@ -56,7 +72,7 @@ class JobTable:
 
     def add(self, row: JobRow) -> None:
         values = (row.id, row.project, row.region, json.dumps(row.job), json.dumps(row.status.to_dict()))
-        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", values)
+        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, 0)", values)
 
     def update(self, job: int, status: JobStatus) -> None:
         self._db.execute("UPDATE jobs SET status = ? WHERE id = ?", (json.dumps(status.to_dict()), job))
@@ -70,19 +86,15 @@ class JobTable:
 
     def newest(self, project: str, region: str, before: int | None) -> Iterator[JobRow]:
         """Yield the jobs of a location with ids below `before`, the newest first."""
-        query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? ORDER BY id DESC"
+        query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? AND NOT deleted ORDER BY id DESC"
         for row in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
             yield _row(row)
 
     def all_jobs(self) -> list[JobRow]:
         return [_row(row) for row in self._db.execute("SELECT * FROM jobs ORDER BY id")]
 
-    def delete(self, job: int, operation: int, place: str) -> None:
-        """Delete a job, and record the operation that did it."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("DELETE FROM jobs WHERE id = ?", (job,))
-        self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
-        self._db.execute("COMMIT")
+    def delete(self, job: int) -> None:
+        self._db.execute("UPDATE jobs SET deleted = 1 WHERE id = ?", (job,))
 
     def add_operation(self, operation: int, place: str) -> None:
         self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
@@ -96,9 +108,14 @@ class JobTable:
 
 
 def _row(found: tuple[Any, ...]) -> JobRow:
-    number, project, region, job, status = found
+    number, project, region, job, status, deleted = found
     return JobRow(
-        id=number, project=project, region=region, job=json.loads(job), status=JobStatus.from_dict(json.loads(status))
+        id=number,
+        project=project,
+        region=region,
+        job=json.loads(job),
+        status=JobStatus.from_dict(json.loads(status)),
+        deleted=bool(deleted),
     )
 
 
@@ -112,7 +129,7 @@ class _ActiveJob:
 
     @property
     def about(self) -> About:
-        return About(str(self.row.job["displayName"]), self.row.region)
+        return About(self.row.display_name, self.row.region)
 
     @property
     def busy(self) -> int:
