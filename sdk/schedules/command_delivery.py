@@ -28,7 +28,7 @@ from .firing import KeptRuns, Runs, url_of
 from .keeper_main import KeeperSpec, keep
 from .keeper_server import KeeperServer, again
 from .notices import Notifier
-from .records import SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, slot_of
+from .records import SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, slot_of, utc
 from .slots import EARLY_S, Cron
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -147,7 +147,7 @@ def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
 
 def _not_due(schedule: ScheduleRecord, delivery: Delivery, order: Order, now: float) -> str:
     """Return why there is nothing to deliver, "" if there is."""
-    cron, moment = schedule.spec.slots, datetime.fromtimestamp(now, timezone.utc)
+    cron, moment = schedule.spec.slots, utc(now)
     slot = cron.nearest(moment)
     if delivery.slot is not None or (
         slot is not None and (order.within_s is None or now - slot.timestamp() <= order.within_s)
@@ -200,20 +200,16 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
             book.note(schedule, key, again(record, delivery))
             return Delivered(record=record, text=_taken(record))
     keeper = service.fire_now(_trigger(book, schedule, service, clock), clock, slot.timestamp())
-    reason = f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine"
-    record = SlotRecord(key=key, slot=slot.isoformat(), state=TAKEN, keeper=keeper, taken=clock.now(), reason=reason)
-    return Delivered(record=record, text=f"the slot {record.slot}: {reason}")
+    record = triggered.handed_over(keeper, slot, clock.now(), key=key)
+    return Delivered(record=record, text=f"the slot {record.slot}: {record.reason}")
 
 
 def _trigger(book: Book, schedule: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:
     """Return the trigger of the service; for a schedule without one, what it would be, with the files that it refers to."""
     if schedule.trigger:
-        there = service.get(schedule.trigger, clock)
-        if there is None:
-            raise triggered.missing(schedule, service)
-        return there
-    now, plan = datetime.fromtimestamp(clock.now(), timezone.utc), book.plan(schedule)
-    about = triggered.draft(schedule.spec, plan, now, schedule_id=schedule.id, plan_key=schedule.plan)
+        return triggered.there(schedule, service, clock)
+    plan = book.plan(schedule)
+    about = triggered.draft(schedule.spec, plan, utc(clock.now()), schedule_id=schedule.id, plan_key=schedule.plan)
     problems = checks.errors(service.review(about))
     if problems:
         raise InputError([f"--detach: {problem}" for problem in problems])

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from .. import backends, checks, ids
@@ -26,7 +25,7 @@ from ..records import spending
 from ..records.sync import push
 from ..storage import emulator_clock
 from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
-from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key
+from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key, utc
 from .server import Server
 from .slots import Cron
 
@@ -95,7 +94,7 @@ def prepare(
     backend = target.backend or configured_backend(os.environ)
     service = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
     clock = clock or _clock(service)
-    now = datetime.fromtimestamp(clock.now(), timezone.utc)
+    now = utc(clock.now())
     # An input that depends on the slot is looked up when the slot fires.
     inputs, settings = _inputs(what, given)
     plain = {key: location for key, location in inputs.items() if not templates.has_template(location)}
@@ -232,22 +231,17 @@ class _Creation:
         if before is None or before.paused != REMOVED:
             return before
         if not dry:
-            service = triggered.service_of(before)
-            if service is not None:
-                service.delete(before.trigger, self._clock)
-            triggered.remove_former(before, self._clock)
-            self._book.remove(before)
+            triggered.remove(self._book, before, self._clock)
         return None
 
     def _rendered(self) -> TriggerRequest | None:
         if self._service is None:
             return None
-        now = datetime.fromtimestamp(self._now, timezone.utc)
         return self._service.render(
             triggered.draft(
                 self._spec,
                 self._plan,
-                now,
+                utc(self._now),
                 schedule_id=self._id,
                 plan_key=self._key,
                 name=self._before.trigger if self._before else "",
@@ -319,19 +313,17 @@ class _Creation:
 
     def _written(self, before: ScheduleRecord | None) -> ScheduleRecord:
         spec = self._spec
-        trigger, digest = (self._request.name, self._request.digest) if self._request else ("", "")
+        trigger = self._request.name if self._request else ""
+        about = {
+            "spec": spec,
+            "bundle": self._plan.code.digest,
+            "plan": self._key,
+            "backend": self._plan.backend,
+            "trigger": trigger,
+            "digest": self._request.digest if self._request else "",
+        }
         if before is None:
-            record = ScheduleRecord(
-                id=self._id,
-                spec=spec,
-                bundle=self._plan.code.digest,
-                plan=self._key,
-                created=self._now,
-                since=self._now,
-                backend=self._plan.backend,
-                trigger=trigger,
-                digest=digest,
-            )
+            record = ScheduleRecord(id=self._id, created=self._now, since=self._now, **about)  # type: ignore[arg-type]
             if not self._book.add(record):
                 raise InputError(
                     f"Another process created the schedule {spec.name!r} at the same time. Next: try again."
@@ -348,17 +340,7 @@ class _Creation:
             grace_s = self._service.grace_s if self._service is not None and before.trigger else 0.0
             Server(self._plan.root, self._clock).record_passed(before, except_last_s=grace_s)
         since = before.since if before.spec.slots == spec.slots else self._now
-        return self._book.change(
-            spec.name,
-            spec=spec,
-            bundle=self._plan.code.digest,
-            plan=self._key,
-            since=since,
-            backend=self._plan.backend,
-            trigger=trigger,
-            digest=digest,
-            former=former,
-        )
+        return self._book.change(spec.name, since=since, former=former, **about)
 
     def _set_trigger(self, record: ScheduleRecord) -> None:
         """Create or change the trigger; a new schedule that its service rejects is removed again."""

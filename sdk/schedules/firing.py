@@ -116,22 +116,20 @@ def url_of(root: str, record: SlotRecord) -> str:
     return RootPaths(root).run(record.run).url
 
 
-def plan_of(
-    template: Plan, record: ScheduleRecord, key: str, slot: datetime, previous_success: datetime | None
-) -> Plan:
+def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous_success: datetime | None) -> Plan:
     """Return the plan of one firing; InputError if an input or a variable is missing now."""
-    times: Mapping[str, datetime | None] = {"slot": slot, "previous_success": previous_success}
+    times: Mapping[str, datetime | None] = {"slot": slot.moment, "previous_success": previous_success}
     args = rendered(template.job.args, times)
-    inputs = rendered(record.spec.inputs, times)
+    inputs = rendered(schedule.spec.inputs, times)
     # Without a check, which a keeper has no library for.
     job = changed(template.job, args=args, inputs=inputs)
     missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
     if missing:
         raise InputError(missing)
-    located = _located(template, inputs, record)
+    located = _located(template, inputs, schedule)
     is_call = bool(template.code.function) and isinstance(args, dict)
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
-    made = replace(template.for_run(run_id_of(record, key, slot), job), code=code, inputs=located)
+    made = replace(template.for_run(run_id_of(schedule, slot.key, slot.moment), job), code=code, inputs=located)
     made = remote.with_local_folder(made, os.environ)
     if made.capabilities.runs_here and not Path(made.facts.executable).exists():
         # The environment that made the schedule has moved.

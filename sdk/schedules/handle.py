@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
 from .command_delivery import Delivered, Order, deliver
 from .firing import LocalRuns, url_of
-from .records import MISSED, REMOVED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
+from .records import MISSED, REMOVED, RUNNING, SKIPPED, Book, ScheduleRecord, SlotRecord, key_of, utc
 from .server import Server
 from .triggered import Seen
 
@@ -136,9 +136,7 @@ class Schedule:
         record = self.record
         service = triggered.service_of(record)
         if service is not None:
-            trigger = service.get(record.trigger, self._clock)
-            if trigger is None:
-                raise triggered.missing(record, service)
+            trigger = triggered.there(record, service, self._clock)
             if trigger.broken:
                 raise triggered.broken(record, service, trigger)
             record = triggered.unpaused(record, trigger)
@@ -159,18 +157,9 @@ class Schedule:
         service = triggered.service_of(record)
         if service is None:
             return Server(self.root, self._clock).fire(self.name)
-        trigger = service.get(record.trigger, self._clock)
-        if trigger is None:
-            raise triggered.missing(record, service)
-        keeper, now = service.fire_now(trigger, self._clock), self._now()
-        return SlotRecord(
-            slot=now.astimezone(record.spec.slots.zone).isoformat(timespec="seconds"),
-            state=TAKEN,
-            cause="manual",
-            reason=f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine",
-            keeper=keeper,
-            taken=now.timestamp(),
-        )
+        keeper, now = service.fire_now(triggered.there(record, service, self._clock), self._clock), self._now()
+        slot = now.astimezone(record.spec.slots.zone).replace(microsecond=0)
+        return triggered.handed_over(keeper, slot, now.timestamp(), cause="manual")
 
     def run_due(
         self, *, slot: datetime | None = None, within_s: float | None = None, id: str = "", detach: bool = False
@@ -193,13 +182,7 @@ class Schedule:
 
     def remove(self) -> None:
         """Remove the schedule and its history; its runs stay."""
-        record = self.record
-        service = triggered.service_of(record)
-        # The trigger goes first: what an interrupted removal leaves is listed, and removed by the next one.
-        if service is not None:
-            service.delete(record.trigger, self._clock)
-        triggered.remove_former(record, self._clock)
-        self._book.remove(record)
+        triggered.remove(self._book, self.record, self._clock)
         triggered.forget(self.name)
 
     def problems(self) -> list[str]:
@@ -227,7 +210,7 @@ class Schedule:
         record, seen = self.record, self.trigger()
         service = triggered.service_of(record)
         grace_s = _OVERDUE_S if service is None else service.grace_s
-        latest = record.spec.slots.latest(datetime.fromtimestamp(self._now().timestamp() - grace_s, timezone.utc))
+        latest = record.spec.slots.latest(utc(self._clock.now() - grace_s))
         if not triggered.fires(record, seen) or not latest or latest.timestamp() <= record.since:
             return ""
         if self._is_recorded(latest) or key_of(latest) in [slot.key for slot in self.history(1)]:
@@ -236,7 +219,7 @@ class Schedule:
             return f"the slot {latest.isoformat()} is overdue. Next: {_SERVE}"
         last = seen.trigger.last_attempt if seen and seen.trigger else None
         when = (
-            "has not delivered yet" if last is None else f"last delivered at {_utc(last).isoformat(timespec='seconds')}"
+            "has not delivered yet" if last is None else f"last delivered at {utc(last).isoformat(timespec='seconds')}"
         )
         return (
             f"the slot {latest.isoformat()} is overdue: {service.title} {when}. Next: look for the keeper's job and its log, "
@@ -266,11 +249,7 @@ class Schedule:
         return replace(record, registered=status.registered, **about)  # type: ignore[arg-type]
 
     def _now(self) -> datetime:
-        return _utc(self._clock.now())
-
-
-def _utc(time: float) -> datetime:
-    return datetime.fromtimestamp(time, timezone.utc)
+        return utc(self._clock.now())
 
 
 def _root_of(name: str, root: str | Path | None) -> str:

@@ -10,7 +10,6 @@ import os
 import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar
@@ -27,7 +26,7 @@ from ..storage.retry import Outage
 from .firing import KeptRuns
 from .keeper_server import KeeperServer
 from .notices import Notifier
-from .records import Book
+from .records import Book, utc
 from .slots import Cron
 
 _log = logger("schedules")
@@ -125,7 +124,7 @@ def _with_slot(delivery: Delivery, spec: KeeperSpec) -> Delivery:
     """Return a delivery that names its slot: that of the expression by which it was delivered."""
     if delivery.by_hand or delivery.slot is not None or "cron" not in spec:
         return delivery
-    slot = Cron(spec["cron"], spec["time_zone"]).nearest(datetime.fromtimestamp(delivery.created, timezone.utc))
+    slot = Cron(spec["cron"], spec["time_zone"]).nearest(utc(delivery.created))
     return delivery if slot is None else replace(delivery, slot=slot.timestamp())
 
 

@@ -59,17 +59,17 @@ class KeeperServer(Server):
         recent = self._remembered(schedule, slot)
         record = recent.records.get(key)
         if record is None:
-            self._skip_abandoned(schedule, recent)
-            self._refresh(schedule, recent)
+            self._skip_abandoned(recent)
+            self._refresh(recent)
             # A failure may have paused it.
-            schedule = self._book.read(schedule_name)
-            self._begin(schedule, recent, key, slot, delivery)
+            recent.schedule = self._book.read(schedule_name)
+            self._begin(recent, key, slot, delivery)
             record = recent.records[key]
         if record.keeper == self.keeper:
             self._held = True
-            return self._go_on(schedule, recent, record)
+            return self._go_on(recent, record)
         # Another one has taken it over while this process was cut off.
-        return not self._held and self._delivered_again(schedule, recent, record, delivery)
+        return not self._held and self._delivered_again(recent, record, delivery)
 
     def _own(self, name: str, schedule_id: str) -> ScheduleRecord:
         schedule = self._book.read(name)
@@ -80,58 +80,54 @@ class KeeperServer(Server):
             )
         return schedule
 
-    def _skip_abandoned(self, schedule: ScheduleRecord, recent: RecentSlots) -> None:
+    def _skip_abandoned(self, recent: RecentSlots) -> None:
         """End slots that wait for the end of a run, and whose keeper is gone: they would let later slots wait, too."""
         for record in recent.open:
             if record.state == WAITING and self._is_abandoned(record):
-                self._end(schedule, recent, record, SKIPPED, "missed: its keeper ended while it waited")
+                self._end(recent, record, SKIPPED, "missed: its keeper ended while it waited")
 
-    def _begin(
-        self, schedule: ScheduleRecord, recent: RecentSlots, key: str, slot: datetime, delivery: Delivery
-    ) -> None:
+    def _begin(self, recent: RecentSlots, key: str, slot: datetime, delivery: Delivery) -> None:
         """Take the slot and fire it, after those that were missed before it."""
         if delivery.by_hand:
-            self._fire(schedule, recent, key, slot, "manual")
+            self._fire(recent, key, slot, "manual")
             return
-        missed = self._unrecorded(schedule, recent, slot - timedelta(seconds=1))
-        if schedule.paused:
-            self.record_skipped(schedule, recent, missed, f"paused: {schedule.paused}")
-            self.record_skipped(schedule, recent, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
+        missed = self._unrecorded(recent, slot - timedelta(seconds=1))
+        if recent.schedule.paused:
+            self.record_skipped(recent, missed, f"paused: {recent.schedule.paused}")
+            self.record_skipped(recent, [slot], f"paused: {recent.schedule.paused}", keeper=self.keeper)
             return
-        chosen = policy.caught_up(schedule.spec.missed, missed)
-        self.record_skipped(schedule, recent, missed[:-1] if chosen else missed, NO_KEEPER)
+        chosen = policy.caught_up(recent.spec.missed, missed)
+        self.record_skipped(recent, missed[:-1] if chosen else missed, NO_KEEPER)
         if chosen:
-            self._fire(schedule, recent, key_of(chosen), chosen, "catch_up")
+            self._fire(recent, key_of(chosen), chosen, "catch_up")
         late = _lateness(slot, delivery)
-        self._fire(schedule, recent, key, slot, "schedule", *([f"delivered {late}"] if late else []))
+        self._fire(recent, key, slot, "schedule", *([f"delivered {late}"] if late else []))
 
-    def _delivered_again(
-        self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, delivery: Delivery
-    ) -> bool:
+    def _delivered_again(self, recent: RecentSlots, record: SlotRecord, delivery: Delivery) -> bool:
         """Note a delivery of a slot that another keeper has; if that one is dead before its run began, take its place."""
         if record.state == TAKEN:
             if self._is_abandoned(record):
-                self._take_over(schedule, recent, record)
+                self._take_over(recent, record)
             return True
         text = again(record, delivery)
-        self._book.note(schedule, record.key, text)
-        _log.info("The schedule %s: the slot %s was %s: nothing to do", schedule.spec.name, record.slot, text)
+        self._book.note(recent.schedule, record.key, text)
+        _log.info("The schedule %s: the slot %s was %s: nothing to do", recent.spec.name, record.slot, text)
         return False
 
-    def _go_on(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> bool:
+    def _go_on(self, recent: RecentSlots, record: SlotRecord) -> bool:
         """Follow the slot of this keeper to its end."""
         if record.state == TAKEN:
             # The container was started again, or a service did not answer.
-            self._take_over(schedule, recent, record)
-        self._refresh(schedule, recent)
+            self._take_over(recent, record)
+        self._refresh(recent)
         record = recent.records[record.key]
-        if record.state == WAITING and schedule.paused:
-            self._end(schedule, recent, record, SKIPPED, f"paused: {schedule.paused}")
+        if record.state == WAITING and recent.schedule.paused:
+            self._end(recent, record, SKIPPED, f"paused: {recent.schedule.paused}")
         elif record.state == WAITING and record.expires - self._clock.now() < LEASE_S / 2:
-            self._changed(schedule, recent, record, expires=self._clock.now() + LEASE_S)
+            self._changed(recent, record, expires=self._clock.now() + LEASE_S)
         first = next((slot for slot in recent.open if slot.state == WAITING), None)
         if first is not None and first.keeper == self.keeper:
-            self._start_waiting(schedule, recent)
+            self._start_waiting(recent)
         mine = [slot for slot in recent.open if slot.keeper == self.keeper]
         self._running = next((url_of(self._root, slot) for slot in mine if slot.state == RUNNING), "")
         return bool(mine)
@@ -143,26 +139,25 @@ class KeeperServer(Server):
         for record in recent.open:
             if record.keeper == self.keeper and record.state == WAITING:
                 self._end(
-                    schedule,
                     recent,
                     record,
                     SKIPPED,
                     "overlap: the keeper's time was over before the earlier run ended",
                 )
 
-    def _take_over(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
+    def _take_over(self, recent: RecentSlots, record: SlotRecord) -> None:
         """Take over a slot that was taken and not started; an earlier one than that of this delivery was missed."""
         if record.key == self._key or record.keeper == self.keeper:
-            super()._take_over(schedule, recent, record)
+            super()._take_over(recent, record)
             return
-        held = self._hold(schedule, recent, record)
+        held = self._hold(recent, record)
         if held is None:
             return
         try:
             self._runs.status(url_of(self._root, held))
-            self._changed(schedule, recent, held, state=RUNNING)
+            self._changed(recent, held, state=RUNNING)
         except RunNotFoundError:
-            self._end(schedule, recent, held, SKIPPED, _UNSTARTED)
+            self._end(recent, held, SKIPPED, _UNSTARTED)
 
     def _served(self, time: float) -> float:
         """Return a time of this machine by the service's clock: nothing begins before it was delivered."""
@@ -172,9 +167,9 @@ class KeeperServer(Server):
         return self._service.keeper_price(plan, overlap)
 
     def _firing(
-        self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
+        self, recent: RecentSlots, record: SlotRecord, plan: Plan, success: SlotRecord | None
     ) -> preconditions.Firing:
-        return replace(super()._firing(schedule, record, plan, success), now=self._created)
+        return replace(super()._firing(recent, record, plan, success), now=self._created)
 
     def _pause(self, schedule: ScheduleRecord, why: str) -> None:
         """Pause the trigger, too. Without the right to, the record ends the next keepers early."""

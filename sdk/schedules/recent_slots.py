@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..status import State
-from .records import TOLERANCE_S, SlotRecord, hour_of, instant_of, key_of
+from .records import TOLERANCE_S, ScheduleRecord, ScheduleSpec, SlotRecord, hour_of, instant_of, key_of
 
 # Of older slots, only open ones matter; records are searched back to this number.
 REMEMBERED = 400
@@ -18,12 +18,17 @@ _MOST_LISTED = timedelta(hours=48)
 
 @dataclass
 class RecentSlots:
-    """The newest records of one schedule, by their keys."""
+    """One schedule, and the newest records of its slots by their keys."""
 
+    schedule: ScheduleRecord
     records: dict[str, SlotRecord] = field(default_factory=dict)
     last: datetime | None = None  # newest regular slot that has come and has a record
     listed: datetime | None = None  # when the records were listed
     now: float = 0.0  # by the clock of the records
+
+    @property
+    def spec(self) -> ScheduleSpec:
+        return self.schedule.spec
 
     def is_ahead_of(self, now: datetime) -> bool:
         """Return whether these records were listed later than now: the clock was set back."""

@@ -141,6 +141,11 @@ class SlotRecord:
         return self.state == SKIPPED and self.taken > now + TOLERANCE_S
 
 
+def utc(time: float) -> datetime:
+    """Return a unix time as a datetime."""
+    return datetime.fromtimestamp(time, timezone.utc)
+
+
 def plan_key(name: str, plan: Plan) -> str:
     return f"plans/{name}/{ids.digest_of(plan.to_json().encode())}"
 
@@ -156,7 +161,7 @@ def instant_of(key: str) -> datetime:
 
 def slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
     """Return the slot of a delivery and the name of its record."""
-    cron, created = schedule.spec.slots, datetime.fromtimestamp(delivery.created, timezone.utc)
+    cron, created = schedule.spec.slots, utc(delivery.created)
     slot = None if delivery.by_hand else cron.nearest(created)
     if delivery.slot is not None:
         slot = datetime.fromtimestamp(delivery.slot, cron.zone)

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from ..clock import Clock
 from ..errors import PodliftError, RunNotFoundError, may_pass
@@ -39,6 +39,7 @@ from .records import (
     SlotRecord,
     key_of,
     run_id_of,
+    utc,
 )
 
 _log = logger("schedules")
@@ -116,10 +117,10 @@ class Server:
         """Fire a schedule now, as a slot of its own, and return the record."""
         schedule, now = self._book.read(name), self._now()
         recent = self._remembered(schedule, now)
-        self._refresh(schedule, recent)
+        self._refresh(recent)
         slot = now.astimezone(schedule.spec.slots.zone)
         key = f"{key_of(now)}-manual-{secrets.token_hex(3)}"
-        record = self._fire(schedule, recent, key, slot, "manual") or recent.records[key]
+        record = self._fire(recent, key, slot, "manual") or recent.records[key]
         self.settle()
         return record
 
@@ -129,7 +130,7 @@ class Server:
         recent = self._remembered(schedule, now)
         missed = NO_KEEPER if schedule.trigger else _NO_SERVER
         reason = f"paused: {schedule.paused}" if schedule.paused else missed
-        self.record_skipped(schedule, recent, self._unrecorded(schedule, recent, now), reason)
+        self.record_skipped(recent, self._unrecorded(recent, now), reason)
 
     def _served_now(self) -> float:
         """Return the time that records of slots hold."""
@@ -140,18 +141,18 @@ class Server:
         return time
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.now(), timezone.utc)
+        return utc(self._clock.now())
 
     def _tick(self, schedule: ScheduleRecord, begin: float) -> float:
-        now = datetime.fromtimestamp(begin, timezone.utc)
+        now = utc(begin)
         recent = self._remembered(schedule, now)
-        self._refresh(schedule, recent)
+        self._refresh(recent)
         # A failure may have paused it.
-        schedule = self._book.read(schedule.spec.name)
-        self._start_waiting(schedule, recent)
-        self._serve_due(schedule, recent, now)
-        self._start_waiting(schedule, recent)
-        coming = next(schedule.spec.slots.after(now), None)
+        recent.schedule = self._book.read(schedule.spec.name)
+        self._start_waiting(recent)
+        self._serve_due(recent, now)
+        self._start_waiting(recent)
+        coming = next(recent.spec.slots.after(now), None)
         return coming.timestamp() if coming else float("inf")
 
     def _remembered(self, schedule: ScheduleRecord, now: datetime) -> RecentSlots:
@@ -161,81 +162,78 @@ class Server:
             # The clock was set back.
             del self._recent[schedule.id]
             known = None
-        recent = known or self._recent.setdefault(schedule.id, RecentSlots())
+        recent = known or self._recent.setdefault(schedule.id, RecentSlots(schedule))
+        recent.schedule = schedule
         listed = self._book.keys(schedule, hours_since(recent.listed, now))
         recent.listed, recent.now = now, self._served_now()
-        self._read(schedule, recent, [*(record.key for record in recent.open), *newest(listed, now)])
+        self._read(recent, [*(record.key for record in recent.open), *newest(listed, now)])
         if known is None:
             records = recent.newest_first
-            self._read(schedule, recent, [key for record in records for key in (record.earlier, record.success)])
+            self._read(recent, [key for record in records for key in (record.earlier, record.success)])
         return recent
 
-    def _read(self, schedule: ScheduleRecord, recent: RecentSlots, keys: Iterable[str]) -> None:
+    def _read(self, recent: RecentSlots, keys: Iterable[str]) -> None:
         """Read records by their names, as far as they are not known to have ended; "" stands for none."""
         known = recent.records
         wanted = [key for key in dict.fromkeys(keys) if key and (key not in known or known[key].is_open)]
-        for record in self._book.slots(schedule, wanted):
+        for record in self._book.slots(recent.schedule, wanted):
             recent.add(record)
 
     # --- Slots that are due ----------------------------------------------------------------------------------------------
 
-    def _serve_due(self, schedule: ScheduleRecord, recent: RecentSlots, now: datetime) -> None:
-        due = self._unrecorded(schedule, recent, now)
-        if schedule.paused:
-            self.record_skipped(schedule, recent, due, f"paused: {schedule.paused}")
+    def _serve_due(self, recent: RecentSlots, now: datetime) -> None:
+        due = self._unrecorded(recent, now)
+        if recent.schedule.paused:
+            self.record_skipped(recent, due, f"paused: {recent.schedule.paused}")
             return
         late = [slot for slot in due if self._is_late(slot, now)]
-        chosen = policy.caught_up(schedule.spec.missed, late)
-        self.record_skipped(schedule, recent, late[:-1] if chosen else late, _NO_SERVER)
+        chosen = policy.caught_up(recent.spec.missed, late)
+        self.record_skipped(recent, late[:-1] if chosen else late, _NO_SERVER)
         for slot in due:
             if slot is chosen:
-                self._fire(schedule, recent, key_of(slot), slot, "catch_up")
+                self._fire(recent, key_of(slot), slot, "catch_up")
             elif slot not in late:
-                self._fire(schedule, recent, key_of(slot), slot, "schedule")
+                self._fire(recent, key_of(slot), slot, "schedule")
 
-    def _unrecorded(self, schedule: ScheduleRecord, recent: RecentSlots, now: datetime) -> list[datetime]:
-        since = datetime.fromtimestamp(schedule.since, timezone.utc)
+    def _unrecorded(self, recent: RecentSlots, now: datetime) -> list[datetime]:
+        since = utc(recent.schedule.since)
         last = max(since, recent.last or since)
-        return list(schedule.spec.slots.between(last + timedelta(seconds=1), now + timedelta(microseconds=1)))
+        return list(recent.spec.slots.between(last + timedelta(seconds=1), now + timedelta(microseconds=1)))
 
     def _is_late(self, slot: datetime, now: datetime) -> bool:
         begin, end = self._busy
         return (now - slot).total_seconds() > policy.LATE_S and not begin <= slot.timestamp() <= end
 
-    def record_skipped(
-        self, schedule: ScheduleRecord, recent: RecentSlots, slots: list[datetime], reason: str, keeper: str = ""
-    ) -> None:
+    def record_skipped(self, recent: RecentSlots, slots: list[datetime], reason: str, keeper: str = "") -> None:
         """Record slots at which nothing was started."""
         many = slots[: -_MOST_MISSED + 1] if len(slots) > _MOST_MISSED else []
         rest = slots[len(many) :]
         if many:
             reasons = f"{reason} ({len(many)} slots until {many[-1].isoformat()})"
-            self._skip(schedule, recent, self._record(many[-1], SKIPPED, reason=reasons))
+            self._skip(recent, self._record(many[-1], SKIPPED, reason=reasons))
         for slot in rest:
             record = replace(self._record(slot, SKIPPED, reason=reason), keeper=keeper)
-            self._skip(schedule, recent, record, quiet=reason.startswith("paused"))
+            self._skip(recent, record, quiet=reason.startswith("paused"))
 
     def _record(self, slot: datetime, state: str, *, reason: str) -> SlotRecord:
         now = self._served_now()
         return SlotRecord(key=key_of(slot), slot=slot.isoformat(), state=state, reason=reason, taken=now, ended=now)
 
-    def _skip(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, *, quiet: bool = False) -> None:
+    def _skip(self, recent: RecentSlots, record: SlotRecord, *, quiet: bool = False) -> None:
         record = replace(record, **recent.references())  # type: ignore[arg-type]
-        if self._taken(schedule, recent, record) and not quiet:
-            self._skipped(schedule, recent, record)
+        if self._taken(recent, record) and not quiet:
+            self._skipped(recent, record)
 
     # --- One firing ------------------------------------------------------------------------------------------------------
 
-    def _fire(
-        self, schedule: ScheduleRecord, recent: RecentSlots, key: str, slot: datetime, cause: str, *notes: str
-    ) -> SlotRecord | None:
+    def _fire(self, recent: RecentSlots, key: str, slot: datetime, cause: str, *notes: str) -> SlotRecord | None:
         """Take a slot and start its run; None if another process has taken it."""
         record = SlotRecord(
             key=key,
             slot=slot.isoformat(),
             state=TAKEN,
             cause=cause,
-            run=run_id_of(schedule, key, slot),
+            run=run_id_of(recent.schedule, key, slot),
             holder=self._holder,
             expires=self._clock.now() + self.lease_s,
             keeper=self.keeper,
@@ -243,48 +241,46 @@ class Server:
             taken=self._served_now(),
             **recent.references(),  # type: ignore[arg-type]
         )
-        if not self._taken(schedule, recent, record):
+        if not self._taken(recent, record):
             return None
-        return self._proceed(schedule, recent, recent.records[key])
+        return self._proceed(recent, recent.records[key])
 
-    def _taken(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> bool:
+    def _taken(self, recent: RecentSlots, record: SlotRecord) -> bool:
         """Create the record of a slot, or replace one of a clock that was ahead; False if another process has taken it."""
-        if self._book.take(schedule, record):
+        if self._book.take(recent.schedule, record):
             recent.add(record)
             return True
-        stored = self._book.slot(schedule, record.key)
+        stored = self._book.slot(recent.schedule, record.key)
         if stored.is_early(recent.now):
             after = replace(record, notes=(*record.notes, f"booked before its time ({stored.reason})"))
-            if self._book.update(schedule, stored, after):
+            if self._book.update(recent.schedule, stored, after):
                 recent.add(after)
                 return True
-            stored = self._book.slot(schedule, record.key)
+            stored = self._book.slot(recent.schedule, record.key)
         recent.add(stored)
         return False
 
-    def _proceed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
+    def _proceed(self, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
         """Decide what becomes of a slot that this server holds."""
         if record.started is not None:
             # A server that is gone was about to submit it, or has.
-            return self._start(schedule, recent, record)
+            return self._start(recent, record)
         others = [slot for slot in recent.open if slot.key != record.key]
         active = [slot for slot in others if slot.state != WAITING]
         waiting = [slot for slot in others if slot.state == WAITING]
-        decision = policy.decide(schedule.spec.overlap, active=[slot.cause for slot in active], waiting=bool(waiting))
+        decision = policy.decide(recent.spec.overlap, active=[slot.cause for slot in active], waiting=bool(waiting))
         if decision == "start":
-            return self._start(schedule, recent, record)
+            return self._start(recent, record)
         if decision == "skip":
             earlier = (active or waiting)[-1]
             why = f"overlap: the run {earlier.run} goes on" if active else f"overlap: the slot {earlier.slot} waits"
-            return self._end(schedule, recent, record, SKIPPED, why)
+            return self._end(recent, record, SKIPPED, why)
         if decision == "replace":
             for slot in waiting:
-                self._end(schedule, recent, slot, SKIPPED, f"overlap: replaced by {record.slot}")
+                self._end(recent, slot, SKIPPED, f"overlap: replaced by {record.slot}")
             for slot in active:
                 self._cancel(slot)
-        return self._changed(
-            schedule, recent, record, state=WAITING, reason=f"waits for {active[-1].run}" if active else ""
-        )
+        return self._changed(recent, record, state=WAITING, reason=f"waits for {active[-1].run}" if active else "")
 
     def _cancel(self, record: SlotRecord) -> None:
         try:
@@ -294,24 +290,23 @@ class Server:
             if self.keeper and may_pass(error):
                 raise
 
-    def _start(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
+    def _start(self, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
         """Check the preconditions and start the run."""
         success = recent.success if record.started is None else recent.records.get(record.success)
         try:
-            plan = plan_of(
-                self._book.plan(schedule), schedule, record.key, record.moment, success.moment if success else None
-            )
+            template, schedule = self._book.plan(recent.schedule), recent.schedule
+            plan = plan_of(template, schedule, record, success.moment if success else None)
             if record.started is None:
-                reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
+                reason, seen = preconditions.unmet(recent.spec.when, self._firing(recent, record, plan, success))
                 most_usd = spending.most_usd(plan)
-                keeper = self._keeper_price(plan, schedule.spec.overlap)
-                reason = reason or booking.booked(self._book, schedule, record, plan, keeper, self._runs)
+                keeper = self._keeper_price(plan, recent.spec.overlap)
+                reason = reason or booking.booked(self._book, recent.schedule, record, plan, keeper, self._runs)
                 if reason:
-                    return self._end(schedule, recent, record, SKIPPED, reason)
+                    return self._end(recent, record, SKIPPED, reason)
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
                 about = {"started": self._served_now(), "data": seen, "cost_usd": most_usd}
                 about["success"] = success.key if success else ""
-                record, mine = self._swapped(schedule, recent, record, state=TAKEN, **about)
+                record, mine = self._swapped(recent, record, state=TAKEN, **about)
                 if not mine:
                     return record
             self._runs.submit(plan)
@@ -319,22 +314,20 @@ class Server:
             if self.keeper and isinstance(error, PodliftError) and may_pass(error):
                 # It is tried again.
                 raise
-            return self._end(
-                schedule, recent, record, State.FAILED.value, f"not started: {' '.join(str(error).split())}"
-            )
-        _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
-        return self._changed(schedule, recent, record, state=RUNNING, reason="")
+            return self._end(recent, record, State.FAILED.value, f"not started: {' '.join(str(error).split())}")
+        _log.info("The schedule %s: the slot %s runs as %s", recent.spec.name, record.slot, record.run)
+        return self._changed(recent, record, state=RUNNING, reason="")
 
     def _keeper_price(self, plan: Plan, overlap: str) -> Price | None:
         """Return the price of the machine that this is, None if nothing is billed."""
         return None
 
     def _firing(
-        self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
+        self, recent: RecentSlots, record: SlotRecord, plan: Plan, success: SlotRecord | None
     ) -> preconditions.Firing:
         return preconditions.Firing(
             plan=plan,
-            schedule=schedule.spec.name,
+            schedule=recent.spec.name,
             slot=record.slot,
             now=self._clock.now(),
             success=success.slot if success else "",
@@ -342,22 +335,22 @@ class Server:
             success_data=success.data if success else {},
         )
 
-    def _start_waiting(self, schedule: ScheduleRecord, recent: RecentSlots) -> None:
+    def _start_waiting(self, recent: RecentSlots) -> None:
         waiting = [record for record in recent.open if record.state == WAITING]
-        if waiting and len(waiting) == len(recent.open) and not schedule.paused:
-            held = self._hold(schedule, recent, waiting[0])
+        if waiting and len(waiting) == len(recent.open) and not recent.schedule.paused:
+            held = self._hold(recent, waiting[0])
             if held is not None:
-                self._start(schedule, recent, held)
+                self._start(recent, held)
 
     # --- Runs that go on -------------------------------------------------------------------------------------------------
 
-    def _refresh(self, schedule: ScheduleRecord, recent: RecentSlots) -> None:
+    def _refresh(self, recent: RecentSlots) -> None:
         """Record the ends of runs, and take over what killed servers have left."""
         for record in recent.open:
             if record.state == TAKEN and self._is_abandoned(record):
-                self._take_over(schedule, recent, record)
+                self._take_over(recent, record)
             elif record.state == RUNNING:
-                self._follow(schedule, recent, record)
+                self._follow(recent, record)
 
     def _is_abandoned(self, record: SlotRecord) -> bool:
         identity = record.holder.partition(" ")[0]
@@ -365,62 +358,57 @@ class Server:
         # A lease that is longer than any is one of a clock that was ahead.
         return dead or not -LEASE_S - TOLERANCE_S < self._clock.now() - record.expires <= 0
 
-    def _take_over(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
-        held = self._hold(schedule, recent, record)
+    def _take_over(self, recent: RecentSlots, record: SlotRecord) -> None:
+        held = self._hold(recent, record)
         if held is not None:
-            _log.warning("The schedule %s: the slot %s was left by a killed server", schedule.spec.name, record.slot)
-            self._proceed(schedule, recent, held)
+            _log.warning("The schedule %s: the slot %s was left by a killed server", recent.spec.name, record.slot)
+            self._proceed(recent, held)
 
-    def _hold(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord | None:
+    def _hold(self, recent: RecentSlots, record: SlotRecord) -> SlotRecord | None:
         """Take a slot over; None if another server was faster."""
         expires = self._clock.now() + self.lease_s
         held = replace(record, state=TAKEN, holder=self._holder, expires=expires, keeper=self.keeper)
-        if not self._book.update(schedule, record, held):
+        if not self._book.update(recent.schedule, record, held):
             return None
         recent.add(held)
         return held
 
-    def _follow(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
+    def _follow(self, recent: RecentSlots, record: SlotRecord) -> None:
         try:
             status = self._runs.status(url_of(self._root, record))
         except RunNotFoundError:
-            self._end(schedule, recent, record, State.LOST.value, "the run was removed")
+            self._end(recent, record, State.LOST.value, "the run was removed")
             return
         if not status.state.terminal:
             return
         # A keeper does not resume what an earlier one has left: its own slot is due. A resume begins the time limit again,
         # which the month has not booked.
-        mine, limited = record.keeper == self.keeper, schedule.spec.max_cost_usd_per_month is not None
-        billed = limited and record.key in self._book.bookings(schedule, record.slot[:7])[0]
+        mine, limited = record.keeper == self.keeper, recent.spec.max_cost_usd_per_month is not None
+        billed = limited and record.key in self._book.bookings(recent.schedule, record.slot[:7])[0]
         if mine and not billed and status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
             with suppress(PodliftError):
-                record = self._changed(schedule, recent, record, resumes=record.resumes + 1)
+                record = self._changed(recent, record, resumes=record.resumes + 1)
                 self._runs.resume(url_of(self._root, record))
                 return
         reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
-        self._end(schedule, recent, record, status.state.value, reason, status)
+        self._end(recent, record, status.state.value, reason, status)
 
     # --- Records and notices ---------------------------------------------------------------------------------------------
 
-    def _changed(
-        self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, **fields: object
-    ) -> SlotRecord:
-        return self._swapped(schedule, recent, record, **fields)[0]
+    def _changed(self, recent: RecentSlots, record: SlotRecord, **fields: object) -> SlotRecord:
+        return self._swapped(recent, record, **fields)[0]
 
-    def _swapped(
-        self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, **fields: object
-    ) -> tuple[SlotRecord, bool]:
+    def _swapped(self, recent: RecentSlots, record: SlotRecord, **fields: object) -> tuple[SlotRecord, bool]:
         """Change the record of a slot; if another server was faster, return its record, which counts, and False."""
         after = replace(record, **fields)  # type: ignore[arg-type]
-        mine = self._book.update(schedule, record, after)
+        mine = self._book.update(recent.schedule, record, after)
         if not mine:
-            after = self._book.slot(schedule, record.key)
+            after = self._book.slot(recent.schedule, record.key)
         recent.add(after)
         return after, mine
 
     def _end(
         self,
-        schedule: ScheduleRecord,
         recent: RecentSlots,
         record: SlotRecord,
         state: str,
@@ -434,64 +422,64 @@ class Server:
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
         registered = status.registered if status else None
         about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}
-        after, mine = self._swapped(schedule, recent, record, registered=registered, **about)
+        after, mine = self._swapped(recent, record, registered=registered, **about)
         if not mine:
             return after
-        _log.info("The schedule %s: the slot %s: %s %s", schedule.spec.name, record.slot, state, reason)
+        _log.info("The schedule %s: the slot %s: %s %s", recent.spec.name, record.slot, state, reason)
         if state == SKIPPED:
-            self._skipped(schedule, recent, after)
+            self._skipped(recent, after)
         elif state in _FAILED:
-            self._failed(schedule, recent, after)
+            self._failed(recent, after)
         elif registered is not None and registered.outcome in ("promoted", "asks"):
-            self._notify(schedule, after, registered.outcome, str(registered))
+            self._notify(recent, after, registered.outcome, str(registered))
         return after
 
-    def _skipped(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
+    def _skipped(self, recent: RecentSlots, record: SlotRecord) -> None:
         count = 0
         for slot in recent.newest_first:
             if slot.key <= record.key:
                 if slot.state != SKIPPED:
                     break
                 count += 1
-        if schedule.spec.notify_skips and count and count % schedule.spec.notify_skips == 0:
+        if recent.spec.notify_skips and count and count % recent.spec.notify_skips == 0:
             self._notify(
-                schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
+                recent, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
             )
 
-    def _failed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
-        self._notify(schedule, record, "failed", f"the slot {record.slot} failed: {record.reason}")
-        most = schedule.spec.pause_after_failures
-        failures = sum(1 for _ in self._failures(schedule, recent))
-        if most and failures >= most and not schedule.paused:
+    def _failed(self, recent: RecentSlots, record: SlotRecord) -> None:
+        self._notify(recent, record, "failed", f"the slot {record.slot} failed: {record.reason}")
+        most = recent.spec.pause_after_failures
+        failures = sum(1 for _ in self._failures(recent))
+        if most and failures >= most and not recent.schedule.paused:
             why = f"{counted(failures, 'failure')} in a row"
-            self._pause(schedule, why)
+            self._pause(recent.schedule, why)
             self._notify(
-                schedule, record, "paused", f"paused after {why}. Next: podlift schedule unpause {schedule.spec.name}"
+                recent, record, "paused", f"paused after {why}. Next: podlift schedule unpause {recent.spec.name}"
             )
 
     def _pause(self, schedule: ScheduleRecord, why: str) -> None:
         self._book.change(schedule.spec.name, paused=why)
 
-    def _failures(self, schedule: ScheduleRecord, recent: RecentSlots) -> Iterator[SlotRecord]:
+    def _failures(self, recent: RecentSlots) -> Iterator[SlotRecord]:
         """Yield the newest ended records that failed, back to one that succeeded."""
         for record in recent.newest_first:
             if record.state == State.SUCCEEDED.value or (
-                (record.ended or 0.0) < schedule.pause_ended and not record.is_open
+                (record.ended or 0.0) < recent.schedule.pause_ended and not record.is_open
             ):
                 return
             if record.state in _FAILED:
                 yield record
 
-    def _notify(self, schedule: ScheduleRecord, record: SlotRecord, event: str, text: str) -> None:
+    def _notify(self, recent: RecentSlots, record: SlotRecord, event: str, text: str) -> None:
         notice = Notice(
-            schedule=schedule.spec.name,
+            schedule=recent.spec.name,
             event=event,
             slot=record.slot,
             state=record.state,
             reason=record.reason,
             run=record.run,
-            text=f"podlift schedule {schedule.spec.name}: {text}",
+            text=f"podlift schedule {recent.spec.name}: {text}",
             model=record.registered.model if record.registered else "",
             version=record.registered.version if record.registered else 0,
         )
-        self._notifier.send(schedule.spec.notify, notice)
+        self._notifier.send(recent.spec.notify, notice)

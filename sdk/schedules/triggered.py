@@ -18,7 +18,7 @@ from ..errors import InputError, UnavailableError
 from ..job.plan import Plan
 from ..planning import diff
 from ..storage import cache, small_files
-from .records import Book, ScheduleRecord, ScheduleSpec
+from .records import TAKEN, Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from .slots import Cron, zone_data
 
 # What the container of a firing runs.
@@ -78,6 +78,15 @@ def remove_former(record: ScheduleRecord, clock: Clock) -> None:
     """Remove the triggers that a schedule had before. Its own one is there by now: a slot that both start runs once."""
     for name, service in former_services(record):
         service.delete(name, clock)
+
+
+def remove(book: Book, record: ScheduleRecord, clock: Clock) -> None:
+    """Remove a schedule with its triggers; what an interrupted removal leaves is listed, and removed by the next one."""
+    service = service_of(record)
+    if service is not None:
+        service.delete(record.trigger, clock)
+    remove_former(record, clock)
+    book.remove(record)
 
 
 def draft(
@@ -219,11 +228,21 @@ def remove_orphan(root: str, name: str, clock: Clock) -> bool:
     return bool(lost)
 
 
-def missing(record: ScheduleRecord, service: TriggerService) -> InputError:
-    return InputError(
-        f"{service.title} has no trigger for the schedule {record.spec.name!r}: someone has removed it. Next: podlift schedule "
-        "create again."
-    )
+def there(record: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:
+    """Return the trigger of a schedule; InputError if it is gone."""
+    trigger = service.get(record.trigger, clock)
+    if trigger is None:
+        raise InputError(
+            f"{service.title} has no trigger for the schedule {record.spec.name!r}: someone has removed it. Next: podlift "
+            "schedule create again."
+        )
+    return trigger
+
+
+def handed_over(keeper: str, slot: datetime, now: float, *, key: str = "", cause: str = "schedule") -> SlotRecord:
+    """Return what is known of a slot whose keeper was created a moment ago."""
+    reason = f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine"
+    return SlotRecord(key=key, slot=slot.isoformat(), state=TAKEN, reason=reason, cause=cause, keeper=keeper, taken=now)
 
 
 def broken(record: ScheduleRecord, service: TriggerService, trigger: Trigger) -> InputError:
