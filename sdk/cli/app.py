@@ -17,7 +17,7 @@ from ..errors import InputError, PodliftError
 from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
-from .help import GroupHelp, VerbHelp
+from .help import VerbHelp, group
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 from .verbs import MODULES, unknown
 
@@ -44,15 +44,8 @@ def _version(wanted: bool) -> None:
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
     """Return the command with the verbs that its words need: the one that they name, or all."""
-    app = typer.Typer(
-        name="podlift",
-        cls=GroupHelp,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+    context = {"help_option_names": ["-h", "--help"]}
+    app = group("podlift", add_completion=False, pretty_exceptions_enable=False, context_settings=context)
 
     @app.callback()
     def root(

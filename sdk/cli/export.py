@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import api, exports, logs
+from .. import api, exports
 from ..clock import Clock, SystemClock
 from ..errors import CorruptRunError, InputError, Problems
 from ..job.plan import Plan
@@ -14,7 +14,7 @@ from ..storage.paths import usable
 from ..text import counted, size
 from ..ui import gather, model, pages
 from ..ui.model import RunView
-from .output import answer, say
+from .output import answer, relayed, say
 from .parameters import ExportInto, ExportOutput, ExportTo, Refs, Root
 from .start import reference
 from .verbs import REPORTS
@@ -51,7 +51,7 @@ def _track(to: str, refs: Sequence[str], into: str | None, root: str | None) -> 
             with problems.collect():
                 run = api.attach(ref, root=root)
                 runs[run.url] = exports.read(run)
-    with logs.heard(lambda text: say(f"podlift: {text}"), "exports"):
+    with relayed("exports"):
         for each in runs.values():
             where = exports.write(to, each, into)
             answer(f"{each.id} {where}")

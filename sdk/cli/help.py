@@ -153,3 +153,8 @@ def _laid_out(rows: list[Row], width: int) -> Iterator[tuple[str, str]]:
         else:
             yield left, " " * (column - len(left)) + wrapped[0]
         yield from (("", " " * column + line) for line in wrapped[1:])
+
+
+def group(name: str, **about: Any) -> typer.Typer:
+    """Return an empty group of verbs."""
+    return typer.Typer(name=name, cls=GroupHelp, no_args_is_help=True, rich_markup_mode=None, **about)

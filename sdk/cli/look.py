@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,9 +13,7 @@ import typer
 from .. import api
 from ..clock import SystemClock
 from ..errors import PodliftError, WaitTimeoutError
-from ..logs import heard
 from ..model_registry.models import Model
-from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
 from ..records.machine import machine_use
 from ..records.recorder import position
@@ -36,6 +32,7 @@ from .output import (
     goodput_line,
     machine_line,
     numbers,
+    relayed,
     say,
     seconds,
     spent,
@@ -201,7 +198,7 @@ def logs(
     if follow_logs:
         end_with_reader()
     try:
-        with heard(lambda text: say(f"podlift: {text}"), "backends"):
+        with relayed("backends"):
             there = run.logs(task=task, attempt=attempt) if lines is not None else iter(())
             skipped = too_many(since_then(there, after), lines)
             for line in since_then(run.logs(task=task, attempt=attempt, follow=follow_logs), after):
@@ -222,7 +219,7 @@ def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
-    shown = run.id if configured_root(root, os.environ) == run.plan.root else shlex.quote(run.url)
+    shown = reference(run, root)
     problems = {}
     try:
         if timeout_s is None:

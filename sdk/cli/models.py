@@ -24,17 +24,11 @@ from ..records.sync.index import in_parallel
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..text import clipped, counted, size
 from . import parameters as p
-from .help import GroupHelp, VerbHelp
+from .help import VerbHelp, group
 from .output import answer, as_json, numbers, say
 from .screen import table
 
-models = typer.Typer(
-    name="models",
-    cls=GroupHelp,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Register the models of runs, and choose the champion among them.",
-)
+models = group("models", help="Register the models of runs, and choose the champion among them.")
 
 
 def _find(name: str, root: str | None) -> Model:

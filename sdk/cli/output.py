@@ -10,10 +10,12 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
 from ..errors import InputError
+from ..logs import heard
 from ..records.machine import MachineUse, machine_use
 from ..records.spending import Spent
 from ..run import Run
@@ -78,6 +80,11 @@ def say(text: str) -> None:
             print(harmless(text), file=sys.stderr, flush=True)
     except OSError:
         pass
+
+
+def relayed(room: str) -> AbstractContextManager[None]:
+    """Say each message that a room logs inside this context."""
+    return heard(lambda text: say(f"podlift: {text}"), room)
 
 
 def answer(text: str, *, colours: bool = False) -> None:
@@ -185,18 +192,9 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
     unknown = (
-        "url",
-        "id",
-        "state",
-        "saved_step",
-        "saved_at",
-        "saved_every_s",
-        "continued_step",
-        "progress",
-        "spent",
-        "goodput",
+        "url", "id", "state", "saved_step", "saved_at", "saved_every_s", "continued_step", "progress", "spent", "goodput",
         "registered",
-    )
+    )  # fmt: skip
     empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")
     none = {"attempts": 0, "restarted_alone": {}, "machine": {}, "metrics": {}, "timings": {}, **empty, "findings": []}
     reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from .. import api, logs
+from .. import api
 from ..status import continuation
-from .output import say, seconds
+from .output import relayed, say, seconds
 from .parameters import Code, Detach, Json, NewMaxCost, NewTimeout, Ref, Root
 from .start import accompany
 
@@ -24,7 +24,7 @@ def resume(
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
     before = run.status()
-    with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
+    with relayed("backends"):
         chosen = cast("Literal['same', 'current']", code)
         difference = run.resume(chosen, timeout_s=timeout_s, max_cost_usd=max_cost_usd)
     if code == "current":

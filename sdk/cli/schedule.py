@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import typer
 
-from .. import logs
 from ..clock import SystemClock
 from ..errors import InputError, Problems, nearest
 from ..job import plan_text
@@ -28,9 +27,9 @@ from ..storage.paths import usable
 from ..text import joined
 from . import parameters as p
 from . import schedule_text
-from .help import GroupHelp, VerbHelp
+from .help import VerbHelp, group
 from .options import CommandLine, with_settings
-from .output import answer, as_json, say, seconds
+from .output import answer, as_json, relayed, say, seconds
 from .schedule_simulation import remark, span, time_of, wanted
 from .screen import table
 
@@ -39,13 +38,7 @@ _OWN = (
     "max_cost_usd_per_month", "trigger", "location",
 )  # fmt: skip
 
-schedule = typer.Typer(
-    name="schedule",
-    cls=GroupHelp,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Start a program at the slots of a cron expression.",
-)
+schedule = group("schedule", help="Start a program at the slots of a cron expression.")
 
 
 @schedule.command(cls=VerbHelp)
@@ -188,12 +181,8 @@ def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, js
     if seen is not None:
         trigger = seen.trigger
         last = schedule_text.time_of(trigger.last_attempt) if trigger and trigger.last_attempt else "not yet"
-        lines.append(
-            (
-                "service",
-                f"{seen.service}: {seen.sync}; delivered {last}{f': {trigger.status}' if trigger and trigger.status else ''}",
-            )
-        )
+        why = f": {trigger.status}" if trigger and trigger.status else ""
+        lines.append(("service", f"{seen.service}: {seen.sync}; delivered {last}{why}"))
     lines += [("problem", text) for text in each.problems()]
     lines += [("cron", f"{spec.cron} in {spec.time_zone}"), ("overlap", spec.overlap), ("missed", spec.missed)]
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
@@ -270,7 +259,7 @@ def _run_due(
     with problems.collect():
         within_s = seconds("--within", within) if within else None
     problems.raise_if_any()
-    with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
+    with relayed("schedules"):
         delivered = each.run_due(slot=wanted_slot, within_s=within_s, id=id, detach=detach)
     if json_output:
         about = schedule_text.line(delivered.record) if delivered.record else {}
@@ -303,7 +292,7 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
     folder = resolve_root(root, os.environ)
     clock = SystemClock()
     server = Server(folder, clock, KeptRuns(clock))
-    with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
+    with relayed("schedules"):
         if once:
             server.serve_once()
             return

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from ..clock import SystemClock
 from ..errors import InputError, Problems
 from ..schedules import policy, simulation
+from ..schedules.records import utc
 from ..schedules.slots import Cron
 from .output import seconds
 
@@ -53,7 +54,7 @@ def _down(text: str, cron: Cron) -> tuple[datetime, datetime]:
 
 def span(cron: Cron, first: str | None, end: str | None) -> tuple[datetime, datetime]:
     problems = Problems()
-    start = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
+    start = utc(SystemClock().now())
     with problems.collect():
         start = simulation.instant("--from", first, cron.zone) if first else start
     stop = start + timedelta(days=365)

@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from typing import cast
 
 from ..backends.triggers import Trigger
@@ -18,7 +17,7 @@ from ..planning.roots import configured_roots, in_bucket
 from ..schedules import creation
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Schedule
-from ..schedules.records import SlotRecord
+from ..schedules.records import ScheduleSpec, SlotRecord, utc
 from ..schedules.triggered import ORPHAN, Seen
 from ..text import clipped, counted, duration
 from .output import answer, as_json, say
@@ -38,7 +37,7 @@ def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool =
         lines = [
             ("outcome", outcome),
             *(("change", text) for text in changes),
-            *(("fires", slot) for slot in _next(each)),
+            *(("fires", slot) for slot in _next(each.spec)),
         ]
         if each.service is None or each.trigger is None:
             answer(plan_of(each.plan, lines))
@@ -61,9 +60,8 @@ def _trigger_lines(made: Prepared) -> list[tuple[str, str]]:
     return made.service.lines(made.trigger) if made.service is not None and made.trigger is not None else []
 
 
-def _next(made: Prepared) -> list[str]:
-    now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
-    return [slot.isoformat() for slot in made.spec.slots.next(5, now)]
+def _next(spec: ScheduleSpec) -> list[str]:
+    return [slot.isoformat() for slot in spec.slots.next(5, utc(SystemClock().now()))]
 
 
 def _expected(made: Prepared, *, online: bool) -> tuple[str, Sequence[str]]:
@@ -80,7 +78,7 @@ def _prepared(made: Prepared, *, online: bool) -> dict[str, object]:
         "outcome": outcome,
         "changes": list(changes),
         "plan": json.loads(made.plan.to_json()),
-        "next": _next(made),
+        "next": _next(made.spec),
         "warnings": list(made.warnings),
         "trigger": None,
     }
@@ -102,7 +100,6 @@ def _clipped(value: object) -> object:
 
 def say_created(created: Sequence[Created], *, json_output: bool) -> None:
     """Say what was created."""
-    now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
     if json_output:
         as_json(
             [
@@ -115,20 +112,20 @@ def say_created(created: Sequence[Created], *, json_output: bool) -> None:
                     "backend": each.record.backend,
                     "trigger": each.record.trigger,
                     "alert": each.alert,
-                    "next": [slot.isoformat() for slot in each.record.spec.slots.next(5, now)],
+                    "next": _next(each.record.spec),
                 }
                 for each in created
             ]
         )
         return
     for each in created:
-        _say_one(each, now)
+        _say_one(each)
     served = [each.plan.root for each in created if not each.record.trigger]
     for root in dict.fromkeys(f" --root {root}" if in_bucket(root) else "" for root in served):
         say(f"Next: podlift schedule serve{root}")
 
 
-def _say_one(each: Created, now: datetime) -> None:
+def _say_one(each: Created) -> None:
     name = each.record.spec.name
     say(f"{name}: {each.outcome}")
     for change in each.changes[:_SHOWN_CHANGES]:
@@ -142,8 +139,8 @@ def _say_one(each: Created, now: datetime) -> None:
     option = _found_by(each.plan.root)
     if each.record.paused:
         say(f"It is paused ({each.record.paused}). Next: podlift schedule unpause {name}{option}")
-    for slot in each.record.spec.slots.next(5, now):
-        answer(f"{name}\t{slot.isoformat()}")
+    for slot in _next(each.record.spec):
+        answer(f"{name}\t{slot}")
     if each.alert and each.outcome == "created":
         say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
         say(f"For a monitor: podlift schedule list {name} --check{option}")
@@ -222,7 +219,7 @@ def _trigger(name: str, seen: Seen, *, overdue: bool) -> dict[str, object]:
 
 
 def time_of(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
+    return None if moment is None else utc(moment).isoformat(timespec="seconds")
 
 
 def facts_of_orphan(orphan: Trigger) -> dict[str, object]:

@@ -17,7 +17,7 @@ from .output import answer
 # Of tables: spaces between columns, what a last column needs in order to wrap, and the indent of a line below a row.
 _BETWEEN, _LEAST, _INDENT = 2, 30, 4
 _LABEL = 10
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_PLAIN = "\x1b[0m"
 COLOURS = {
     State.PENDING: "yellow",
     State.RUNNING: "cyan",

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from .. import backends, launch, logs
+from .. import backends, launch
 from ..errors import InputError, Problems
 from ..job import plan_text
 from ..job.plan import Plan
@@ -24,7 +24,7 @@ from ..status import EXIT_DONE
 from ..storage.paths import usable
 from ..text import emulator_at
 from .options import CommandLine, with_settings
-from .output import answer, as_json, say, summary
+from .output import answer, as_json, relayed, say, summary
 from .parameters import (
     Backend,
     Detach,
@@ -52,7 +52,7 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
     made = _read_plan(command) if command.is_plan else _make(command, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
-    with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
+    with relayed("backends"):
         run = Run(launch.execute(made, exact=command.is_plan))
     address = "" if run.plan.capabilities.runs_here else run.plan.emulator
     begun = f"started on the {emulator_at(address)}" if address else "started"
@@ -151,6 +151,6 @@ def _read_plan(command: CommandLine) -> Plan:
         return Plan.from_json(Path(path).read_bytes(), path)
 
 
-def reference(run: Run) -> str:
+def reference(run: Run, root: str | None = None) -> str:
     """Return the shortest reference by which this shell finds the run."""
-    return run.id if configured_root(None, os.environ) == run.plan.root else shlex.quote(run.url)
+    return run.id if configured_root(root, os.environ) == run.plan.root else shlex.quote(run.url)

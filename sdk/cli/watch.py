@@ -14,7 +14,7 @@ from ..records.recorder import position as position_of
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import counted, duration, emulator_at
-from .output import EXIT_DETACHED, answer, numbers, say
+from .output import EXIT_DETACHED, answer, numbers, relayed, say
 from .pace import AttemptHeadings, MetricRecord, TrainingPace, Update, is_stale, place
 
 _POLL_S = 0.2
@@ -46,7 +46,7 @@ def follow(run: Run, ref: str, *, quiet: bool = False, each_task: bool = False) 
 
 def waited(run: Run, timeout_s: float | None) -> Status:
     """Wait for the end of a run, and show only what podlift says about it; WaitTimeoutError if it is still going."""
-    with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
+    with relayed("backends"):
         return run.wait(timeout_s)
 
 
