@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import support
@@ -21,6 +22,9 @@ from packaging.requirements import Requirement
 
 import sdk
 from sdk.packaging.project import parse_toml
+
+if TYPE_CHECKING:
+    from sdk.testing.gcs import GcsServer
 
 pytest_plugins = ["tiers", "costs", "strategy_page", "warm_starts"]
 
@@ -105,6 +109,14 @@ def _listeners_end_with_the_test() -> Iterator[None]:
 def root(tmp_path: Path) -> Path:
     """The root of runs, which nobody has made yet."""
     return tmp_path / "root"
+
+
+@pytest.fixture
+def mine(podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The bucket "mine" of an emulator that is known to all that is started here; copies of it are in the folder `here`."""
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    return podlift_gcs.client().create_bucket("mine")
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
-from support import FINISHED_RUN
+from support import finished_run
 
 from sdk.job.layout import RunPaths
 
@@ -53,10 +52,7 @@ def page_run(
     created: float = 1_795_193_567.0,
 ) -> RunPaths:
     """Make an ended run of two tasks."""
-    run = RunPaths(str(root / "runs" / name))
-    shutil.copytree(FINISHED_RUN, run.url)
-    plan = json.loads(Path(run.plan).read_text())
-    Path(run.plan).write_text(json.dumps({**plan, "run_id": name}))
+    run = finished_run(root, name)
     if failure:
         ended = {"task": "chief-0", "message": failure, "traceback": traceback, "log": ""}
         final = {"state": "FAILED", "reason": "user_error", "failure": ended}

@@ -156,8 +156,12 @@ class World:
     def schedule(self) -> Schedule:
         return Schedule("each", root=self.root, clock=self.clock)
 
-    def keeper(self, job: str = "1", *, by_hand: bool = False) -> PaperKeeper:
-        """Return the keeper of a delivery that the service created now."""
+    def keeper(
+        self, job: str = "1", *, hours: float | None = None, seconds: float = 0.0, by_hand: bool = False
+    ) -> PaperKeeper:
+        """Return the keeper of a delivery that the service created now, or so long after the first slot."""
+        if hours is not None:
+            at(self, hours, seconds)
         return PaperKeeper(self, job, by_hand=by_hand)
 
     def _post(self, url: str, data: bytes) -> None:

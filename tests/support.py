@@ -15,12 +15,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from hypothesis import strategies as st
 
 import sdk
 from sdk import logs
+from sdk.job.layout import RunPaths
 
 if TYPE_CHECKING:
     from sdk.testing.vertex import Cloud
@@ -40,6 +42,46 @@ LIMIT_S, LONG_LIMIT_S = 240, 600
 TRAINING_S = 3600
 # A case of a parametrized test that `scripts/test --full` alone runs: its path in the code has another case.
 full_only = partial(pytest.param, marks=pytest.mark.full)
+
+
+def files_of_a_run(**plan: object) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a run that has succeeded, by their names in it, with other values of its plan."""
+    for path in FINISHED_RUN.rglob("*"):
+        if path.is_file():
+            name, data = path.relative_to(FINISHED_RUN).as_posix(), path.read_bytes()
+            if plan and name == "plan.json":
+                data = json.dumps({**json.loads(data), **plan}, sort_keys=True).encode()
+            yield name, data
+
+
+def finished_run(root: Path, name: str = FINISHED_RUN.name, **plan: object) -> RunPaths:
+    """Make a run that has succeeded, with other values of its plan: `finished_run(root, "a-aaaaaa", digest="1" * 64)`."""
+    run = root / "runs" / name
+    for part, data in files_of_a_run(run_id=name, **plan):
+        (run / part).parent.mkdir(parents=True, exist_ok=True)
+        (run / part).write_bytes(data)
+    return RunPaths(str(run))
+
+
+class Shown(NamedTuple):
+    """What a command has printed."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+SHORT = st.text(max_size=9)
+
+
+def any_json(*more: st.SearchStrategy, keys: st.SearchStrategy = SHORT, leaves: int = 8) -> st.SearchStrategy:
+    """Return any value of JSON, with more values that are no list and no object: `st.floats()` adds infinity and NaN."""
+    numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    return st.recursive(
+        st.one_of(st.none(), st.booleans(), numbers, SHORT, *more),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+        max_leaves=leaves,
+    )
 
 
 def needs(*modules: str) -> None:

@@ -5,28 +5,20 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from support import FINISHED_RUN, LIMIT_S
+from support import LIMIT_S, Shown, finished_run
 
 import sdk
 from sdk.cli import app
 
 COMMAND = [sys.executable, "-m", "sdk"]
-
-
-class Shown(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture
@@ -58,11 +50,7 @@ def ended_runs(root: Path) -> Callable[..., list[str]]:
 
     def make(*names: str) -> list[str]:
         for age, name in enumerate(names):
-            run = root / "runs" / name
-            shutil.copytree(FINISHED_RUN, run)
-            plan = (run / "plan.json").read_text().replace(FINISHED_RUN.name, name)
-            (run / "plan.json").write_text(plan)
-            os.utime(run / "plan.json", (1000 + age, 1000 + age))
+            os.utime(finished_run(root, name).plan, (1000 + age, 1000 + age))
         return [str(root / "runs" / name) for name in names]
 
     return make

@@ -85,12 +85,6 @@ def test_mistakes_are_said_at_once_and_an_unknown_region_is_a_warning(here) -> N
     assert cells(warned.stdout)["cpu"][4] == "unknown"
 
 
-def test_a_terminal_gets_a_table(in_terminal) -> None:
-    code, screen = in_terminal("accelerators", "--family", "tpu", at=())
-    assert code == 0
-    assert "v5e-8" in screen and "\t" not in screen
-
-
 def test_the_page_about_accelerators_shows_the_table_as_it_is(here) -> None:
     page = (Path(sdk.__file__).parent.parent / "docs" / "reference" / "accelerators.md").read_text().splitlines()
     shown = [line for line in page if line.startswith("| ") and line.count(" | ") == 6]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN, LIMIT_S, full_only, until
+from support import LIMIT_S, finished_run, full_only, until
 
 import sdk
-from sdk.planning.settings import table
 
 pytestmark = pytest.mark.process
 
@@ -130,7 +128,7 @@ def test_every_verb_ends_quietly_when_its_reader_has_left(
     write, environment, root: Path, words: tuple[str, ...]
 ) -> None:
     write("train.py", "print(1)")
-    shutil.copytree(FINISHED_RUN, root / "runs" / FINISHED_RUN.name)
+    finished_run(root)
     for log in (root / "runs").rglob("*.log"):
         log.write_text(("x" * 80 + "\n") * 20_000)
     reader, end = os.pipe()
@@ -158,13 +156,3 @@ def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_w
         assert run.status().state is sdk.State.RUNNING
     finally:
         run.cancel(grace_s=0)
-
-
-def test_every_time_span_is_said_to_be_one(here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    shown = here("submit", "--help-all").stdout
-    named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} DURATION" in shown}
-    assert named == {
-        "timeout", "limit_hang", "limit_grace", "limit_exit_wait", "limit_idle_accelerator",
-        "ray_pending_timeout",
-    }  # fmt: skip

@@ -97,12 +97,15 @@ def test_a_place_that_is_none_is_refused(write, here, words: tuple[str, ...], sa
     assert said in shown.stderr
 
 
-def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here) -> None:
+def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here, root) -> None:
     write("train.py", "print(1)")
-    shown = here("submit", "train.py", "--backend", "vertex")
-    assert (shown.code, shown.stdout) == (2, "")
-    for part in ("No project is configured", "No container image", "No bucket"):
-        assert part in shown.stderr
+    assert here("plan", "train.py", "--backend", "vertex", "-o", "plan.json").code == 0
+    for words in (("train.py", "--backend", "vertex"), ("plan.json",)):
+        shown = here("submit", *words)
+        assert (shown.code, shown.stdout) == (2, "")
+        for part in ("No project is configured", "No container image", "No bucket is configured for vertex"):
+            assert part in shown.stderr
+    assert not root.exists()
 
 
 def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_here(write, here) -> None:
@@ -129,12 +132,3 @@ def test_what_only_the_image_can_bring_is_said_and_stops_nobody(write, here) -> 
     assert "requires     3 of requirements.txt: " in shown.stdout
     assert "imports 'wanted'" not in shown.stdout, "a task installs what is required"
     assert "no requirement of requirements.txt, not installed here" in shown.stdout
-
-
-def test_a_plans_file_without_a_place_is_not_submitted(write, here, root) -> None:
-    write("train.py", "print(1)")
-    assert here("plan", "train.py", "--backend", "vertex", "-o", "plan.json").code == 0
-    shown = here("submit", "plan.json", "--json")
-    assert shown.code == 2
-    assert "No bucket is configured for vertex" in shown.stderr
-    assert not root.exists()

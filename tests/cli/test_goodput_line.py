@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 
-from support import FINISHED_RUN
+from support import finished_run
 
 import sdk
 from sdk.cli.output import goodput_line
-from sdk.job.layout import RunPaths
 from sdk.runtime.account import OTHER, STEP, Account
 from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Goodput
 
 
 def test_a_run_of_an_earlier_podlift_says_that_it_is_not_recorded_and_one_of_this_names_each_task(root, here) -> None:
-    paths = RunPaths(str(root / "runs" / FINISHED_RUN.name))
-    shutil.copytree(FINISHED_RUN, paths.url)
+    paths = finished_run(root)
     assert "\ngoodput    not recorded\n" in here("status", paths.url).stdout
     assert json.loads(here("status", paths.url, "--json").stdout)["goodput"] is None
     run = sdk.attach(paths.url)

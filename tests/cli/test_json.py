@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FINISHED_RUN, FINISHED_STORE, REPO
+from support import FINISHED_STORE, REPO, finished_run
 
 import sdk
 from sdk.checks.check import Check
@@ -63,8 +63,7 @@ def agrees(verb: str, value: Any, *, beside: set[str] = frozenset()) -> None:  #
 @pytest.fixture
 def ended(root: Path) -> RunPaths:
     """A run that has ended, with progress and checkpoints."""
-    run = RunPaths(str(root / "runs" / FINISHED_RUN.name))
-    shutil.copytree(FINISHED_RUN, run.url)
+    run = finished_run(root)
     shutil.copytree(FINISHED_STORE, run.store)
     task = ProgressWriter(run.progress(1, "chief-0"))
     task.epoch(1, 2, 3)

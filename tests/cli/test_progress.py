@@ -231,10 +231,7 @@ def test_a_status_has_the_rate_that_the_records_show() -> None:
 
 
 @pytest.fixture
-def bucket(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+def bucket(mine):
     return GcsStore("mine/podlift/runs/digits-aaaaaa")
 
 

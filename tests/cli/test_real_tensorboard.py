@@ -17,7 +17,7 @@ from foreign import Foreign
 from support import LIMIT_S, needs, until
 
 import sdk
-from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
+from sdk.testing.gcs import podlift_gcs, podlift_gcs_server
 
 needs("tensorflow")
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
@@ -45,13 +45,9 @@ def asked(url: str) -> Any:
 
 @pytest.mark.parametrize("root", ["folder", "bucket"])
 def test_the_scalars_of_a_run_are_served_on_this_machine_until_podlift_ends(
-    root: str, write, tmp_path: Path, podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
+    root: str, write, tmp_path: Path, mine
 ) -> None:
     foreign = Foreign(tmp_path / "foreign", "tensorboard")
-    if root == "bucket":
-        podlift_gcs.client().create_bucket("mine")
-        monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write("train.py", PROGRAM)
     run = sdk.submit("train.py", root={"folder": str(tmp_path / "root"), "bucket": "gs://mine/podlift"}[root])
     run.result(LIMIT_S)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN
+from support import finished_run
 
 import sdk
 from sdk.cli import screen
-from sdk.job.layout import RunPaths
 from sdk.records import summaries
 from sdk.records.spending import Spent, booked
 
@@ -31,11 +29,10 @@ def made(root: Path):
         spent: Spent | None = None,
         **metrics,
     ) -> None:
-        run = RunPaths(str(root / "runs" / name))
-        shutil.copytree(FINISHED_RUN, run.url)
+        run = finished_run(root, name)
         plan = json.loads(Path(run.plan).read_text())
         plan["job"]["checkpoints"] = {"best": best or None}
-        Path(run.plan).write_text(json.dumps({**plan, "run_id": name}))
+        Path(run.plan).write_text(json.dumps(plan))
         created = time.time() - age_s
         for path in Path(run.events).iterdir():
             record = json.loads(path.read_text())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support import FINISHED_RUN, heard
+from support import files_of_a_run, finished_run, heard
 
 import sdk
 from sdk.errors import AccessError
@@ -22,21 +21,14 @@ from sdk.storage.retry import RetryPolicy
 
 
 @pytest.fixture
-def cloud(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+def cloud(mine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
     """A bucket for runs of Vertex AI, beside the local root: `cloud("digits-bbbbbb")` puts a run there."""
-    bucket = podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "mine")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
     def put(run: str) -> None:
-        for path in (path for path in FINISHED_RUN.rglob("*") if path.is_file()):
-            name, data = path.relative_to(FINISHED_RUN).as_posix(), path.read_bytes()
-            if name == "plan.json":
-                plan = {**json.loads(data), "run_id": run, "root": "gs://mine/podlift", "emulator": asked()}
-                data = json.dumps(plan).encode()
-            bucket.blob(f"podlift/runs/{run}/{name}").upload_from_string(data)
+        for name, data in files_of_a_run(run_id=run, root="gs://mine/podlift", emulator=asked()):
+            mine.blob(f"podlift/runs/{run}/{name}").upload_from_string(data)
 
     return put
 
@@ -46,10 +38,7 @@ def local(root: Path) -> Callable[[str, float], None]:
     """Put a run into the local root that was submitted so long ago: `local("digits-aaaaaa", 60)`."""
 
     def put(run: str, age_s: float) -> None:
-        shutil.copytree(FINISHED_RUN, root / "runs" / run)
-        plan = root / "runs" / run / "plan.json"
-        plan.write_text(json.dumps({**json.loads(plan.read_text()), "run_id": run, "root": str(root)}))
-        os.utime(plan, (time.time() - age_s,) * 2)
+        os.utime(finished_run(root, run, root=str(root)).plan, (time.time() - age_s,) * 2)
 
     return put
 
@@ -125,7 +114,7 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
         "If you mean the bucket of the emulator at 127.0.0.1:8123, where the latest run that is known here belongs, use"
     )
     there = ("--root", "gs://mine/podlift")
-    copied = next(tmp_path.glob("cache/**/digits-bbbbbb/plan.json"))
+    copied = next(tmp_path.glob("here/**/digits-bbbbbb/plan.json"))
     for address, variable, told in (
         ("127.0.0.1:8123", "", True),
         ("", "", False),

@@ -10,16 +10,9 @@ import sysconfig
 import venv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from support import LIMIT_S, REPO
-
-
-class Shown(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
+from support import LIMIT_S, REPO, Shown
 
 
 def pip(*words: str) -> None:

@@ -74,10 +74,7 @@ def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
 
 @pytest.mark.process
 @pytest.mark.full
-def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlift_gcs, monkeypatch, tmp_path) -> None:
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, mine, tmp_path) -> None:
     write("train.py", FIT)
     root = "gs://mine/podlift"
     code, told, said = drill_by_command(

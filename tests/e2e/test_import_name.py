@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, REPO
+from support import LIMIT_S, REPO, full_only
 
 import sdk
 from sdk.records.recorder import read_events
@@ -48,15 +45,12 @@ def project(write: Callable[..., Path]) -> None:
         write(path, text)
 
 
-def test_a_task_and_its_child_processes_find_sdk_and_the_projects_own_podlift(project: None) -> None:
-    assert sdk.submit("train.py").result(LIMIT_S).metrics == {"value": 42, "same": 1}
-
-
-@pytest.mark.full
-def test_a_container_and_its_child_processes_find_sdk_and_the_projects_own_podlift(
-    project: None, podlift_vertex
+@pytest.mark.parametrize("where", ["a task", full_only("a container")])
+def test_a_task_and_its_child_processes_find_sdk_and_the_projects_own_podlift(
+    project: None, request: pytest.FixtureRequest, where: str
 ) -> None:
-    assert sdk.submit("train.py", backend=podlift_vertex.backend()).result(LIMIT_S).metrics == {"value": 42, "same": 1}
+    backend = request.getfixturevalue("podlift_vertex").backend() if where == "a container" else "local"
+    assert sdk.submit("train.py", backend=backend).result(LIMIT_S).metrics == {"value": 42, "same": 1}
 
 
 def test_forked_tasks_find_sdk_before_another_one_on_the_path(write, tmp_path: Path, monkeypatch) -> None:
@@ -81,10 +75,3 @@ def test_a_checkout_of_podlift_in_a_project_is_podlift(write) -> None:
     run = sdk.submit("train.py")
     run.result(LIMIT_S)
     assert [line.text for line in run.logs()] == ["chief-0"]
-
-
-def test_python_starts_the_command_by_the_import_name(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
-    command = [sys.executable, "-m", "sdk", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=tmp_path).stdout
-    assert shown.startswith("Usage: podlift")

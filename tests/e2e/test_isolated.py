@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
 import pytest
+from emulator.vertex.wheels import module, wheel
 from support import PROGRAMS
 
 import sdk
@@ -16,21 +16,6 @@ pytestmark = pytest.mark.process
 ISOLATED = sdk.Code(isolated=True)
 
 
-def wheel(folder: Path, name: str, version: str) -> None:
-    """Write a distribution of one module, by hand: nothing is asked of any index."""
-    info = f"{name}-{version}.dist-info"
-    texts = {
-        f"{name}.py": f"VERSION = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    texts[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*texts, f"{info}/RECORD"])
-    folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in texts.items():
-            archive.writestr(path, text)
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -38,7 +23,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, cache: Path, tmp_path: Path) -> None:
-    wheel(tmp_path / "project" / "wheels", "onlythere", "1.5")
+    (tmp_path / "project" / "wheels").mkdir(parents=True, exist_ok=True)
+    wheel(tmp_path / "project" / "wheels", "onlythere", "1.5", {"onlythere.py": module("1.5")})
     write("requirements.txt", "--no-index\n--find-links wheels\nonlythere==1.5\n")
     write(
         "train.py",
@@ -81,13 +67,6 @@ def test_an_environment_that_cannot_be_built_is_the_users_error_with_uvs_words(
         run.result(120)
     assert caught.value.status.failure.log.endswith("environment.log")
     assert "No solution found" in Path(caught.value.status.failure.log).read_text()
-
-
-def test_a_project_can_ask_for_it_in_its_own_file(write, cache: Path) -> None:
-    write("podlift.toml", "[code]\nisolated = true\n")
-    write("train.py", "print(1)")
-    plan = sdk.plan("train.py")
-    assert plan.job.code.isolated is True
 
 
 @pytest.mark.full

@@ -18,7 +18,10 @@ needs("cronsim")
 MINUTE = 60.0
 
 
-def fire(world: World, **order: Any) -> Delivered:
+def fire(world: World, hours: float | None = None, seconds: float = 0.0, **order: Any) -> Delivered:
+    """Deliver by a command, now or so long after the first slot."""
+    if hours is not None:
+        at(world, hours, seconds)
     notifier = AtOnce(world.clock, {"HOOK": "https://hooks.invalid/secret"}, world._post)
     return deliver("each", world.root, Order(**order), world.clock, world.runs, notifier)
 
@@ -30,8 +33,7 @@ def test_a_command_delivers_the_nearest_slot_and_follows_its_run(
     world: World, seconds: float, notes: tuple[str, ...]
 ) -> None:
     world.add()
-    at(world, 0, seconds)
-    done = fire(world)
+    done = fire(world, 0, seconds)
     (record,) = world.history()
     assert (record.slot, record.state, record.notes) == ("2027-01-04T00:00:00+00:00", "SUCCEEDED", notes)
     assert (done.exit_code, done.record) == (0, record)
@@ -40,10 +42,8 @@ def test_a_command_delivers_the_nearest_slot_and_follows_its_run(
 
 def test_a_second_command_at_the_same_slot_starts_nothing_and_exits_with_0(world: World) -> None:
     world.add()
-    at(world, 0)
-    fire(world)
-    at(world, 0, 5 * MINUTE)
-    again = fire(world)
+    fire(world, 0)
+    again = fire(world, 0, 5 * MINUTE)
     assert again.exit_code == 0 and "was delivered before: its run each-20270104t000000-" in again.text
     (record,) = world.history()
     assert len(world.runs.submits) == 1 and record.notes[0].startswith("delivered again at 2027-01-04T00:05:00")
@@ -69,8 +69,7 @@ def test_a_line_that_fires_at_hours_without_a_slot_does_nothing_then(world: Worl
     world.add(cron="30 3 * * *", time_zone="Europe/Berlin")
     done = []
     for hour in range(48):
-        at(world, hour, 30 * MINUTE)
-        done.append(fire(world, within_s=59 * MINUTE))
+        done.append(fire(world, hour, 30 * MINUTE, within_s=59 * MINUTE))
     # 03:30 in Berlin is 02:30 UTC.
     assert [hour for hour, each in enumerate(done) if each.record] == [2, 26]
     assert done[0].text == (
@@ -82,8 +81,7 @@ def test_a_line_that_fires_at_hours_without_a_slot_does_nothing_then(world: Worl
 
 def test_a_slot_is_delivered_by_its_name_also_later(world: World) -> None:
     world.add()
-    at(world, 2)
-    fire(world, slot=datetime.fromisoformat("2027-01-04T02:00:00+01:00"))
+    fire(world, 2, slot=datetime.fromisoformat("2027-01-04T02:00:00+01:00"))
     (record,) = (each for each in world.history() if each.state == "SUCCEEDED")
     assert record.slot == "2027-01-04T01:00:00+00:00"
     assert record.notes == ("delivered 1 h after its slot: late, or by hand",)
@@ -116,8 +114,7 @@ def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(wo
     world.runs.takes_s = 2.2 * HOUR
     world.runs.outcome = lambda plan: State.LOST
     world.add()
-    at(world, 0)
-    world.killed(lambda: fire(world, id="weekly-29"))
+    world.killed(lambda: fire(world, 0, id="weekly-29"))
     # Its machine comes back when later slots are past.
     at(world, 2, 10 * MINUTE)
     world.runs.takes_s = 60.0
@@ -135,8 +132,7 @@ def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World)
     world.add(notify=("webhook:HOOK",), pause_after_failures=2)
     codes = []
     for hour in range(3):
-        at(world, hour)
-        codes.append(fire(world).exit_code)
+        codes.append(fire(world, hour).exit_code)
     assert codes == [1, 1, 0]
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED"]
     assert world.history()[2].reason == "paused: 2 failures in a row"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from paper_runs import START, PaperRuns, World
@@ -21,10 +20,7 @@ RACING, DAYS = 8, 100
 
 
 @pytest.fixture
-def there(podlift_gcs: GcsServer, template: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    podlift_gcs.client().create_bucket("mine")
+def there(mine, template: Plan) -> World:
     clock = FakeClock(START.timestamp() - 60)
     return World("gs://mine/podlift", template, clock, PaperRuns(clock))
 

@@ -38,8 +38,7 @@ def firing_costs(monkeypatch: pytest.MonkeyPatch) -> Callable[[float | None], No
 
 def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(world: World) -> None:
     world.add()
-    at(world, 0)
-    first, second = world.keeper("11"), world.keeper("22")
+    first, second = world.keeper("11", hours=0), world.keeper("22")
     assert first.step()
     # While the run goes on, and after its end.
     assert not second.step()
@@ -69,11 +68,9 @@ def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(wo
 def test_a_delivery_while_an_earlier_run_goes_on(world: World, overlap: str, expected: list[str]) -> None:
     world.runs.takes_s = 1.5 * HOUR
     world.add(overlap=overlap)
-    at(world, 0)
-    first = world.keeper("1")
+    first = world.keeper("1", hours=0)
     assert first.step()
-    at(world, 1)
-    second = world.keeper("2")
+    second = world.keeper("2", hours=1)
     second.serve()
     first.serve()
     assert world.shown() == expected
@@ -82,10 +79,8 @@ def test_a_delivery_while_an_earlier_run_goes_on(world: World, overlap: str, exp
 def test_a_keeper_whose_time_is_over_while_it_waits_skips_its_slot(world: World) -> None:
     world.runs.takes_s = 100 * HOUR
     world.add(overlap="queue")
-    at(world, 0)
-    world.keeper("1").step()
-    at(world, 1)
-    world.keeper("2").serve(hours=2)
+    world.keeper("1", hours=0).step()
+    world.keeper("2", hours=1).serve(hours=2)
     assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
     assert world.history()[1].reason == "overlap: the keeper's time was over before the earlier run ended"
 
@@ -93,19 +88,15 @@ def test_a_keeper_whose_time_is_over_while_it_waits_skips_its_slot(world: World)
 def test_a_slot_whose_keeper_died_while_it_waited_does_not_block_later_ones(world: World) -> None:
     world.runs.takes_s = 1.5 * HOUR
     world.add(overlap="queue")
-    at(world, 0)
-    world.keeper("1").step()
-    at(world, 1)
-    waiting = world.keeper("2")
+    world.keeper("1", hours=0).step()
+    waiting = world.keeper("2", hours=1)
     assert waiting.step()
     # As long as it is there, it renews its lease.
     at(world, 1, 50)
     assert waiting.step()
-    at(world, 1, 100)
-    assert not world.keeper("3", by_hand=True).step()
+    assert not world.keeper("3", by_hand=True, hours=1, seconds=100).step()
     assert [record.state for record in world.history()][:2] == ["RUNNING", "WAITING"]
-    at(world, 2)
-    world.keeper("4").serve()
+    world.keeper("4", hours=2).serve()
     assert [record.state for record in world.history()] == ["SUCCEEDED", "SKIPPED", "SKIPPED", "SUCCEEDED"]
     assert world.history()[1].reason == "missed: its keeper ended while it waited"
     assert not waiting.step()
@@ -115,10 +106,8 @@ def test_a_slot_whose_keeper_died_while_it_waited_does_not_block_later_ones(worl
 def test_a_run_that_an_earlier_keeper_has_lost_is_not_resumed_by_a_later_one(world: World) -> None:
     world.runs.outcome = lambda plan: State.LOST if plan.run_id.startswith("each-20270104t000000") else State.SUCCEEDED
     world.add()
-    at(world, 0)
-    world.keeper("1").step()
-    at(world, 1)
-    world.keeper("2").serve()
+    world.keeper("1", hours=0).step()
+    world.keeper("2", hours=1).serve()
     assert world.runs.resumed == []
     assert [record.state for record in world.history()] == ["LOST", "SUCCEEDED"]
 
@@ -127,8 +116,7 @@ def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(worl
     data = tmp_path / "rows.csv"
     data.write_text("a\n")
     world.add(inputs={"rows": str(data)}, when=("min_new_examples(rows, 1)",))
-    at(world, 0)
-    world.killed(lambda: world.keeper("1").step())
+    world.killed(lambda: world.keeper("1", hours=0).step())
     (taken,) = world.history()
     # The first keeper has decided, and may have submitted the run.
     data.write_text("")
@@ -146,18 +134,15 @@ def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(worl
 
 def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: World) -> None:
     world.add()
-    at(world, 0)
-    world.killed(lambda: world.keeper("1").step())
-    at(world, 1)
-    world.keeper("2").serve()
+    world.killed(lambda: world.keeper("1", hours=0).step())
+    world.keeper("2", hours=1).serve()
     assert world.shown() == ["0 SKIPPED", "1 SUCCEEDED at 1"]
     assert world.history()[0].reason == "missed: its keeper ended before it started the run"
 
 
 def test_an_outage_of_the_service_delays_the_submit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.add()
-    at(world, 0)
-    keeper, submit = world.keeper(), world.runs.submit
+    keeper, submit = world.keeper(hours=0), world.runs.submit
 
     def fail(plan: object) -> None:
         raise StoreUnavailableError("no answer")
@@ -176,10 +161,8 @@ def test_an_outage_while_a_run_is_replaced_delays_its_cancellation(
 ) -> None:
     world.runs.takes_s = 100 * HOUR
     world.add(overlap="replace")
-    at(world, 0)
-    world.keeper("1").step()
-    at(world, 1)
-    second, cancel = world.keeper("2"), world.runs.cancel
+    world.keeper("1", hours=0).step()
+    second, cancel = world.keeper("2", hours=1), world.runs.cancel
 
     def fail(url: str) -> None:
         raise StoreUnavailableError("no answer")
@@ -211,8 +194,7 @@ def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(
 def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused(world: World) -> None:
     world.add()
     world.schedule.pause()
-    at(world, 0.5, 0.25)
-    world.keeper("77", by_hand=True).serve()
+    world.keeper("77", by_hand=True, hours=0.5, seconds=0.25).serve()
     (record,) = world.history()
     assert (record.key, record.cause, record.state) == ("2027-01-04T00/3000Z-manual-77", "manual", "SUCCEEDED")
     assert record.slot == "2027-01-04T00:30:00+00:00"
@@ -222,15 +204,13 @@ def test_deliveries_of_a_paused_schedule_are_recorded_and_unpausing_never_fires_
     world.add(missed="catch_up_last")
     schedule = world.schedule
     schedule.pause()
-    at(world, 1)
-    assert not world.keeper("1").step()
+    assert not world.keeper("1", hours=1).step()
     at(world, 3, 600)
     schedule.unpause()
     # The service delivers the slot of the pause after all.
     world.keeper("2").serve()
     assert world.runs.submits == []
-    at(world, 4)
-    world.keeper("3").serve()
+    world.keeper("3", hours=4).serve()
     assert [record.state for record in world.history()] == [*["SKIPPED"] * 4, "SUCCEEDED"]
     assert {record.reason for record in world.history()[:4]} == {"paused: by hand"}
     assert world.history()[3].notes == (
@@ -247,8 +227,7 @@ def test_failures_pause_the_trigger_and_without_the_right_the_record_ends_the_ne
     world.add(notify=("webhook:HOOK",), pause_after_failures=2)
     Book(world.root).change("each", trigger="projects/1/jobs/each")
     for hour in range(4):
-        at(world, hour)
-        world.keeper(str(hour)).serve()
+        world.keeper(str(hour), hours=hour).serve()
     assert world.service.pauses == (["projects/1/jobs/each"] if may_pause else [])
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
     assert world.history()[3].reason == "paused: 2 failures in a row"
@@ -266,8 +245,7 @@ def test_a_keeper_of_a_schedule_that_was_deleted_and_made_again_does_nothing(wor
 
 def test_a_run_keeps_its_keeper_when_its_schedule_is_deleted(world: World) -> None:
     record = world.add()
-    at(world, 0)
-    keeper = world.keeper()
+    keeper = world.keeper(hours=0)
     assert keeper.step()
     Book(world.root).remove(record)
     assert keeper.step()
@@ -300,8 +278,7 @@ def test_a_run_that_goes_on_counts_with(world: World, firing_costs, run_usd, kee
     world.service.costs_usd, world.service.lives_s, world.runs.takes_s = keeper_usd, 5 * HOUR, hours * HOUR
     world.add(overlap="allow", max_cost_usd_per_month=10.0)
     for hour in range(2):
-        at(world, hour)
-        world.keeper(str(hour)).step()
+        world.keeper(str(hour), hours=hour).step()
     assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
     assert counted in world.history()[1].reason
 
@@ -321,8 +298,7 @@ def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
 
     monkeypatch.setattr(spending, "over_month", after_all_have_read)
     world.add(overlap="allow", max_cost_usd_per_month=10.0)
-    at(world, 0.5)
-    keepers = [world.keeper(str(number), by_hand=True) for number in range(4)]
+    keepers = [world.keeper(str(number), by_hand=True, hours=0.5) for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda keeper: keeper.step(), keepers))
     assert sorted(record.state for record in world.history()) == ["RUNNING", "RUNNING", "SKIPPED", "SKIPPED"]
@@ -358,8 +334,7 @@ def test_what_catches_up_lets_the_next_slot_wait_as_it_was_simulated(world: Worl
 def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
     """That of the machine is a week behind; the end of the run is the service's."""
     world.add()
-    at(world, 7 * 24)
-    keeper = world.keeper()
+    keeper = world.keeper(hours=7 * 24)
     world.runs.outcome = lambda plan: State.SUCCEEDED
     at(world, 0)
     assert keeper.step()
@@ -398,8 +373,7 @@ def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
     monkeypatch.setattr(spending, "most_usd", lambda plan: 6.0 if plan.job.limits.timeout_s == 9 * HOUR else 4.0)
     world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
     world.add(max_cost_usd_per_month=9.0, pause_after_failures=0)
-    at(world, 0)
-    world.keeper("0").serve()
+    world.keeper("0", hours=0).serve()
     run = world.history()[0].run
     # It goes on with a longer time limit than the schedule's, and has cost more by the end.
     made = world.runs.plans[run]
@@ -422,8 +396,7 @@ def test_no_billed_run_is_resumed_in_a_limited_month(world: World, firing_costs,
     firing_costs(most_usd)
     world.runs.outcome = lambda plan: State.CHECKPOINTED
     world.add(max_cost_usd_per_month=9.0)
-    at(world, 0)
-    world.keeper().serve()
+    world.keeper(hours=0).serve()
     assert (world.history()[0].state, len(world.runs.resumed)) == (state, resumes)
 
 
@@ -438,8 +411,7 @@ def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
         raise CorruptRunError("plan.json is damaged.")
 
     for hour in range(3):
-        at(world, hour)
-        world.keeper(str(hour)).serve()
+        world.keeper(str(hour), hours=hour).serve()
         monkeypatch.setattr(world.runs, "state_of", damaged)
     found = world.history()
     assert [record.state for record in found] == ["FAILED", "FAILED", "SKIPPED"]

@@ -18,7 +18,6 @@ from sdk.packaging import bundle
 from sdk.schedules import preconditions
 from sdk.schedules.preconditions import Firing, PreconditionError, state_of
 from sdk.storage.fingerprints import DataState
-from sdk.testing.gcs import GcsServer
 
 
 def tfrecord(*records: bytes) -> bytes:
@@ -66,21 +65,17 @@ def test_a_change_is_one_of_names_sizes_or_times(tmp_path: Path) -> None:
     assert state_of(str(tmp_path)).digest == seen[-1]
 
 
-def test_in_a_bucket_each_object_is_an_example_and_a_new_version_is_a_change(
-    podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    bucket = podlift_gcs.client().create_bucket("mine")
+def test_in_a_bucket_each_object_is_an_example_and_a_new_version_is_a_change(mine) -> None:
     for name in ("data/a.csv", "data/b.csv", "other/c.csv"):
-        bucket.blob(name).upload_from_string("1\n2\n")
+        mine.blob(name).upload_from_string("1\n2\n")
     before = state_of("gs://mine/data/")
     assert before.examples == 2
-    bucket.blob("data/a.csv").upload_from_string("1\n2\n")
+    mine.blob("data/a.csv").upload_from_string("1\n2\n")
     after = state_of("gs://mine/data/")
     assert (after.examples, after.digest != before.digest) == (2, True)
     assert state_of("gs://mine/nothing/").examples == 0
     # A pattern, and no folder whose name begins alike.
-    bucket.blob("database/d.csv").upload_from_string("1\n")
+    mine.blob("database/d.csv").upload_from_string("1\n")
     assert state_of("gs://mine/data").examples == 2
     for text, examples in (("data/*.csv", 2), ("da*/b.csv", 1), ("*.csv", 0), ("**", 4)):
         assert state_of(f"gs://mine/{text}").examples == examples, text

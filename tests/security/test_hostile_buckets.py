@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hostile
 import pytest
-from support import FINISHED_RUN, full_only
+from support import FINISHED_RUN, files_of_a_run, full_only
 
 import sdk
 from sdk.clock import SystemClock
@@ -23,24 +23,15 @@ Put = Callable[[str, bytes], None]
 
 
 @pytest.fixture
-def put(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Put:
+def put(mine) -> Put:
     """Write an object of a run that has ended."""
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    bucket = podlift_gcs.client().bucket("mine")
 
     def write(name: str, data: bytes) -> None:
-        bucket.blob(f"runs/{FINISHED_RUN.name}/{name}").upload_from_string(data)
+        mine.blob(f"runs/{FINISHED_RUN.name}/{name}").upload_from_string(data)
 
-    for path in FINISHED_RUN.rglob("*"):
-        if path.is_file():
-            name = path.relative_to(FINISHED_RUN).as_posix()
-            data = path.read_bytes()
-            if name == "plan.json":
-                data = json.dumps({**json.loads(data), "emulator": asked()}).encode()
-            growing = name.startswith("attempts/") and "/payload" not in name
-            write(f"{name}/{0:015d}.part" if growing else name, data)
+    for name, data in files_of_a_run(emulator=asked()):
+        growing = name.startswith("attempts/") and "/payload" not in name
+        write(f"{name}/{0:015d}.part" if growing else name, data)
     return write
 
 
@@ -49,7 +40,7 @@ def outside(tmp_path: Path) -> Callable[[], dict[str, int]]:
     """Return the modes of all files and links here, but those of the copy of the run."""
 
     def found() -> dict[str, int]:
-        copies = [path for path in (tmp_path / "cache").rglob("*") if path.name == FINISHED_RUN.name]
+        copies = [path for path in (tmp_path / "here").rglob("*") if path.name == FINISHED_RUN.name]
         return {
             str(path): path.lstat().st_mode
             for path in tmp_path.rglob("*")
@@ -134,7 +125,7 @@ def test_a_record_of_a_resume_names_a_plan_of_its_run_or_is_refused(
     put: Put, outside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for at, plan in enumerate(("../../../private", "/etc/hostname", "a/b", "../a", "", 5, None, ["x"], "x" * 5000)):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache" / str(at)))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here" / str(at)))
         record = {"version": 1, "time": 1.0, "data": {"plan": plan, "attempts": 1}}
         put("events/0000.client-1.000001.resumed.json", json.dumps(record).encode())
         before = outside()

@@ -13,7 +13,7 @@ import hostile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FINISHED_RUN, FakeClock
+from support import FINISHED_RUN, FakeClock, finished_run
 
 import sdk
 from sdk.backends.base import LogLine
@@ -35,8 +35,7 @@ def reached(text: str) -> str:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run that has failed, and whose every text is hostile."""
-    folder = tmp_path / "root" / "runs" / FINISHED_RUN.name
-    shutil.copytree(FINISHED_RUN, folder)
+    folder = Path(finished_run(tmp_path / "root").url)
     log = folder / "attempts/0001/logs/chief-0.log"
     log.write_bytes(log.read_bytes() + f"{ALL.replace(chr(13), '')} in the log\n".encode())
     (folder / "attempts/0001/metrics/chief-0.jsonl").write_text(

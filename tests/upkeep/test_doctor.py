@@ -14,10 +14,9 @@ import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from support import LIMIT_S, REPO
+from support import LIMIT_S, REPO, Shown
 
 from sdk import backends
 from sdk.checks.check import Check, Row, fine
@@ -30,11 +29,7 @@ from sdk.upkeep.doctor import interpreter, machine, root
 pytestmark = pytest.mark.process
 
 
-class Shown(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
+class Answer(Shown):
     @property
     def lines(self) -> list[str]:
         """One line for each check, with what is to be done."""
@@ -46,7 +41,7 @@ class Shown(NamedTuple):
         return found
 
 
-def doctor(*words: str, python: str | Path = sys.executable, before: tuple[str, ...] = (), **variables: str) -> Shown:
+def doctor(*words: str, python: str | Path = sys.executable, before: tuple[str, ...] = (), **variables: str) -> Answer:
     # The machine that tests may run behind a proxy, and has its own idea of Keras.
     own = {name: text for name, text in os.environ.items() if not re.search("proxy|keras", name, re.IGNORECASE)}
     done = subprocess.run(
@@ -57,7 +52,7 @@ def doctor(*words: str, python: str | Path = sys.executable, before: tuple[str, 
         timeout=LIMIT_S,
     )
     assert "Traceback" not in done.stderr
-    return Shown(done.returncode, done.stdout, done.stderr)
+    return Answer(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")

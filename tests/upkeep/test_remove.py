@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN, LIMIT_S, REPO, full_only, until
+from support import LIMIT_S, REPO, finished_run, full_only, until
 
 import sdk
 from sdk.cli import remove as verb
@@ -49,16 +49,13 @@ def make(root: Path) -> Callable[..., Path]:
     """Make a run that is over, and its bundle: `make("a", days=40)`."""
 
     def maker(name: str, days: float = 0.0, digest: str = "", state: str = "SUCCEEDED", reason: str = "done") -> Path:
-        run = root / "runs" / f"{name}-aaaaaa"
-        shutil.copytree(FINISHED_RUN, run)
-        plan = json.loads((run / "plan.json").read_text())
-        plan = {**plan, "run_id": run.name, "root": str(root), "digest": digest or name[0] * 64}
-        (run / "plan.json").write_text(json.dumps(plan, sort_keys=True))
+        digest = digest or name[0] * 64
+        run = Path(finished_run(root, f"{name}-aaaaaa", root=str(root), digest=digest).url)
         final = next(run.glob("events/*.final.json"))
         record = json.loads(final.read_text())
         final.write_text(json.dumps({**record, "data": {"state": state, "reason": reason}}))
         age(run, days)
-        bundle = root / "bundles" / f"{plan['digest']}.tar"
+        bundle = root / "bundles" / f"{digest}.tar"
         bundle.parent.mkdir(exist_ok=True)
         bundle.write_bytes(b"x" * 1000)
         age(bundle, days)

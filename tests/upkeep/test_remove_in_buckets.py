@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN, LIMIT_S
+from support import LIMIT_S, files_of_a_run
 
 import sdk
 from sdk.clock import SystemClock
@@ -35,20 +35,16 @@ FINAL = "events/0000.supervisor.000003.final.json"
 
 
 @pytest.fixture
-def gcs(podlift_gcs, monkeypatch, tmp_path):
-    """An emulator with a bucket, known to all that is started here."""
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+def gcs(podlift_gcs, mine, monkeypatch):
+    """The emulator of the bucket."""
     monkeypatch.setenv("PODLIFT_ROOT", ROOT)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     return podlift_gcs
 
 
 @pytest.fixture
-def put(gcs) -> Callable[[str, bytes], None]:
+def put(gcs, mine) -> Callable[[str, bytes], None]:
     """Put an object below the root: `put("runs/x", b"")`."""
-    there = gcs.client().bucket("mine")
-    return lambda name, data: there.blob(f"podlift/{name}").upload_from_string(data)
+    return lambda name, data: mine.blob(f"podlift/{name}").upload_from_string(data)
 
 
 @pytest.fixture
@@ -56,14 +52,10 @@ def make(put) -> Callable[..., str]:
     """Make a run that is over, and its bundle, and return its id: `make("a")`."""
 
     def maker(name: str, *, without: tuple[str, ...] = (), **plan: object) -> str:
-        run, files = f"{name}-aaaaaa", [path for path in FINISHED_RUN.rglob("*") if path.is_file()]
+        run = f"{name}-aaaaaa"
         about = {"run_id": run, "root": ROOT, "digest": name[0] * 64, "emulator": asked(), **plan}
         put(f"bundles/{about['digest']}.tar", b"x" * 1000)
-        for path in files:
-            part = str(path.relative_to(FINISHED_RUN))
-            data = path.read_bytes()
-            if part == "plan.json":
-                data = json.dumps({**json.loads(data), **about}, sort_keys=True).encode()
+        for part, data in files_of_a_run(**about):
             if part not in without:
                 put(f"runs/{run}/{part}", data)
         return run

@@ -10,6 +10,7 @@ from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import PARENT, TERMINAL, WAIT_S, body, pool
+from support import any_json
 
 from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
@@ -142,13 +143,8 @@ def test_pipelines_survive_the_server_and_a_reset_removes_them(serve) -> None:
     assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5) | st.just(1e300),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["worker_pool_specs", "scheduling", "strategy", "command", "x"]), inner)
-    ),
-)
+KEYS = st.sampled_from(["worker_pool_specs", "scheduling", "strategy", "command", "x"])
+JSON = any_json(st.floats(), st.just(1e300), keys=KEYS, leaves=100)
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -25,14 +23,3 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> Pat
 
 def module(version: str) -> bytes:
     return f"import sys\nVERSION = {version!r}\ndef main(): print(*sys.argv[1:], VERSION)\n".encode()
-
-
-def source_archive(name: str, files: dict[str, bytes]) -> bytes:
-    setup = f"from setuptools import setup\nsetup(name={name!r}, version='0.1', packages=[{name!r}])\n"
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for path, content in {"setup.py": setup.encode(), **files}.items():
-            member = tarfile.TarInfo(f"{name}-0.1/{path}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return data.getvalue()
