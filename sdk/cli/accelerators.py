@@ -95,7 +95,7 @@ def _refresh(service: PriceService, project: str | None, clock: Clock) -> None:
 
 def _cached() -> PriceTable | None:
     tables = [service.cached(os.environ) for service in backends.price_services().values()]
-    return next((each for each in tables if each is not None), None)
+    return next((lines for lines in tables if lines is not None), None)
 
 
 def _day(table: PriceTable | None) -> str:
@@ -145,7 +145,7 @@ def _hardware(row: Accelerator) -> str:
 def _releases(row: Accelerator) -> str:
     if row.tensorflow is None:
         return "none released" if row.own_tensorflow else "any" if row.runs_tensorflow else _UNKNOWN
-    oldest, newest, documented = (".".join(map(str, each)) for each in (*row.tensorflow, row.documented or ()))
+    oldest, newest, documented = (".".join(map(str, version)) for version in (*row.tensorflow, row.documented or ()))
     return f"{oldest} to {documented} documented, {newest} untried" if row.documented else f"{oldest} to {newest}"
 
 

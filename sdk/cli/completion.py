@@ -43,7 +43,7 @@ def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> None
     if shell == "bash":
         words = _split(words[0] if words else "")
         # Bash replaces only what follows the last break.
-        trim = max((words[-1].rfind(each) + 1 for each in _BREAKS), default=0)
+        trim = max((words[-1].rfind(sign) + 1 for sign in _BREAKS), default=0)
     proposed: list[str] = []
     with suppress(Exception):
         proposed = candidates(words, environ)
@@ -239,8 +239,8 @@ def _versions(current: str, root: str | None, environ: Mapping[str, str]) -> lis
     """Return versions as MODEL:VERSION: the champions until a model is named."""
     name, colon, version = current.partition(":")
     if colon:
-        return [f"{name}:{each}" for each in _models([name], version, root, environ)]
-    return [f"{each}:champion" for each in _models([], name, root, environ)]
+        return [f"{name}:{number}" for number in _models([name], version, root, environ)]
+    return [f"{model}:champion" for model in _models([], name, root, environ)]
 
 
 def _tasks(rest: list[str], root: str | None, environ: Mapping[str, str]) -> list[str]:

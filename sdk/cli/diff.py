@@ -26,7 +26,7 @@ def diff(a: Compared, b: OtherCompared, root: Root = None, json_output: Json = F
 
     Exit codes are those of diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.
     """
-    versions = [api.models(root).version(each) for each in (a, b)]
+    versions = [api.models(root).version(ref) for ref in (a, b)]
     if all(versions):
         before, after = cast("list[ModelVersion]", versions)
         differs = _diff_versions(before, after, json_output=json_output)
@@ -56,7 +56,7 @@ def _plan(text: str, root: str | None) -> Plan:
 
 
 def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bool) -> bool:
-    names = [each.model.name for each in (before, after)]
+    names = [version.model.name for version in (before, after)]
     if names[0] != names[1]:
         raise InputError(f"Only versions of one model are compared. Received: {names[0]!r} and {names[1]!r}.")
     changes = before.model.diff(before.number, after.number)

@@ -79,7 +79,7 @@ def _announce(url: str, data: Path, denied: str | None, *, json_output: bool) ->
 
 def _with_regions(buckets: list[str]) -> list[str]:
     """Return the buckets with regions: the default is the region of jobs, which need a bucket there."""
-    return [each if "@" in each else f"{each}@{_region()}" for each in buckets]
+    return [bucket if "@" in bucket else f"{bucket}@{_region()}" for bucket in buckets]
 
 
 def _region() -> str:

@@ -52,10 +52,11 @@ def _track(to: str, refs: Sequence[str], into: str | None, root: str | None) -> 
                 run = api.attach(ref, root=root)
                 runs[run.url] = exports.read(run)
     with relayed("exports"):
-        for each in runs.values():
-            where = exports.write(to, each, into)
-            answer(f"{each.id} {where}")
-            say(f"{each.id} is {each.state.value}: {counted(len(each.points), 'record')} of metrics.{_rest(each)}")
+        for record in runs.values():
+            where = exports.write(to, record, into)
+            answer(f"{record.id} {where}")
+            text = f"{counted(len(record.points), 'record')} of metrics.{_rest(record)}"
+            say(f"{record.id} is {record.state.value}: {text}")
 
 
 def _rest(run: exports.ExportedRun) -> str:

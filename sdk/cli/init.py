@@ -50,7 +50,7 @@ def init(
         for row, name in rows
         if row.group == backend
     ]
-    proposals = service.proposed({each.name: each for each in known}, os.environ)
+    proposals = service.proposed({proposal.name: proposal for proposal in known}, os.environ)
     path = Path.cwd() / _FILE
     if settings.file not in ("", str(path)) and not dry_run:
         raise InputError(
@@ -61,11 +61,11 @@ def init(
     if not dry_run and not _same(path, written):
         _write(path, written)
     if json_output:
-        shown = [{**asdict(each), "name": setting_name(f"{backend}.{each.name}")} for each in proposals]
+        shown = [{**asdict(proposal), "name": setting_name(f"{backend}.{proposal.name}")} for proposal in proposals]
         as_json({"file": str(path), "added": added if not dry_run else [], "settings": shown, "text": written})
     else:
         answer(written.rstrip("\n") if dry_run else "\n".join(map(text, proposals)))
-    _summarize([] if dry_run else added, [each.name for each in proposals if each.value is None], backend)
+    _summarize([] if dry_run else added, [proposal.name for proposal in proposals if proposal.value is None], backend)
     raise typer.Exit(EXIT_DONE)
 
 
@@ -82,21 +82,23 @@ def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str,
     group = there.get(backend, {})
     if not isinstance(group, dict):
         raise InputError(f"{path}: {backend} is not a table. Nothing was written. Received: {group!r}.")
-    new = [each for each in proposals if each.name not in group]
-    added = [each.name for each in new if each.value is not None]
+    new = [proposal for proposal in proposals if proposal.name not in group]
+    added = [proposal.name for proposal in new if proposal.value is not None]
     text, end = record.without_notes(text), record.line_end(text)
     if "backend" not in there:
         text = f"backend = {_toml(backend)}{end}{end}{text}"
         added = ["backend", *added]
     entries = [
-        f"{each.name} = {_toml(each.value)}"
-        if each.value is not None
-        else f"{record.NOT_FOUND}{each.name} ({clipped(each.said, _SHOWN)})"
-        for each in new
+        f"{proposal.name} = {_toml(proposal.value)}"
+        if proposal.value is not None
+        else f"{record.NOT_FOUND}{proposal.name} ({clipped(proposal.said, _SHOWN)})"
+        for proposal in new
     ]
     settings = [line for line in entries if not line.startswith(record.NOT_FOUND)]
     # An inline table cannot be continued below a header, and a header may be a line of a string.
-    values = {each.name: list(each.value) if isinstance(each.value, tuple) else each.value for each in new}
+    values = {
+        proposal.name: list(proposal.value) if isinstance(proposal.value, tuple) else proposal.value for proposal in new
+    }
     wanted = {
         "backend": backend,
         **there,

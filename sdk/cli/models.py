@@ -38,20 +38,20 @@ def _find(name: str, root: str | None) -> Model:
 @models.command("list", cls=VerbHelp)
 def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
     """List the models with their champions."""
-    summaries = [_summary(each) for each in api.models(root).all()]
+    summaries = [_summary(model) for model in api.models(root).all()]
     if json_output:
         as_json(summaries)
         return
     rows = [
         (
-            str(each["name"]),
-            str(each["champion"] or "-"),
-            str(each["latest"]),
-            str(each["versions"]),
-            str(each["awaiting"] or "-"),
-            str(each["root"]),
+            str(row["name"]),
+            str(row["champion"] or "-"),
+            str(row["latest"]),
+            str(row["versions"]),
+            str(row["awaiting"] or "-"),
+            str(row["root"]),
         )
-        for each in summaries
+        for row in summaries
     ]
     table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",), under=True)
     if not summaries:
@@ -66,12 +66,12 @@ def _summary(model: Model) -> dict[str, object]:
         "champion": champion.champion,
         "latest": versions[-1].number if versions else 0,
         "versions": len(versions),
-        "awaiting": in_parallel(lambda each: model.state(each, champion), versions).count("awaits approval"),
+        "awaiting": in_parallel(lambda version: model.state(version, champion), versions).count("awaits approval"),
     }
 
 
 def facts_of(version: ModelVersion) -> dict[str, object]:
-    record, evaluations = version.record, [asdict(each) for each in version.evidence()]
+    record, evaluations = version.record, [asdict(evaluation) for evaluation in version.evidence()]
     facts: dict[str, object] = {**asdict(record), "root": version.model.root, "evidence": evaluations}
     # The number of the record's form is none of the printed object's.
     del facts["version"]
@@ -89,11 +89,11 @@ def status(
     """Show a model with its versions and the history of its champion, or one version."""
     model = _find(name, root)
     chosen = model.versions() if version is None else [model.version(version)]
-    damage = {each.number: each.damage() if verify else [] for each in chosen}
+    damage = {shown.number: shown.damage() if verify else [] for shown in chosen}
     if json_output:
-        damaged = [{"damage": each} if verify else {} for each in damage.values()]
+        damaged = [{"damage": sentences} if verify else {} for sentences in damage.values()]
         shown = in_parallel(facts_of, chosen)
-        facts = [{**each, **more} for each, more in zip(shown, damaged, strict=True)]
+        facts = [{**about, **more} for about, more in zip(shown, damaged, strict=True)]
         moves = [asdict(move) for move in model.history()]
         as_json({**_summary(model), "history": moves, "shown": facts})
     elif version is None:
@@ -110,17 +110,17 @@ def status(
 
 def _show_model(model: Model, versions: list[ModelVersion]) -> None:
     record = model.record()[0]
-    states = in_parallel(lambda each: (model.state(each, record), gate_outcome(each)), versions)
+    states = in_parallel(lambda version: (model.state(version, record), gate_outcome(version)), versions)
     rows = [
         (
-            str(each.number),
+            str(version.number),
             *state,
-            each.record.run,
-            shown_time(each.record.created),
-            size(each.record.size_bytes),
-            numbers(each.metrics),
+            version.record.run,
+            shown_time(version.record.created),
+            size(version.record.size_bytes),
+            numbers(version.metrics),
         )
-        for each, state in zip(versions, states, strict=True)
+        for version, state in zip(versions, states, strict=True)
     ]
     table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",), under=True)
     for move in record.moves:
@@ -142,13 +142,13 @@ def _show_version(model: Model, version: ModelVersion) -> None:
     lines += evidence_lines(version, asks=state == "awaits approval")
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
-    for name, each in record.data.items():
-        lines.append(("data", f"{name}, when registered: {each.location} {each.digest or each.problem}"))
+    for name, data in record.data.items():
+        lines.append(("data", f"{name}, when registered: {data.location} {data.digest or data.problem}"))
     lines += [("metrics", numbers(record.metrics) or "-")]
     lines += [("parent", f"version {record.parent}" if record.parent else "none")]
     lines += [("warm start", str(record.warm_start))] if record.warm_start else []
     lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest)]
-    lines += [("file", f"{each.path}  {size(each.size_bytes)}") for each in version.files()]
+    lines += [("file", f"{file.path}  {size(file.size_bytes)}") for file in version.files()]
     answer("\n".join(f"{label:<10} {text}" for label, text in lines))
 
 
@@ -275,7 +275,7 @@ def evidence_lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, 
         yield "guard", f"{_HOLDS[guard.holds]}: {guard}"
     yield from (("", text) for text in _metrics_table(last))
     if len(evaluations) > 1:
-        yield "earlier", "; ".join(f"{each.outcome} (champion {each.champion or 'none'})" for each in evaluations[:-1])
+        yield "earlier", "; ".join(f"{past.outcome} (champion {past.champion or 'none'})" for past in evaluations[:-1])
 
 
 def _metrics_table(evidence: Evidence) -> Iterator[str]:
@@ -296,7 +296,7 @@ def _metrics_table(evidence: Evidence) -> Iterator[str]:
         )
     width = max(len(row[0]) for row in rows)
     for name, *figures in rows:
-        yield f"{name:<{width}} {' '.join(f'{each:>12}' for each in figures)}"
+        yield f"{name:<{width}} {' '.join(f'{figure:>12}' for figure in figures)}"
 
 
 def _shown_metric(metrics: Mapping[str, float | None], name: str) -> str:

@@ -94,7 +94,7 @@ def answer(text: str, *, colours: bool = False) -> None:
 def as_json(value: Any) -> None:
     """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
     # Plans and reports have their own version.
-    objects = [{"version": JSON_VERSION, **each} for each in (value if isinstance(value, list) else [value])]
+    objects = [{"version": JSON_VERSION, **item} for item in (value if isinstance(value, list) else [value])]
     shown = objects if isinstance(value, list) else objects[0]
     try:
         text = json.dumps(shown, sort_keys=True, allow_nan=False)

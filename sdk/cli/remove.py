@@ -57,13 +57,13 @@ def remove(
     result = removing.remove(plan) if yes else removing.RemovalResult()
     items, skipped = result.items if yes else plan.items, (*plan.skipped, *result.skipped)
     if json_output:
-        lists = {"items": [asdict(item) for item in items], "left": [asdict(each) for each in skipped]}
+        lists = {"items": [asdict(item) for item in items], "left": [asdict(item) for item in skipped]}
         total = sum(item.size_bytes for item in items)
         as_json({"root": plan.root, "removed": yes, "size_bytes": total, "problems": list(result.problems), **lists})
     else:
         _show(items)
-    for each in skipped:
-        say(f"kept  {each.path}: {each.why}.")
+    for item in skipped:
+        say(f"kept  {item.path}: {item.why}.")
     for problem in result.problems:
         say(f"podlift: {problem}")
     if yes:
@@ -103,7 +103,7 @@ def _nothing_in(root: str) -> str:
 
 
 def _other_roots(root: str) -> list[str]:
-    return [each for each in configured_roots(os.environ)[0] if each != root]
+    return [other for other in configured_roots(os.environ)[0] if other != root]
 
 
 def _again(older_than: str, keep: int, root: str | None) -> str:

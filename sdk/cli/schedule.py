@@ -70,7 +70,7 @@ def create(
     if dry_run:
         schedule_text.show_prepared(made, json_output=json_output, online=bool(command.target.online))
         return
-    schedule_text.say_created([creation.create(each) for each in made], json_output=json_output)
+    schedule_text.say_created([creation.create(prepared) for prepared in made], json_output=json_output)
 
 
 def _from_options(command: CommandLine, own: dict[str, Any]) -> creation.Prepared:
@@ -144,8 +144,8 @@ def list_schedules(
     The column "trigger" compares the records with what a cloud's scheduler has: in sync, changed there, missing, or orphan.
     """
     listing = handle.listed(root, names=names or ())
-    schedules = [schedule_text.facts_of(each) for each in listing.schedules]
-    schedules += [schedule_text.facts_of_orphan(each) for each in listing.orphans]
+    schedules = [schedule_text.facts_of(one) for one in listing.schedules]
+    schedules += [schedule_text.facts_of_orphan(trigger) for trigger in listing.orphans]
     for problem in listing.problems:
         say(f"podlift: {problem}")
     if json_output:
@@ -155,7 +155,7 @@ def list_schedules(
             answer(problem)
     else:
         header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
-        table(header, [schedule_text.row(each) for each in schedules], whole=("schedule", "cron"), under=True)
+        table(header, [schedule_text.row(facts) for facts in schedules], whole=("schedule", "cron"), under=True)
         for problem in schedule_text.problems_of(schedules):
             say(f"podlift: {problem}")
     if not schedules:
@@ -169,26 +169,26 @@ def list_schedules(
 @schedule.command(cls=VerbHelp)
 def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, json_output: p.Json = False) -> None:
     """Show a schedule: its job, its rules, the next five slots, and what became of the last ones, newest first."""
-    each = Schedule(name, root=root)
-    facts, past = schedule_text.facts_of(each), each.history(limit)
+    named = Schedule(name, root=root)
+    facts, past = schedule_text.facts_of(named), named.history(limit)
     if json_output:
         as_json({**facts, "slots": [schedule_text.line(slot) for slot in past]})
         return
-    spec = each.record.spec
+    spec = named.record.spec
     why = f" ({facts['paused']})" if facts["paused"] else ""
     lines = [("schedule", name), ("state", f"{facts['state']}{why}")]
-    seen = each.trigger()
+    seen = named.trigger()
     if seen is not None:
         trigger = seen.trigger
         last = schedule_text.time_of(trigger.last_attempt) if trigger and trigger.last_attempt else "not yet"
         why = f": {trigger.status}" if trigger and trigger.status else ""
         lines.append(("service", f"{seen.service}: {seen.sync}; delivered {last}{why}"))
-    lines += [("problem", text) for text in each.problems()]
+    lines += [("problem", text) for text in named.problems()]
     lines += [("cron", f"{spec.cron} in {spec.time_zone}"), ("overlap", spec.overlap), ("missed", spec.missed)]
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
-    lines += [("fires", slot.isoformat()) for slot in each.next(5)]
+    lines += [("fires", slot.isoformat()) for slot in named.next(5)]
     answer(plan_text.text(lines))
-    answer(schedule_text.plan_of(each.plan, each.trigger_lines(), served=seen is None))
+    answer(schedule_text.plan_of(named.plan, named.trigger_lines(), served=seen is None))
     if past:
         rows = [schedule_text.row_of_slot(slot) for slot in past]
         table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"), under=True)
@@ -204,9 +204,9 @@ def pause(name: p.ScheduleName, root: p.Root = None) -> None:
 @schedule.command(cls=VerbHelp)
 def unpause(name: p.ScheduleName, root: p.Root = None) -> None:
     """Fire again, from the next slot on."""
-    each = Schedule(name, root=root)
-    each.unpause()
-    say(f"{name}: fires next at {each.next(1)[0].isoformat()}")
+    named = Schedule(name, root=root)
+    named.unpause()
+    say(f"{name}: fires next at {named.next(1)[0].isoformat()}")
 
 
 @schedule.command(cls=VerbHelp)
@@ -225,15 +225,15 @@ def run(
     Overlap and preconditions hold as for a slot. --due is for crons that run a command: it follows the run, and exits with 0 if
     that succeeds, and if there is nothing to do: another delivery has the slot, it is skipped, or no slot is due.
     """
-    each = Schedule(name, root=root)
+    named = Schedule(name, root=root)
     if due:
-        _run_due(each, slot, within, id or "", detach=detach, json_output=json_output)
+        _run_due(named, slot, within, id or "", detach=detach, json_output=json_output)
     options = {"--slot": slot, "--within": within, "--id": id, "--detach": detach}
     if given := [option for option, value in options.items() if value]:
         raise InputError(
             f"Only a slot that is due has {joined(given, 'and')}. Next: podlift schedule run {name} --due."
         )
-    record = each.run()
+    record = named.run()
     if json_output:
         as_json(schedule_text.line(record))
     elif record.state == SKIPPED or record.state == State.FAILED.value:
@@ -250,22 +250,22 @@ def run(
 
 
 def _run_due(
-    each: Schedule, slot: str | None, within: str | None, id: str, *, detach: bool, json_output: bool
+    named: Schedule, slot: str | None, within: str | None, id: str, *, detach: bool, json_output: bool
 ) -> NoReturn:
     """Deliver the slot that is due, follow its run, and exit as it does."""
     problems, wanted_slot, within_s = Problems(), None, None
     with problems.collect():
-        wanted_slot = simulation.instant("--slot", slot, each.record.spec.slots.zone) if slot else None
+        wanted_slot = simulation.instant("--slot", slot, named.record.spec.slots.zone) if slot else None
     with problems.collect():
         within_s = seconds("--within", within) if within else None
     problems.raise_if_any()
     with relayed("schedules"):
-        delivered = each.run_due(slot=wanted_slot, within_s=within_s, id=id, detach=detach)
+        delivered = named.run_due(slot=wanted_slot, within_s=within_s, id=id, detach=detach)
     if json_output:
         about = schedule_text.line(delivered.record) if delivered.record else {}
         as_json({**about, "text": delivered.text, "exit_code": delivered.exit_code})
     else:
-        say(f"{each.name}: {delivered.text}")
+        say(f"{named.name}: {delivered.text}")
     raise typer.Exit(delivered.exit_code)
 
 
@@ -297,7 +297,7 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
             server.serve_once()
             return
         book = Book(folder)
-        names = [each for each in book.names() if not book.read(each).trigger]
+        names = [name for name in book.names() if not book.read(name).trigger]
         what = joined(names, "and") if names else "no schedules yet"
         say(f"Serving {what} below {folder}. Ctrl-C ends the server, not its runs.")
         server.serve()
@@ -324,33 +324,35 @@ def simulate(
     """
     lengths = durations or []
     if name is not None:
-        each = Schedule(name, root=root)
-        spec = each.record.spec
+        named = Schedule(name, root=root)
+        spec = named.record.spec
         cron, time_zone = cron or spec.cron, time_zone or spec.time_zone
         overlap, missed = overlap or spec.overlap, missed or spec.missed
         past = [
-            (each.ended or 0) - (each.started or 0) for each in each.history(50) if each.state == State.SUCCEEDED.value
+            (record.ended or 0) - (record.started or 0)
+            for record in named.history(50)
+            if record.state == State.SUCCEEDED.value
         ]
         lengths = lengths or [f"{sorted(past)[len(past) // 2]:.0f}s"] if past else lengths
     simulated = wanted(cron, time_zone, overlap, missed, lengths, down or [])
     start, stop = span(simulated.cron, first, end)
     slots = simulated.run(start, stop)
     if json_output:
-        as_json([each.as_data() for each in slots])
+        as_json([slot.as_data() for slot in slots])
         return
     rows = [
         (
-            each.slot.isoformat(),
-            each.action,
-            time_of(each.starts, each.slot),
-            time_of(each.ends, each.slot),
-            remark(each),
+            slot.slot.isoformat(),
+            slot.action,
+            time_of(slot.starts, slot.slot),
+            time_of(slot.ends, slot.slot),
+            remark(slot),
         )
-        for each in slots
+        for slot in slots
     ]
     table(("slot", "action", "starts", "ends", "remark"), rows, whole=("slot",))
     for sentence in clock_changes.warnings(simulated.cron, start):
         say(f"podlift: {sentence}")
-    counts = Counter(each.action for each in slots)
-    overlaps = sum(each.overlaps is not None for each in slots)
+    counts = Counter(slot.action for slot in slots)
+    overlaps = sum(slot.overlaps is not None for slot in slots)
     say(f"{len(slots)} slots: {counts['fire']} fire, {counts['skip']} are skipped, {overlaps} find an earlier run.")

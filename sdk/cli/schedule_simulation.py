@@ -72,6 +72,6 @@ def time_of(moment: datetime | None, slot: datetime) -> str:
     return moment.strftime("%H:%M:%S" if moment.date() == slot.date() else "%Y-%m-%d %H:%M:%S")
 
 
-def remark(each: simulation.SimulatedSlot) -> str:
-    earlier = f"the run of {each.overlaps.isoformat()} goes on" if each.overlaps else ""
-    return ", ".join(filter(None, (each.reason, earlier)))
+def remark(slot: simulation.SimulatedSlot) -> str:
+    earlier = f"the run of {slot.overlaps.isoformat()} goes on" if slot.overlaps else ""
+    return ", ".join(filter(None, (slot.reason, earlier)))

@@ -30,23 +30,23 @@ _SHOWN_CHARACTERS = 200
 def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool = False) -> None:
     """Show what `create` would write and send; `online`, also what it would change below a root in a bucket."""
     if json_output:
-        as_json([_prepared(each, online=online) for each in made])
+        as_json([_prepared(prepared, online=online) for prepared in made])
         return
-    for each in made:
-        outcome, changes = _expected(each, online=online)
+    for prepared in made:
+        outcome, changes = _expected(prepared, online=online)
         lines = [
             ("outcome", outcome),
             *(("change", text) for text in changes),
-            *(("fires", slot) for slot in _next(each.spec)),
+            *(("fires", slot) for slot in _next(prepared.spec)),
         ]
-        if each.service is None or each.trigger is None:
-            answer(plan_of(each.plan, lines))
+        if prepared.service is None or prepared.trigger is None:
+            answer(plan_of(prepared.plan, lines))
         else:
-            request = each.service.render(each.trigger)
+            request = prepared.service.render(prepared.trigger)
             posted = f"POST {request.url}; a new schedule gets its id, and so its digests, when it is created"
-            answer(plan_of(each.plan, [*_trigger_lines(each), *lines, ("request", posted)], served=False))
+            answer(plan_of(prepared.plan, [*_trigger_lines(prepared), *lines, ("request", posted)], served=False))
             answer(json.dumps(_clipped({"name": request.name, **request.settings}), indent=1))
-        for sentence in each.warnings:
+        for sentence in prepared.warnings:
             say(f"podlift: {sentence}")
 
 
@@ -104,45 +104,45 @@ def say_created(created: Sequence[Created], *, json_output: bool) -> None:
         as_json(
             [
                 {
-                    "name": each.record.spec.name,
-                    "outcome": each.outcome,
-                    "changes": list(each.changes),
-                    "warnings": list(each.warnings),
-                    "bundle": each.record.bundle,
-                    "backend": each.record.backend,
-                    "trigger": each.record.trigger,
-                    "alert": each.alert,
-                    "next": _next(each.record.spec),
+                    "name": done.record.spec.name,
+                    "outcome": done.outcome,
+                    "changes": list(done.changes),
+                    "warnings": list(done.warnings),
+                    "bundle": done.record.bundle,
+                    "backend": done.record.backend,
+                    "trigger": done.record.trigger,
+                    "alert": done.alert,
+                    "next": _next(done.record.spec),
                 }
-                for each in created
+                for done in created
             ]
         )
         return
-    for each in created:
-        _say_one(each)
-    served = [each.plan.root for each in created if not each.record.trigger]
+    for done in created:
+        _say_one(done)
+    served = [done.plan.root for done in created if not done.record.trigger]
     for root in dict.fromkeys(f" --root {root}" if in_bucket(root) else "" for root in served):
         say(f"Next: podlift schedule serve{root}")
 
 
-def _say_one(each: Created) -> None:
-    name = each.record.spec.name
-    say(f"{name}: {each.outcome}")
-    for change in each.changes[:_SHOWN_CHANGES]:
+def _say_one(created: Created) -> None:
+    name = created.record.spec.name
+    say(f"{name}: {created.outcome}")
+    for change in created.changes[:_SHOWN_CHANGES]:
         say(f"  {change}")
-    if len(each.changes) > _SHOWN_CHANGES:
-        say(f"  and {counted(len(each.changes) - _SHOWN_CHANGES, 'more change')}")
+    if len(created.changes) > _SHOWN_CHANGES:
+        say(f"  and {counted(len(created.changes) - _SHOWN_CHANGES, 'more change')}")
     # What was said at the first time is not repeated.
-    new = each.outcome != "unchanged"
-    for sentence in each.warnings if new else ():
+    new = created.outcome != "unchanged"
+    for sentence in created.warnings if new else ():
         say(f"podlift: {sentence}")
-    option = _found_by(each.plan.root)
-    if each.record.paused:
-        say(f"It is paused ({each.record.paused}). Next: podlift schedule unpause {name}{option}")
-    for slot in _next(each.record.spec):
+    option = _found_by(created.plan.root)
+    if created.record.paused:
+        say(f"It is paused ({created.record.paused}). Next: podlift schedule unpause {name}{option}")
+    for slot in _next(created.record.spec):
         answer(f"{name}\t{slot}")
-    if each.alert and each.outcome == "created":
-        say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
+    if created.alert and created.outcome == "created":
+        say(f"Started by {created.record.trigger}. For a mail when a delivery fails: {created.alert}")
         say(f"For a monitor: podlift schedule list {name} --check{option}")
     if option:
         say(
@@ -181,12 +181,12 @@ def problems_of(schedules: Sequence[Mapping[str, object]]) -> list[str]:
     return [f"{facts['name']}: {problem}" for facts in schedules for problem in cast("list[str]", facts["problems"])]
 
 
-def facts_of(each: Schedule) -> dict[str, object]:
-    record, last, problems, seen = each.record, each.history(1), each.problems(), each.trigger()
+def facts_of(schedule: Schedule) -> dict[str, object]:
+    record, last, problems, seen = schedule.record, schedule.history(1), schedule.problems(), schedule.trigger()
     paused = record.paused or ("at the service" if seen and seen.trigger and seen.trigger.paused else "")
     return {
-        "name": each.name,
-        "root": each.root,
+        "name": schedule.name,
+        "root": schedule.root,
         "cron": record.spec.cron,
         "time_zone": record.spec.time_zone,
         "backend": record.backend,
@@ -198,8 +198,8 @@ def facts_of(each: Schedule) -> dict[str, object]:
         "notify": list(record.spec.notify),
         "paused": paused,
         "bundle": record.bundle,
-        "trigger": None if seen is None else _trigger(record.trigger, seen, overdue=bool(each.overdue())),
-        "next": [slot.isoformat() for slot in each.next(5)],
+        "trigger": None if seen is None else _trigger(record.trigger, seen, overdue=bool(schedule.overdue())),
+        "next": [slot.isoformat() for slot in schedule.next(5)],
         "last": line(last[0]) if last else None,
     }
 
@@ -242,20 +242,20 @@ def facts_of_orphan(orphan: Trigger) -> dict[str, object]:
     }
 
 
-def line(each: SlotRecord) -> dict[str, object]:
+def line(slot: SlotRecord) -> dict[str, object]:
     """Return a record of a slot for JSON."""
     names = (
         "slot", "state", "reason", "cause", "run", "started", "ended", "count", "cost_usd", "notes", "registered",
     )  # fmt: skip
-    return {key: value for key, value in asdict(each).items() if key in names}
+    return {key: value for key, value in asdict(slot).items() if key in names}
 
 
-def row_of_slot(each: SlotRecord) -> tuple[str, ...]:
+def row_of_slot(slot: SlotRecord) -> tuple[str, ...]:
     """Return a line of the history."""
-    model = "" if each.registered is None else each.registered.line
-    remark = "; ".join(text for text in (each.reason, model, *each.notes) if text)
-    return each.slot, each.state, took(each), each.run or "-", each.cause, remark
+    model = "" if slot.registered is None else slot.registered.line
+    remark = "; ".join(text for text in (slot.reason, model, *slot.notes) if text)
+    return slot.slot, slot.state, took(slot), slot.run or "-", slot.cause, remark
 
 
-def took(each: SlotRecord) -> str:
-    return duration(each.ended - each.started) if each.started and each.ended else "-"
+def took(slot: SlotRecord) -> str:
+    return duration(slot.ended - slot.started) if slot.started and slot.ended else "-"
