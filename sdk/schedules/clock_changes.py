@@ -32,7 +32,9 @@ def warnings(cron: Cron, now: datetime, service: str = "") -> list[str]:
             if before == after:
                 continue
             skipped = before < after
-            later = (each for each in cron.after(slot.replace(tzinfo=cron.zone, fold=1)) if each.utcoffset() == after)
+            later = (
+                valid for valid in cron.after(slot.replace(tzinfo=cron.zone, fold=1)) if valid.utcoffset() == after
+            )
             does = f"it fires at {next(later):%H:%M}" if skipped else "it fires once"
             does = f"what {service} does there is not known here" if service else does
             what = f"{'does not exist' if skipped else 'exists twice'}: {does} (clock change)"

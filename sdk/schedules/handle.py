@@ -270,7 +270,7 @@ def _root_of(name: str, root: str | Path | None) -> str:
 def elsewhere(roots: Sequence[str], name: str = "") -> str:
     """Return where this machine has seen a schedule, or any, outside of some roots; "" if it has not."""
     known = triggered.remembered()
-    others = [place for place in ([known.get(name, "")] if name else known.values()) if place and place not in roots]
+    others = [other for other in ([known.get(name, "")] if name else known.values()) if other and other not in roots]
     if not others:
         return ""
     what, places = "it" if name else "some", joined(list(dict.fromkeys(others)), "and")
@@ -375,24 +375,24 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
         return Listing(schedules=named, orphans=(), problems=(), roots=[one.root for one in named])
     roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
     schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
-    for place in roots:
+    for folder in roots:
         try:
-            book = Book(place)
-            members = [Schedule(name, root=place, clock=given) for name in book.names()]
-            survey = triggered.survey(place, [one.record for one in members], clock)
+            book = Book(folder)
+            members = [Schedule(name, root=folder, clock=given) for name in book.names()]
+            survey = triggered.survey(folder, [one.record for one in members], clock)
         except StoreError as error:
             # Those of another root are listed all the same.
             if len(roots) == 1:
                 raise
-            problems.append(f"The schedules of {place} are not listed: {error}")
+            problems.append(f"The schedules of {folder} are not listed: {error}")
             continue
         for one in members:
             one._saw(survey.seen.get(one.name))
         schedules += members
         orphans += survey.orphans
         problems += survey.problems
-        if in_bucket(place):
-            triggered.remember((one.name for one in members), place)
+        if in_bucket(folder):
+            triggered.remember((one.name for one in members), folder)
     return Listing(schedules=schedules, orphans=orphans, problems=problems, roots=roots)
 
 
