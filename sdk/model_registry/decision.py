@@ -91,7 +91,7 @@ def _compared(
         return "keep", f"{metric} is {value}, which is no result", None
     gain, problem = _gain(gate, value, champion)
     shown = None if gain is None else float(gain)
-    if failed := [str(each) for each in guards if each.holds is False]:
+    if failed := [str(guard) for guard in guards if guard.holds is False]:
         return "keep", f"{'A guard does' if len(failed) == 1 else 'Guards do'} not hold: {'; '.join(failed)}", shown
     if champion is None:
         return "promote", f"The first model: {metric} is {value:.6g}{', and all guards hold' if guards else ''}", None

@@ -108,7 +108,7 @@ def find(store: Store, model: str, number: int, evidence_id: str) -> Evidence | 
 def of_version(store: Store, model: str, number: int) -> list[Evidence]:
     """Return all evidence about a version, the oldest first."""
     evaluations = [_read(store, stat.key) for stat in store.list(key_of(model, number)) if _KEY.fullmatch(stat.key)]
-    return sorted(evaluations, key=lambda each: (each.time, each.id))
+    return sorted(evaluations, key=lambda evidence: (evidence.time, evidence.id))
 
 
 def _read(store: Store, key: str) -> Evidence:

@@ -47,7 +47,7 @@ class ModelFiles:
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.size_bytes for each in self.files)
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def data(self) -> bytes:
@@ -121,9 +121,9 @@ def read(store: Store, digest: str) -> ModelFiles:
         made = decode(ModelFiles, parsed(data))
     except (ValueError, TypeError) as error:
         raise CorruptObjectError(f"The manifest {digest!r} cannot be read: {error}.") from None
-    for each in made.files:
-        if posixpath.normpath(each.path) != each.path or each.path.split("/")[0] in ("", ".."):
-            raise CorruptObjectError(f"The manifest {digest!r} names a file outside the model: {each.path!r}.")
+    for file in made.files:
+        if posixpath.normpath(file.path) != file.path or file.path.split("/")[0] in ("", ".."):
+            raise CorruptObjectError(f"The manifest {digest!r} names a file outside the model: {file.path!r}.")
     return made
 
 
@@ -156,12 +156,12 @@ def damage(store: Store, digest: str) -> list[str]:
     except CorruptObjectError as error:
         return [str(error)]
     sentences = []
-    for each in files:
+    for file in files:
         try:
-            for _ in _parts(store, each):
+            for _ in _parts(store, file):
                 pass
         except CorruptObjectError as error:
-            sentences.append(f"{each.path}: {error}")
+            sentences.append(f"{file.path}: {error}")
     return sentences
 
 
@@ -196,8 +196,8 @@ def fetch(store: Store, digest: str, dest: str | Path) -> str:
             return target
         part = posixpath.join(posixpath.dirname(target), f".podlift-{uuid.uuid4().hex}.part")
         try:
-            for each in files:
-                _write(f"{part}/{each.path}", _parts(store, each))
+            for file in files:
+                _write(f"{part}/{file.path}", _parts(store, file))
             posix.sync_tree(part)
             os.rename(part, target)
         except BaseException:
@@ -218,10 +218,10 @@ def _check_same(target: str, files: Sequence[ModelFile]) -> None:
     sizes_there = (
         {} if not os.path.isdir(target) else {path: info.st_size for path, info in trees.walk(target).files.items()}
     )
-    if sizes_there == {each.path: each.size_bytes for each in files}:
-        different = [each.path for each in files if not _is(f"{target}/{each.path}", each)]
+    if sizes_there == {file.path: file.size_bytes for file in files}:
+        different = [file.path for file in files if not _is(f"{target}/{file.path}", file)]
     else:
-        different = sorted({*sizes_there} ^ {each.path for each in files}) or sorted(sizes_there)
+        different = sorted({*sizes_there} ^ {file.path for file in files}) or sorted(sizes_there)
     if different or not os.path.isdir(target):
         raise InputError(
             f"{target!r} holds other files: {and_more(different, _NAMED) or 'it is a file'}. Nothing was written. Next: "

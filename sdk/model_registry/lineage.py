@@ -73,8 +73,8 @@ def candidate(
 def _check(run_id: str, outputs: Outputs, source: str) -> None:
     """Raise InputError unless the outputs contain a complete model."""
     files = sorted(trees.walk(outputs.folder).files) if os.path.isdir(outputs.folder) else []
-    offered = [each for each in files if not posixpath.basename(each).startswith(".podlift-")]
-    below = [each for each in offered if each == source or each.startswith(f"{source}/")]
+    offered = [path for path in files if not posixpath.basename(path).startswith(".podlift-")]
+    below = [path for path in offered if path == source or path.startswith(f"{source}/")]
     if outputs.skipped is None:
         raise InputError(
             f"The outputs of the run {run_id} may be incomplete: its end was not recorded. Nothing was registered. Next: "
@@ -98,7 +98,7 @@ def _check(run_id: str, outputs: Outputs, source: str) -> None:
         if outputs.saved_step is not None:
             has += f" Its last checkpoint, at step {outputs.saved_step}, is the state of its training, and no model."
             following = f", and submit it with --checkpoint-resume-from {run_id}, which continues from that state"
-        example = next((each for each in offered if each.startswith("work/")), "work/model.keras")
+        example = next((path for path in offered if path.startswith("work/")), "work/model.keras")
         raise InputError(
             f"The run {run_id} has no model: its program wrote no file to {where}. {has} Next: podlift models add {run_id} "
             f"--path {shlex.quote(example)}, or let the program save its model in ctx.dirs.model{following}."

@@ -213,7 +213,7 @@ class Model:
     def _compared_with(self, version: ModelVersion) -> int:
         asked = self._asked_about(version)
         if asked is None:
-            asking = [each.number for each in self.versions() if self.state(each) == "awaits approval"]
+            asking = [version.number for version in self.versions() if self.state(version) == "awaits approval"]
             raise InputError(
                 f"Version {version.number} of {self.name!r} does not await an approval. "
                 f"{f'Those that do: {_listed(asking)}.' if asking else 'No version does.'} Next: podlift models promote "
@@ -245,7 +245,7 @@ class Model:
     def diff(self, before: int | str, after: int | str = "champion") -> VersionDiff:
         """Return what differs between two versions, each a number, "champion" or "latest"."""
         one, other = self.version(before), self.version(after)
-        old, new = ({each.path: each.parts for each in version.files()} for version in (one, other))
+        old, new = ({file.path: file.parts for file in version.files()} for version in (one, other))
         a, b = one.record, other.record
         names = sorted({*a.metrics, *b.metrics})
         return VersionDiff(
@@ -267,9 +267,9 @@ class Model:
         stored = files.add(self.store, made.folder)
         while True:
             numbers, champion = self.numbers(), self.record()[0]  # in this order: a removal records the number first
-            for each in self._versions([at for at in numbers if at not in champion.removed]):
-                if (each.record.run, each.record.manifest) == (made.lineage.run, stored.digest):
-                    return each
+            for version in self._versions([at for at in numbers if at not in champion.removed]):
+                if (version.record.run, version.record.manifest) == (made.lineage.run, stored.digest):
+                    return version
             record = VersionRecord(
                 **vars(made.lineage),
                 model=self.name,
@@ -290,7 +290,9 @@ class Model:
         """Return the newest version of what a run had at this place of its outputs when it succeeded, None if there is none."""
         about = (run_id, source, State.SUCCEEDED.value)
         versions = [
-            each for each in self.versions() if (each.record.run, each.record.source, each.record.state) == about
+            version
+            for version in self.versions()
+            if (version.record.run, version.record.source, version.record.state) == about
         ]
         return versions[-1] if versions else None
 
@@ -320,7 +322,7 @@ class Model:
 
     def _versions(self, numbers: Sequence[int]) -> list[ModelVersion]:
         """Return the versions of these numbers, without those that another process removes meanwhile."""
-        return [each for each in in_parallel(self._unless_removed, numbers) if each is not None]
+        return [version for version in in_parallel(self._unless_removed, numbers) if version is not None]
 
     def _unless_removed(self, number: int) -> ModelVersion | None:
         try:
@@ -409,6 +411,6 @@ class Model:
 def _listed(numbers: Sequence[int]) -> str:
     if not numbers:
         return "no versions"
-    shown = [str(each) for each in (numbers if len(numbers) <= 8 else [*numbers[:3], *numbers[-4:]])]
+    shown = [str(number) for number in (numbers if len(numbers) <= 8 else [*numbers[:3], *numbers[-4:]])]
     gap = ["..."] if len(numbers) > 8 else []
     return f"{'version' if len(numbers) == 1 else 'versions'} {', '.join([*shown[:3], *gap, *shown[3:]])}"

@@ -106,11 +106,11 @@ class ChampionRecord:
         line: list[int] = []
         for move in self.moves:
             if move.cause == "rollback":
-                last = max((at for at, each in enumerate(line) if each == move.champion), default=-1)
+                last = max((at for at, number in enumerate(line) if number == move.champion), default=-1)
                 del line[last + 1 :]
             else:
                 line.append(move.champion)
-        return [each for each in line[:-1] if each not in self.removed]
+        return [number for number in line[:-1] if number not in self.removed]
 
 
 def version_key(model: str, number: int) -> str:

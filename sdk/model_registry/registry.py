@@ -61,10 +61,10 @@ class Registry:
     def __getitem__(self, name: str) -> Model:
         """Return the model of this name; InputError with the nearest name if there is none."""
         models = self.all()
-        for each in models:
-            if each.name == name:
-                return each
-        names = sorted({each.name for each in models})
+        for model in models:
+            if model.name == name:
+                return model
+        names = sorted({model.name for model in models})
         near = nearest(name, names) if names else "There is none. Next: podlift models add RUN."
         below = " or ".join(map(repr, self._roots))
         raise InputError(f"No such model below {below}. Received: {name!r}. {near}")

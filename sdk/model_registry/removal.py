@@ -70,7 +70,7 @@ def _freed(store: Store, version: ModelVersion) -> int | None:
 
 
 def _size_of_own_parts(store: Store, version: ModelVersion) -> int:
-    own = {key: size for each in version.files() for key, size in files.sizes(each).items()}
+    own = {key: size for file in version.files() for key, size in files.sizes(file).items()}
     others = set[str]()
     for stat in store.list("records/"):
         match = VERSION_KEY.fullmatch(stat.key)
@@ -78,7 +78,7 @@ def _size_of_own_parts(store: Store, version: ModelVersion) -> int:
             with suppress(MissingError):
                 others.add(decoded(VersionRecord, bytes(store.get(stat.key)), stat.key).manifest)
     for named in in_parallel(lambda digest: files.read(store, digest).files, sorted(others)):
-        for each in named:
-            for part in each.parts:
+        for file in named:
+            for part in file.parts:
                 own.pop(part, None)
     return sum(own.values())
