@@ -117,8 +117,8 @@ def outline(points: Sequence[Point], width: int, height: int) -> list[str]:
 def polylines(shape: str, width: float = 100.0, height: float = 24.0) -> list[str]:
     """Return the curve in a summary as the points of polylines of an SVG, one for each part without gaps."""
     lines: list[list[str]] = [[]]
-    for at, each in enumerate(shape):
-        level = HEIGHTS.find(each)
+    for at, letter in enumerate(shape):
+        level = HEIGHTS.find(letter)
         if level < 0:
             lines.append([])
             continue

@@ -89,15 +89,15 @@ def wanted(query: Mapping[str, str]) -> ListRequest:
 def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
     """Return a page of the runs that fit."""
     tests = [_test(word) for word in about.search.split()]
-    labelled = [each for each in runs if not about.label or about.label in _labels(each[1])]
-    fitting = [each for each in labelled if all(test(each[1]) for test in tests)]
-    in_state = [each for each in fitting if about.state in ("", _state(each[1]))]
+    labelled = [run for run in runs if not about.label or about.label in _labels(run[1])]
+    fitting = [run for run in labelled if all(test(run[1]) for test in tests)]
+    in_state = [run for run in fitting if about.state in ("", _state(run[1]))]
     key = SORTS[about.sort.removeprefix("-")]
-    keyed = [(key(each[1], now), each) for each in in_state]
-    known = [(value, each) for value, each in keyed if value is not None]
+    keyed = [(key(run[1], now), run) for run in in_state]
+    known = [(value, run) for value, run in keyed if value is not None]
     known.sort(key=lambda pair: (pair[0], pair[1][1].id), reverse=about.sort.startswith("-"))
     # A run without the value is last in both orders.
-    ordered = [*(each for _, each in known), *(each for value, each in keyed if value is None)]
+    ordered = [*(run for _, run in known), *(run for value, run in keyed if value is None)]
     pages = max(math.ceil(len(ordered) / PER_PAGE), 1)
     page = min(max(about.page, 1), pages)
     shown = ordered[(page - 1) * PER_PAGE : page * PER_PAGE]

@@ -174,7 +174,7 @@ def task_views(
     """Return what each task of the last attempt has come to."""
     words = {"entry": "running", "first_step": "training", "done": "done"}
     states = dict.fromkeys(plan.tasks, "not started" if not attempt else "starting")
-    for event in sorted(events, key=lambda each: (each.time, each.sequence)):
+    for event in sorted(events, key=lambda event: (event.time, event.sequence)):
         task = event.source if event.source in states else str(event.data.get("task", ""))
         if event.attempt != attempt or task not in states:
             continue
@@ -211,15 +211,15 @@ def uses(machine: MachineUse) -> list[Use]:
     samples, last = machine.samples, machine.last
     limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
     resources = [
-        ("CPU", f"{last.cpu_cores:.1f} cores", [each.cpu_cores for each in samples]),
-        ("memory", f"{size(last.memory_bytes)}{limit}", [float(each.memory_bytes) for each in samples]),
+        ("CPU", f"{last.cpu_cores:.1f} cores", [sample.cpu_cores for sample in samples]),
+        ("memory", f"{size(last.memory_bytes)}{limit}", [float(sample.memory_bytes) for sample in samples]),
     ]
     for number, gpu in enumerate(last.gpus):
         name = f"GPU {number}" if len(last.gpus) > 1 else "GPU"
-        curve = [each.gpus[number].use if number < len(each.gpus) else 0.0 for each in samples]
+        curve = [sample.gpus[number].use if number < len(sample.gpus) else 0.0 for sample in samples]
         resources.append((name, f"{gpu.use:.0%}, {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}", curve))
-    disk = [each.disk_read_bytes_s + each.disk_write_bytes_s for each in samples]
-    network = [each.network_received_bytes_s + each.network_sent_bytes_s for each in samples]
+    disk = [sample.disk_read_bytes_s + sample.disk_write_bytes_s for sample in samples]
+    network = [sample.network_received_bytes_s + sample.network_sent_bytes_s for sample in samples]
     resources += [("disk", f"{size(int(disk[-1]))}/s", disk), ("network", f"{size(int(network[-1]))}/s", network)]
     return [Use(name=name, last=said, curve=shape(values)) for name, said, values in resources]
 
@@ -234,15 +234,15 @@ def requirement_lines(plan: Plan) -> list[str]:
 
 def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], status: Status, now: float) -> list[Lane]:
     """Return the attempts of a run on one time axis, with what happened in each and with its checkpoints."""
-    timed = [(each.time, each) for each in moments if each.time is not None and each.time != NOW]
+    timed = [(moment.time, moment) for moment in moments if moment.time is not None and moment.time != NOW]
     if not timed:
         return []
     begin, end = timed[0][0], max(timed[-1][0], status.since if status.state.terminal else now)
     scale = 1000 / ((end - begin) or 1.0)
     attempts = []
-    numbers = sorted({each.attempt for _, each in timed})
+    numbers = sorted({moment.attempt for _, moment in timed})
     for number in numbers:
-        own = [(time, each) for time, each in timed if each.attempt == number]
+        own = [(time, moment) for time, moment in timed if moment.attempt == number]
         until = end if number == numbers[-1] else own[-1][0]
         name = f"attempt {number}" if number else "submit"
         last = status.state.value if number == numbers[-1] else "ended"
@@ -250,14 +250,14 @@ def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], stat
             begin=(own[0][0] - begin) * scale, length=max((until - own[0][0]) * scale, 2.0), title=name, kind=last
         )
         marks = [
-            Bar(begin=(time - begin) * scale, length=0, title=f"{each.source}: {each.text}", kind=_kind(each))
-            for time, each in own
+            Bar(begin=(time - begin) * scale, length=0, title=f"{moment.source}: {moment.text}", kind=_kind(moment))
+            for time, moment in own
         ]
         attempts.append(Lane(name=name, bars=[span, *marks]))
     saved = [
-        Bar(begin=(each.created_at - begin) * scale, length=0, title=f"step {each.step}", kind="checkpoint")
-        for each in checkpoints
-        if each.created_at is not None and begin <= each.created_at <= end
+        Bar(begin=(checkpoint.created_at - begin) * scale, length=0, title=f"step {checkpoint.step}", kind="checkpoint")
+        for checkpoint in checkpoints
+        if checkpoint.created_at is not None and begin <= checkpoint.created_at <= end
     ]
     return [*attempts, *([Lane(name="checkpoints", bars=saved)] if saved else [])]
 
@@ -272,7 +272,7 @@ def plan_rows(plan: Plan) -> Rows:
 
 
 def file_rows(plan: Plan) -> Rows:
-    rows = [(each.path, size(each.size)) for each in plan.code.files[:_FILES]]
+    rows = [(file.path, size(file.size)) for file in plan.code.files[:_FILES]]
     more = len(plan.code.files) - len(rows)
     return [*rows, *([("and more", f"{more} files")] if more > 0 else [])]
 

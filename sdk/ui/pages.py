@@ -80,7 +80,7 @@ def overlaid(views: Sequence[RunView]) -> Charts:
 
 def data_of(drawn: Charts) -> list[dict[str, object]]:
     """Return charts as JSON values."""
-    return [{"name": each.name, "series": [one._asdict() for one in each.series]} for each in drawn.shown]
+    return [{"name": curve.name, "series": [one._asdict() for one in curve.series]} for curve in drawn.shown]
 
 
 @cache

@@ -103,7 +103,7 @@ class RequestHeads:
             self._cut_oldest(counts.most_common(1)[0][0])
 
     def _cut_oldest(self, user: int | None) -> None:
-        self._forget(next(client for client, each in self._users.items() if each == user)).abort()
+        self._forget(next(client for client, other in self._users.items() if other == user)).abort()
 
     def _forget(self, client: Any) -> Any:
         self._users.pop(client, None)

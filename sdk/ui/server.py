@@ -232,8 +232,8 @@ class Pages:
         wanted = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
         split = [text.partition("/") for text in wanted]
         seen = [self._look(int(number), run) for number, _, run in split if number.isascii() and number.isdigit()]
-        views = [each.view for each in seen]
-        plans = {each.view.id: each.plan for each in seen if each.plan is not None}
+        views = [run.view for run in seen]
+        plans = {run.view.id: run.plan for run in seen if run.plan is not None}
         compared = model.compared(views, gather.differences(plans) if plans else [])
         return _html(pages.render("compare.html", views=views, comparison=compared, charts=pages.overlaid(views)))
 
