@@ -79,7 +79,7 @@ def find(
     return RemovalPlan(
         root=url,
         items=tuple(item for _, items in candidates_by_place for item in items),
-        skipped=tuple(each for place, _ in candidates_by_place for each in place.skipped),
+        skipped=tuple(skipped for place, _ in candidates_by_place for skipped in place.skipped),
         places=candidates_by_place,
     )
 

@@ -50,13 +50,13 @@ class _RunListing:
     @property
     def age_s(self) -> float:
         # The time of an answer is in whole seconds, those of objects are not.
-        return max(0.0, self.now - max((each.changed for each in self.objects), default=self.now))
+        return max(0.0, self.now - max((info.changed for info in self.objects), default=self.now))
 
     def plan(self, run: str) -> ObjectInfo | None:
-        return next((each for each in self.objects if each.name == f"runs/{run}/{_KEYS.plan}"), None)
+        return next((info for info in self.objects if info.name == f"runs/{run}/{_KEYS.plan}"), None)
 
     def item(self, kind: str, url: str) -> Candidate:
-        size_bytes, state = sum(each.size for each in self.objects), self.status.state.value if self.status else ""
+        size_bytes, state = sum(info.size for info in self.objects), self.status.state.value if self.status else ""
         name = url.rpartition("/")[2]
         return Candidate(kind=kind, name=name, path=url, size_bytes=size_bytes, age_s=self.age_s, state=state)
 
@@ -79,7 +79,7 @@ class BucketRoot(PrunedRoot):
         for run in self._files.folder("runs")[0]:
             if ids.is_run_id(run):
                 listing = _list(self._files, run)
-                known = any(each.name.startswith(_last(run)) for each in listing.objects)
+                known = any(info.name.startswith(_last(run)) for info in listing.objects)
                 if known and listing.plan(run) is None and listing.age_s >= root.SETTLED_S:
                     yield listing.item("remains", self._url(run))
 
@@ -87,11 +87,11 @@ class BucketRoot(PrunedRoot):
         listed = []
         for folder, kind in ARCHIVES.items():
             objects, now = self._files.versions(f"{folder}/")
-            for each in objects:
-                if name := kind.digest(each.name.removeprefix(f"{folder}/")):
-                    path, age_s = f"{self.url}/{each.name}", max(0.0, now - each.changed)
-                    item = Candidate(kind=kind.kind, name=name, path=path, size_bytes=each.size, age_s=age_s)
-                    listed.append(Archive(item=item, folder=folder, version=each))
+            for info in objects:
+                if name := kind.digest(info.name.removeprefix(f"{folder}/")):
+                    path, age_s = f"{self.url}/{info.name}", max(0.0, now - info.changed)
+                    item = Candidate(kind=kind.kind, name=name, path=path, size_bytes=info.size, age_s=age_s)
+                    listed.append(Archive(item=item, folder=folder, version=info))
         return listed
 
     def records(self) -> Iterator[tuple[str, bytes]]:
@@ -99,7 +99,7 @@ class BucketRoot(PrunedRoot):
         for folder in self._files.folder("")[0]:
             if folder not in KNOWN:
                 listed = self._files.list(f"{folder}/", suffix=".json")
-                small = (each.name for each in listed if each.size <= MAX_RECORD_BYTES)
+                small = (info.name for info in listed if info.size <= MAX_RECORD_BYTES)
                 names += islice(small, root.MAX_RECORDS + 1 - len(names))
         return self._read(names)
 
@@ -185,7 +185,7 @@ def _status(files: Files, run: str, listing: _RunListing) -> Status:
     Heartbeats are written every ten seconds, but a disconnected machine may come back.
     """
     start = f"runs/{run}/{_KEYS.events}/"
-    names = status_records([each.name.removeprefix(start) for each in listing.objects if each.name.startswith(start)])
+    names = status_records([info.name.removeprefix(start) for info in listing.objects if info.name.startswith(start)])
     if not names:
         raise CorruptRunError("there are none")
     events = [parse(name, bytes(files.read(start + name))) for name in names]
@@ -207,4 +207,4 @@ def _last(run: str) -> tuple[str, ...]:
 
 def _delete_all(files: Files, run: str, listing: _RunListing) -> None:
     for last in (False, True):
-        in_parallel(files.delete, [each for each in listing.objects if each.name.startswith(_last(run)) is last])
+        in_parallel(files.delete, [info for info in listing.objects if info.name.startswith(_last(run)) is last])

@@ -146,7 +146,7 @@ def entries(place: Place, folder: Path) -> list[folders.FolderEntry]:
     try:
         return folders.entries(folder)
     except OSError as error:
-        if all(each.path != str(folder) for each in place.skipped):
+        if all(skipped.path != str(folder) for skipped in place.skipped):
             place.skip(folder, f"it cannot be listed: {error.strerror or error}")
         return []
 

@@ -176,12 +176,12 @@ class PrunedRoot(Place, ABC):
     def _unused(self, removed_runs: Collection[str]) -> list[Candidate]:
         # Listed before the records are read: a submit touches what it needs before it writes its plan, or creates its job.
         archives = self.archives()
-        old = [each for each in archives if each.is_settled]
+        old = [archive for archive in archives if archive.is_settled]
         used, unknown = self._used(archives, removed_runs) if old else (set(), "")
-        unused = [each for each in old if each.item.name not in used]
-        for folder in sorted({each.folder for each in unused} if unknown else ()):
+        unused = [archive for archive in old if archive.item.name not in used]
+        for folder in sorted({archive.folder for archive in unused} if unknown else ()):
             self.skip(f"{self.url}/{folder}", unknown)
-        return [] if unknown else [each.item for each in unused]
+        return [] if unknown else [archive.item for archive in unused]
 
     def remove(self, item: Candidate) -> None:
         """Remove a candidate. MissingError or FileNotFoundError: it is gone; ChangedError: it must stay."""
@@ -208,7 +208,7 @@ class PrunedRoot(Place, ABC):
     def _left(self) -> tuple[dict[str, Archive], set[str], str]:
         """The archives, and which of them are needed, after the removal of runs."""
         archives = self.archives()
-        return {each.item.path: each for each in archives}, *self._used(archives, ())
+        return {archive.item.path: archive for archive in archives}, *self._used(archives, ())
 
     @cached_property
     def _named(self) -> Named:
@@ -240,9 +240,9 @@ class PrunedRoot(Place, ABC):
                     raise OSError(0, "it has no digest", file)
                 used |= digests
             store = open_store(f"{self.url}/models")
-            manifests = [each.item.name for each in archives if each.folder == MANIFESTS and each.item.name in used]
+            manifests = [one.item.name for one in archives if one.folder == MANIFESTS and one.item.name in used]
             for of_manifest in in_parallel(lambda digest: files.read(store, digest).files, manifests):
-                used |= {part for each in of_manifest for part in each.parts}
+                used |= {part for archive in of_manifest for part in archive.parts}
         except CorruptObjectError as error:
             return used, f"a version may need it, and its manifest is damaged: {error}".rstrip(".")
         except OSError as error:
