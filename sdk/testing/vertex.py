@@ -165,7 +165,7 @@ class Cloud(GcsServer):
             jobs: whether custom jobs grow older by that, so that their time limits run out.
         """
         answer = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": jobs}, timeout_s=_STEP_S)
-        return [Attempt(**each) for each in answer["attempts"]]
+        return [Attempt(**attempt) for attempt in answer["attempts"]]
 
     def _inject(self, verb: str, job: str, replica: str) -> Any:
         answer = self.ask("POST", f"/_vertex/jobs/{job.rpartition('/')[2]}:{verb}", {"replica": replica})
