@@ -93,11 +93,11 @@ _BUILD_ENDS = (
 _PERMISSIONS = {
     "entries.list": "logging.logEntries.list",
     "quotas.get": "serviceusage.quotas.get",
-    **{f"serviceAccounts.{each}": f"iam.serviceAccounts.{each}" for each in ("actAs", "get", "list", "create")},
+    **{f"serviceAccounts.{verb}": f"iam.serviceAccounts.{verb}" for verb in ("actAs", "get", "list", "create")},
     "projects.get": "resourcemanager.projects.get",
     "apis.get": "serviceusage.services.get",
     "apis.enable": "serviceusage.services.enable",
-    **{f"repositories.{each}": f"artifactregistry.repositories.{each}" for each in ("get", "create")},
+    **{f"repositories.{verb}": f"artifactregistry.repositories.{verb}" for verb in ("get", "create")},
     "dockerImages.list": "artifactregistry.dockerimages.list",
     "builds.list": "cloudbuild.builds.list",
     "builds.account": "cloudbuild.builds.get",
@@ -359,8 +359,8 @@ def _problems(title: str, rule: Any) -> list[str]:
         return [f"{title} is not an object. Received: {rule!r}."]
     rule = {"api": "gcs", **rule}
     api = _APIS.get(rule["api"] if isinstance(rule["api"], str) else "", _APIS["gcs"])
-    foreign = frozenset[str]().union(*(each.fields for each in _APIS.values())) - api.fields
-    known = [each.name for each in fields(Fault) if each.name not in foreign]
+    foreign = frozenset[str]().union(*(api.fields for api in _APIS.values())) - api.fields
+    known = [field.name for field in fields(Fault) if field.name not in foreign]
     choices = {
         "api": list(_APIS),
         "kind": list(api.kinds),
@@ -413,7 +413,7 @@ def _is_pattern(value: Any) -> bool:
 
 
 def _is_nth(value: Any) -> bool:
-    return value != [] and all(_is_whole(each, 1) for each in (value if isinstance(value, list) else [value]))
+    return value != [] and all(_is_whole(item, 1) for item in (value if isinstance(value, list) else [value]))
 
 
 # For each field, a description of valid values and a test for them.

@@ -90,16 +90,16 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
     known, names = MESSAGES[kind], field_names(kind)
     message: dict[str, Any] = {}
     seen: set[str] = set()
-    for given, each in value.items():
+    for given, item in value.items():
         name = names.get(given)
         if name is None:
             text = f"Invalid JSON payload received. Unknown name {json.dumps(given)} at '{path}': Cannot find field."
             problems.append((path, text))
         elif name in seen:
             problems.append((path, f"Invalid JSON payload received. '{path}' holds {json.dumps(given)} twice."))
-        elif each is not None:
+        elif item is not None:
             seen.add(name)
-            read = _value(known[name], each, f"{path}.{snake_case(name)}", problems)
+            read = _value(known[name], item, f"{path}.{snake_case(name)}", problems)
             if read not in (None, "", 0, [], "UNSET") or (read == {} and not known[name].endswith("{}")):
                 message[name] = read
     for oneof, members in ONEOFS.get(kind, {}).items():

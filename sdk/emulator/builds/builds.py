@@ -48,15 +48,15 @@ class Builds:
     def now(self) -> str:
         return format_time(self._clock.now())
 
-    def create(self, place: str, given: Body) -> Body:
+    def create(self, parent: str, given: Body) -> Body:
         if problems := _problems(given):
             raise invalid(problems)
-        region, number = place.rpartition("/")[2], project_number(place.split("/")[1])
+        region, number = parent.rpartition("/")[2], project_number(parent.split("/")[1])
         id = str(uuid.uuid4())
         about = {
             "name": f"projects/{number}/locations/{region}/builds/{id}",
             "id": id,
-            "projectId": place.split("/")[1],
+            "projectId": parent.split("/")[1],
             "status": "QUEUED",
             "createTime": self.now(),
             "logUrl": f"https://console.cloud.google.com/cloud-build/builds;region={region}/{id}?project={number}",
@@ -64,8 +64,8 @@ class Builds:
         if (given.get("options") or {}).get("logging") not in _WITHOUT_BUCKET:
             # Where gcloud looks for the log of a build.
             about["logsBucket"] = given.get("logsBucket") or f"gs://{number}.cloudbuild-logs.googleusercontent.com"
-        self._stored.put(f"{place}/builds/{id}", {**given, **about})
-        return self._operation(place, {**given, **about})
+        self._stored.put(f"{parent}/builds/{id}", {**given, **about})
+        return self._operation(parent, {**given, **about})
 
     def get(self, name: str) -> Body:
         """Return a build. One that was created takes its next step, as if time had passed between two looks at it."""
@@ -115,14 +115,14 @@ class Builds:
             pushed.append({"name": image, "digest": digest})
         return {"images": pushed}
 
-    def listed(self, place: str, filter: str) -> Body:
+    def listed(self, parent: str, filter: str) -> Body:
         wanted = [_TERM.fullmatch(term) for term in filter.split(" AND ")] if filter else []
         if not all(wanted):
             text = 'podlift\'s emulator knows filters of the form: tags="TAG" AND status="STATUS".'
             raise invalid([("filter", f"{text} Received: {filter[:100]}")])
         builds = [
             build
-            for build in self._stored.below(f"{place}/builds")
+            for build in self._stored.below(f"{parent}/builds")
             if all(term["value"] in _values(build, term["field"]) for term in wanted if term)
         ]
         return {"builds": builds} if builds else {}
@@ -135,12 +135,12 @@ class Builds:
         self._stored.put(name, build)
         return build
 
-    def operation(self, place: str, id: str) -> Body:
-        return self._operation(place, self.get(f"{place}/builds/{id[2:]}"))
+    def operation(self, parent: str, id: str) -> Body:
+        return self._operation(parent, self.get(f"{parent}/builds/{id[2:]}"))
 
-    def _operation(self, place: str, build: Mapping[str, Any]) -> Body:
+    def _operation(self, parent: str, build: Mapping[str, Any]) -> Body:
         about = {"metadata": {"@type": f"{_TYPE}.BuildOperationMetadata", "build": build}}
-        operation: Body = {"name": f"{place}/operations/b-{build['id']}", **about}
+        operation: Body = {"name": f"{parent}/operations/b-{build['id']}", **about}
         if build["status"] in _ENDED:
             operation |= {"done": True, "response": {"@type": f"{_TYPE}.Build", **build}}
         return operation

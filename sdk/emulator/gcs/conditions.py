@@ -34,9 +34,9 @@ class Conditions:
         actual = (generation, metageneration, etag)
         required = (self.generation, self.metageneration, self.etag)
         excluded = (self.not_generation, self.not_metageneration, self.not_etag)
-        if any(each not in (None, "*", value) for each, value in zip(required, actual, strict=True)):
+        if any(wanted not in (None, "*", value) for wanted, value in zip(required, actual, strict=True)):
             raise StorageApiError(412, _FAILED)
-        if any(each is not None and each == value for each, value in zip(excluded, actual, strict=True)):
+        if any(unwanted is not None and unwanted == value for unwanted, value in zip(excluded, actual, strict=True)):
             raise StorageApiError(304 if reading else 412, _FAILED)
 
 

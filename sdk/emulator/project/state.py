@@ -125,14 +125,14 @@ class ProjectState:
     def wrong(self, policy: object) -> str:
         """Return why no service stores a policy, as a sentence, "" if all do."""
         bindings = policy.get("bindings", []) if isinstance(policy, dict) else None
-        if not isinstance(bindings, list) or not all(isinstance(each, dict) for each in bindings):
+        if not isinstance(bindings, list) or not all(isinstance(binding, dict) for binding in bindings):
             return f"A policy has a list of bindings, which are objects. Received: {str(policy)[:100]}."
-        members = [each.get("members", []) for each in bindings]
-        if not all(isinstance(each, list) for each in members):
+        members = [binding.get("members", []) for binding in bindings]
+        if not all(isinstance(listed, list) for listed in members):
             return f"The members of a binding are a list. Received: {str(members)[:100]}."
-        named = [str(each) for listed in members for each in listed if str(each).startswith("serviceAccount:")]
-        emails = (each.partition(":")[2] for each in named)
-        absent = next((each for each in emails if not self.exists(account_name(each))), "")
+        named = [str(member) for listed in members for member in listed if str(member).startswith("serviceAccount:")]
+        emails = (member.partition(":")[2] for member in named)
+        absent = next((email for email in emails if not self.exists(account_name(email))), "")
         return absent and f"Service account {absent} does not exist."
 
     def grants(self, member: str, resource: str, permission: str) -> bool:

@@ -44,10 +44,10 @@ def parse(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name == "name" or name not in _OUTPUTS}
 
 
-def job_id(name: str, place: str) -> str:
+def job_id(name: str, parent: str) -> str:
     """Return the id in the name of a new job of this place."""
     prefix, _, id = name.rpartition("/jobs/")
-    if prefix != place or not _ID.fullmatch(id):
+    if prefix != parent or not _ID.fullmatch(id):
         raise invalid([("job.name", f"Job name must be formatted: {_NAME}.")])
     return id
 

@@ -112,7 +112,7 @@ class Dispatcher:
     def faults_changed(self) -> None:
         """Let the rules in force now decide when the next executions are delivered."""
         with self.lock:
-            for row in [each for each in self._jobs.values() if each.execution and not each.execution.retries]:
+            for row in [job for job in self._jobs.values() if job.execution and not job.execution.retries]:
                 if not self._outstanding[row.key] and row.execution is not None:
                     self.store(self.scheduled(row, row.execution.slot))
 

@@ -142,7 +142,7 @@ class LogEntries:
                 if received_ns > now_ns:
                     continue
                 entry = _entry(row, received_ns)
-                if row[2] in projects and matches_filter(found, lambda each, entry=entry: _matches(each, entry)):  # type: ignore[misc]
+                if row[2] in projects and matches_filter(found, lambda term, entry=entry: _matches(term, entry)):  # type: ignore[misc]
                     yield entry, [row[1], row[0]]
             if len(rows) < _CHUNK:
                 return
@@ -187,13 +187,13 @@ def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
 def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
     clauses: list[str] = []
     values: list[Any] = []
-    for each in required_comparisons(found):
-        if each.path in (("resource", "labels", "job_id"), ("labels", "ml.googleapis.com/job_id")) and each.op == "=":
+    for term in required_comparisons(found):
+        if term.path in (("resource", "labels", "job_id"), ("labels", "ml.googleapis.com/job_id")) and term.op == "=":
             clauses.append("job = ?")
-            values.append(each.value)
-        elif each.path == ("timestamp",) and each.op in (">", ">="):
+            values.append(term.value)
+        elif term.path == ("timestamp",) and term.op in (">", ">="):
             clauses.append("ns >= ?")
-            values.append(_time(each))
+            values.append(_time(term))
     return clauses, values
 
 

@@ -210,10 +210,10 @@ def read_only_folders() -> tuple[str, ...]:
     names = {*site_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     names |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
     for folder in ("/usr/lib", "/usr/local/lib"):
-        names |= {str(each) for each in Path(folder).glob("python3*")}
-    places = sorted({Path(each).resolve() for each in names})
-    whole = [place for place in places if place.is_dir() and not any(other in place.parents for other in places)]
-    return tuple(str(place) for place in whole)
+        names |= {str(path) for path in Path(folder).glob("python3*")}
+    folders = sorted({Path(name).resolve() for name in names})
+    whole = [folder for folder in folders if folder.is_dir() and not any(other in folder.parents for other in folders)]
+    return tuple(map(str, whole))
 
 
 @functools.cache

@@ -197,10 +197,10 @@ class CustomJobs(Collection[JobRow]):
     def _count_list(self) -> set[int]:
         """Count one list call and return the jobs that it does not show yet."""
         now = self._clock.now()
-        hidden = {job for job, each in self._hidden.items() if each.lists > 0 or each.until > now}
-        self._hidden = {job: each for job, each in self._hidden.items() if job in hidden}
-        for each in self._hidden.values():
-            each.lists -= 1
+        hidden = {job for job, hiding in self._hidden.items() if hiding.lists > 0 or hiding.until > now}
+        self._hidden = {job: hiding for job, hiding in self._hidden.items() if job in hidden}
+        for hiding in self._hidden.values():
+            hiding.lists -= 1
         return hidden
 
     def _resource(self, row: JobRow) -> dict[str, Any]:

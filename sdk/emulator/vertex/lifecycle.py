@@ -111,7 +111,7 @@ class JobStatus:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> JobStatus:
-        values = {each.name: found[each.name] for each in fields(cls) if each.name in found}
+        values = {field.name: found[field.name] for field in fields(cls) if field.name in found}
         values["outcome"] = JobOutcome(**values["outcome"]) if values["outcome"] else None
         for name in ("preempted", "out_of_memory"):
             values[name] = tuple(values[name])

@@ -83,11 +83,11 @@ def required_comparisons(found: Filter) -> list[Comparison]:
     """Return the comparisons that have to hold in any case, for which an index can be used."""
     if isinstance(found, Comparison):
         return [found]
-    return [each for part in found.parts for each in required_comparisons(part)] if found.word == "AND" else []
+    return [term for part in found.parts for term in required_comparisons(part)] if found.word == "AND" else []
 
 
 def comparisons(found: Filter) -> list[Comparison]:
-    return [found] if isinstance(found, Comparison) else [each for part in found.parts for each in comparisons(part)]
+    return [found] if isinstance(found, Comparison) else [term for part in found.parts for term in comparisons(part)]
 
 
 def compare(op: str, left: Any, right: Any) -> bool:
@@ -227,7 +227,7 @@ def read_page(
     wanted, last = read_filter(text, kind), read_page_token(query.get("pageToken", ""), text)
     shown: list[tuple[int, dict[str, Any]]] = []
     for number, resource in newest(last[0] if last else None):
-        if matches_filter(wanted, lambda each, resource=resource: matches(each, resource, kind)):  # type: ignore[misc]
+        if matches_filter(wanted, lambda term, resource=resource: matches(term, resource, kind)):  # type: ignore[misc]
             shown.append((number, apply_read_mask(resource, query.get("readMask", ""), kind)))
         if len(shown) > size:
             break

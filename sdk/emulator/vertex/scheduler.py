@@ -263,7 +263,7 @@ class JobScheduler:
     def release_held(self) -> None:
         """Release the jobs that a fault held, unless the faults that are in force now hold them, too."""
         with self.lock:
-            for active in [each for each in self._active.values() if each.held_until]:
+            for active in [job for job in self._active.values() if job.held_until]:
                 hold = self._faults.for_job("hold", active.about)
                 kept_s = 0.0 if hold is None else math.inf if hold.seconds is None else hold.seconds
                 active.held_until = self._clock.now() + kept_s if kept_s else 0.0
