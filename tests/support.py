@@ -55,9 +55,9 @@ def files_of_a_run(**plan: object) -> Iterator[tuple[str, bytes]]:
 
 
 def finished_run(root: Path, name: str = FINISHED_RUN.name, **plan: object) -> RunPaths:
-    """Make a run that has succeeded, with other values of its plan: `finished_run(root, "a-aaaaaa", digest="1" * 64)`."""
+    """Make a run that has succeeded, with other values of its plan: `finished_run(root, "a-aaaaaa", digest="1")`."""
     run = root / "runs" / name
-    for part, data in files_of_a_run(run_id=name, **plan):
+    for part, data in files_of_a_run(run_id=name, root=str(root), **plan):
         (run / part).parent.mkdir(parents=True, exist_ok=True)
         (run / part).write_bytes(data)
     return RunPaths(str(run))

@@ -38,7 +38,7 @@ def local(root: Path) -> Callable[[str, float], None]:
     """Put a run into the local root that was submitted so long ago: `local("digits-aaaaaa", 60)`."""
 
     def put(run: str, age_s: float) -> None:
-        os.utime(finished_run(root, run, root=str(root)).plan, (time.time() - age_s,) * 2)
+        os.utime(finished_run(root, run).plan, (time.time() - age_s,) * 2)
 
     return put
 

@@ -50,7 +50,7 @@ def make(root: Path) -> Callable[..., Path]:
 
     def maker(name: str, days: float = 0.0, digest: str = "", state: str = "SUCCEEDED", reason: str = "done") -> Path:
         digest = digest or name[0] * 64
-        run = Path(finished_run(root, f"{name}-aaaaaa", root=str(root), digest=digest).url)
+        run = Path(finished_run(root, f"{name}-aaaaaa", digest=digest).url)
         final = next(run.glob("events/*.final.json"))
         record = json.loads(final.read_text())
         final.write_text(json.dumps({**record, "data": {"state": state, "reason": reason}}))
