@@ -129,7 +129,7 @@ class CustomJobs(Collection[JobRow]):
         with self.lock:
             row = self._row(project, region, job)
             self._check_deletable(row.status.state, row.status.state)
-            # First: what a kill between the two leaves is an operation whose name nobody knows.
+            # First: a kill between the two leaves an operation that no answer names.
             operation = self.new_operation(project, region)
             self._table.delete(row.id)
             self._hidden.pop(row.id, None)
