@@ -76,6 +76,11 @@ def test_damage_is_reported_and_the_other_runs_stay_readable(tmp_path: Path, nam
             b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}',
             "are damaged",
         ),
+        (
+            "0000.supervisor.000003.final.json",
+            b'{"version":1,"time":-0.5,"data":{"state":"SUCCEEDED","reason":"done"}}',
+            "damaged",
+        ),
         ("notes.txt", b"hello", "not the name of a record"),
     ],
 )

@@ -196,6 +196,11 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     about = found.shown
     assert (about.metric, about.metrics["loss"], about.best, about.curve) == ("loss", 3.0, 1.0, "zq-0i")
     assert (about.steps, about.rate, about.tasks, about.accelerator, about.entry) == (5, 0.5, 2, "cpu", "train.py")
+    # A later one replaces it; of a metric that nobody has chosen, the name says which value is the best.
+    place.write_text("".join(json.dumps({**record, "metrics": {"acc": record["step"]}}) + "\n" for record in records))
+    summaries.write(paths)
+    found = summaries.read(paths)
+    assert found is not None and (found.shown.metric, found.shown.best) == ("acc", 5)
     # What a later podlift adds is small, whatever the run has.
     assert len(summaries.shape([float(value) for value in range(100_000)])) == 40
     assert summaries.shape([7.0, 7.0]) == "ii"

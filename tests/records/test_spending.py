@@ -84,6 +84,7 @@ def test_what_was_spent_in_words(used: Spent, text: str) -> None:
             "The run has spent 2.25 USD in 1 h, and another job in us-central1:standard may cost 33.12 USD: 11.04 USD an hour "
             "for 3 h. That is more than the 27.75 USD left of max_cost_usd=30.",
         ),
+        (limits(2 * HOUR, 2 * RATE - 0.01), Spent(seconds=HOUR, usd=RATE), DEAR, HOUR, Reason.BUDGET, "11.04 USD"),
         # Without a timeout, a limit on the cost counts 7 days for all jobs together.
         (limits(None, 7 * 24 * RATE), Spent(seconds=24 * HOUR, usd=24 * RATE), DEAR, 6 * 24 * HOUR, None, ""),
         (limits(None, 100.0), Spent(), DEAR, 7 * 24 * HOUR, Reason.BUDGET, "The run has spent nothing yet, and"),
