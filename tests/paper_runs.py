@@ -37,6 +37,7 @@ class PaperRuns:
         self.started: dict[str, float] = {}
         self.ends: dict[str, tuple[float, State]] = {}
         self.outcome: Callable[[Plan], State] = lambda plan: State.SUCCEEDED
+        self.resumed_outcome = State.SUCCEEDED
         self.submits: list[str] = []
         self.resumed: list[str] = []
         self.killed = False
@@ -71,7 +72,7 @@ class PaperRuns:
     def resume(self, url: str) -> None:
         run = url.rpartition("/")[2]
         self.resumed.append(run)
-        self.ends[run] = self.clock.now() + self.takes_s, State.SUCCEEDED
+        self.ends[run] = self.clock.now() + self.takes_s, self.resumed_outcome
 
 
 class AtOnce(Notifier):

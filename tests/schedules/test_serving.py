@@ -77,6 +77,10 @@ def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:
     world.advance(world.server(), 0.5)
     assert world.runs.resumed == list(world.runs.plans)
     assert world.shown() == ["0 SUCCEEDED at 0"]
+    world.runs.resumed_outcome = State.LOST
+    world.advance(world.server(), 1)
+    assert world.history()[-1].state == "LOST"
+    assert world.runs.resumed[1:] == [list(world.runs.plans)[-1]] * 3
 
 
 def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:

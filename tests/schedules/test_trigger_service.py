@@ -12,13 +12,15 @@ from paper_runs import START
 from support import FakeClock, needs
 
 from sdk import InputError, backends
-from sdk.backends.triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRequest
+from sdk.backends.triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from sdk.clock import Clock
+from sdk.errors import StoreError
 from sdk.job.findings import Finding
 from sdk.job.plan import Plan
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation, handle
 from sdk.schedules.handle import Schedule
+from sdk.schedules.records import REMOVED, Book
 from sdk.schedules.server import Server
 from sdk.testing.fake_backend import FakeBackend
 
@@ -33,6 +35,7 @@ class Bells:
     def __init__(self) -> None:
         self.kept_here: dict[str, Trigger] = {}
         self.rung: list[str] = []
+        self.deleted: list[str] = []
         self.writes = 0
 
     def adapted(self, plan: Plan) -> Plan:
@@ -74,7 +77,7 @@ class Bells:
         self.kept_here[name] = replace(self.kept_here[name], paused=False)
 
     def delete(self, name: str, clock: Clock) -> None:
-        self.kept_here.pop(name, None)
+        self.deleted += [name] if self.kept_here.pop(name, None) else []
 
     def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
         self.rung.append(trigger.schedule if slot is None else f"{trigger.schedule} {slot:.0f}")
@@ -145,7 +148,39 @@ def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place
     clock = FakeClock()
     clock.time = made.record.since + 120
     Server(str(place), clock).serve_once()
+    # Nor has a pause that there was not swallowed the slots.
+    Schedule("weekly", root=place, clock=clock).unpause()
     assert Schedule("weekly", root=place).history() == []
+
+
+def test_what_cannot_be_listed_is_named_beside_what_can(
+    bells: Bells, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(place)
+    names = Book.names
+
+    def readable(book: Book) -> list[str]:
+        if book.root == "gone":
+            raise StoreError("no such bucket")
+        return names(book)
+
+    def locked(*_: object) -> list[Trigger]:
+        raise TriggerRejectedError("the bells are locked", 403)
+
+    monkeypatch.setattr(handle, "configured_roots", lambda environ: ([str(place), "gone"], []))
+    monkeypatch.setattr(Book, "names", readable)
+    monkeypatch.setattr(bells, "kept", locked)
+    assert handle.listed().problems == [
+        "Triggers without a schedule are not listed: the bells are locked",
+        "The schedules of gone are not listed: no such bucket",
+    ]
+
+
+def test_a_removal_that_was_cut_short_is_finished_before_the_schedule_is_made_again(bells: Bells, place: Path) -> None:
+    made = create(place)
+    Book(str(place)).change("weekly", paused=REMOVED)
+    assert create(place).outcome == "created"
+    assert bells.deleted == [made.record.trigger]
 
 
 def test_what_the_service_has_to_say_is_part_of_the_one_error(bells: Bells, place: Path) -> None:
