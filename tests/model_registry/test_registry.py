@@ -209,6 +209,7 @@ def test_large_files_are_stored_in_parts(model: Model, add, tmp_path: Path, monk
     monkeypatch.setattr(files, "_PART_BYTES", 4)
     made = add("weights of many bytes")
     assert [len(each.parts) for each in made.files()] == [6, 2]
+    assert [sum(files.sizes(each).values()) for each in made.files()] == [each.size_bytes for each in made.files()]
     assert Path(made.download(tmp_path / "home"), "model.keras").read_text() == "weights of many bytes"
     assert made.download(tmp_path / "home")
 
@@ -230,6 +231,8 @@ def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, 
     with pytest.raises(InputError, match=r"Received: 'digit'. Did you mean 'digits'"):
         sdk.models(model.root)["digit"]
     found = sdk.models(model.root)["digits"]
+    named = [sdk.models(model.root).version(text) for text in ("digits:10", "weights.h5", "gs://a/b")]
+    assert [each and each.number for each in named] == [10, None, None]
     for which in ("11", "0", "first", "-1"):
         with pytest.raises(InputError, match=rf"Received: '{which}'. It has versions 1, 2, 3, ..., 7, 8, 9, 10"):
             found.promote(which)

@@ -149,8 +149,9 @@ def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place
     clock.time = made.record.since + 120
     Server(str(place), clock).serve_once()
     # Nor has a pause that there was not swallowed the slots.
-    Schedule("weekly", root=place, clock=clock).unpause()
-    assert Schedule("weekly", root=place).history() == []
+    each = Schedule("weekly", root=place, clock=clock)
+    each.unpause()
+    assert each.history() == []
 
 
 def test_what_cannot_be_listed_is_named_beside_what_can(

@@ -401,6 +401,15 @@ def test_ten_inputs_are_asked_for_at_once(google: None, server: str) -> None:
     assert [answer.problem for answer in answers] == [""] * 10
 
 
+def test_an_error_that_nobody_foresaw_is_that_of_its_input_alone(google: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(url: str) -> None:
+        raise RuntimeError("a bug of the vendor")
+
+    monkeypatch.setattr(urls, "_probe_fsspec", fail)
+    odd, fine = urls.probe_urls(["s3://bucket/x", "gs://data/train.csv"])
+    assert "It could not be checked: " in odd.problem and "a bug of the vendor" in odd.problem and not fine.problem
+
+
 def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(google: None) -> None:
     late, fine = urls.probe_urls(["gs://hanging/x", "gs://data/train.csv"], limit_s=1)
     assert "No response within 1 s" in late.problem

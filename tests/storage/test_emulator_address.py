@@ -39,6 +39,7 @@ def free_port() -> int:
         (f"http://127.0.0.1:99999/{TOKEN}", "is not the address of an emulator"),
         (f"export PODLIFT_EMULATOR=http://127.0.0.1:1/{TOKEN}", "is not the address of an emulator"),
         (f"http://127.0.0.1:1/{TOKEN}?x", "is not the address of an emulator"),
+        (f"http://127.0.0.1:0/{TOKEN}", "is not the address of an emulator"),
         (f"http://[::1/{TOKEN}", "is not the address of an emulator"),
         (f"http://me:hunter2@127.0.0.1:1/{TOKEN}", "is not the address of an emulator"),
     ],

@@ -36,6 +36,10 @@ def test_what_is_uploaded_is_listed_and_comes_back(files: FolderFiles, here: Pat
     assert (known.name, known.size) == ("a/b.bin", 7)
     files.download("a/b.bin", str(tmp_path / "back" / "b.bin"))
     assert (tmp_path / "back" / "b.bin").read_bytes() == b"content" == bytes(files.read("a/b.bin"))
+    # A copy that is the same is not written again; one of the same size is.
+    assert files.upload("a/b.bin", str(here), known).generation == known.generation
+    here.write_bytes(b"CONTENT")
+    assert files.upload("a/b.bin", str(here), known).generation != known.generation
     assert files.folder("") == (["a"], [])
     assert files.folder("a") == ([], ["b.bin"])
     assert list(files.matching("*/b.bin")) == ["a/b.bin"]
