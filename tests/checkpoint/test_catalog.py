@@ -10,6 +10,7 @@ from support import heard
 
 from sdk.checkpoint import catalog, restore
 from sdk.errors import InputError
+from sdk.job.layout import RunPaths
 from sdk.storage.posix_store import PosixStore
 
 from .parts import Attempt, files, restored
@@ -47,6 +48,16 @@ def test_a_damaged_checkpoint_is_listed_with_what_is_wrong_and_leaves_quarantine
     Path(store.url, key).write_bytes(b"{}")
     assert (catalog.list_checkpoints(store)[1].size, catalog.list_checkpoints(store)[1].step) == (None, 2)
     assert "damaged" in str(catalog.list_checkpoints(store)[1].quarantined)
+
+
+def test_the_newest_one_is_none_where_it_cannot_be_read(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "digits-aaaaaa"))
+    store = PosixStore(paths.store)
+    Attempt(store).save(7)
+    key = restore.commits_of(store)[-1].key
+    assert catalog.newest(paths) is None, "a checkpoint of another run"
+    Path(paths.store, key).write_bytes(b"")
+    assert catalog.newest(paths) is None
 
 
 def test_a_pinned_checkpoint_stays_until_it_is_unpinned(store: PosixStore) -> None:

@@ -126,6 +126,9 @@ def test_what_a_manifest_says_of_an_array_fits_its_bytes_or_is_refused(at: int, 
 def test_a_manifest_of_a_newer_format_says_so() -> None:
     with pytest.raises(FutureFormatError, match="its format is 2; this podlift reads 1"):
         decode(wrap("manifest", {**body_of(GOOD), "format_version": 2}))
+    for version in (0, True):
+        with pytest.raises(CorruptCheckpointError, match="no valid format_version"):
+            decode(wrap("manifest", {**body_of(GOOD), "format_version": version}))
 
 
 @given(st.binary(max_size=300))

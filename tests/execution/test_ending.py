@@ -162,6 +162,19 @@ def test_the_consequence_of_another_failure_waits_for_it(codes, failed, done, wh
     assert ending.echo_s(alone, WHOLE, LIMITS) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("codes", "done", "expected"),
+    [
+        ({}, ["chief-0"], True),
+        ({"worker-1": 1}, ["chief-0"], True),
+        ({}, ["worker-1"], False),
+        ({"chief-0": 0}, ["chief-0"], False),
+    ],
+)
+def test_the_first_task_is_done_until_it_has_ended(codes, done, expected: bool) -> None:
+    assert View(tasks=TASKS, own=TASKS, codes=codes, done=done).first_is_done is expected
+
+
 @pytest.mark.parametrize("codes", [{}, {"worker-0": -6}])
 def test_a_first_task_that_is_done_may_take_its_time_to_exit_before_its_peers_fail(codes) -> None:
     failed = [record("worker-1", LOST)]

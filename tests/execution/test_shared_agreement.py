@@ -97,6 +97,25 @@ def test_members_that_do_not_come_are_named(service: Service) -> None:
     assert said == ["waiting for chief-0", "waiting for worker-0"]
 
 
+def test_a_run_is_idle_once_all_its_tasks_are_and_no_longer_than_that(service: Service) -> None:
+    containers = service.all()
+
+    def chief(*, idle: bool = True) -> bool:
+        service.clock.time += 60
+        return containers["chief-0"].is_idle(1, idle=idle)
+
+    assert not chief()
+    assert not containers["worker-0"].is_idle(1, idle=True)
+    assert not chief()
+    assert not containers["worker-1"].is_idle(1, idle=True)
+    assert chief()
+    # It is not asked for at each look.
+    assert not containers["chief-0"].is_idle(1, idle=True)
+    service.clock.time += 2
+    assert not containers["worker-1"].is_idle(1, idle=False)
+    assert not chief()
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(TASKS)), ids="-".join)
 def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: Service, order) -> None:
     containers = service.all()
