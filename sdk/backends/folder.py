@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from ..clock import Clock
 from ..errors import PodliftError, StoreError
@@ -16,8 +19,8 @@ from ..records.accounts import LiveAccount
 from ..records.recorder import has_ended, position
 from ..records.sync.index import SyncedRun
 from ..records.timeline import Moment
-from ..status import Progress, Status
-from ..storage import posix
+from ..status import Failure, Progress, Reason, State, Status
+from ..storage import posix, trees
 from ..storage.retry import Outage
 
 # How often a heartbeat is read.
@@ -139,3 +142,23 @@ class CopiedRun(FolderRun):
 
     def _download(self, *, logs: bool) -> None:
         self._copy.refresh(self._plan.tasks, logs=logs)
+
+    def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield the lines of the downloaded log files."""
+        self._download(logs=True)
+        return super().logs(task=task, attempt=attempt, follow=follow)
+
+    def fetch_outputs(self) -> None:
+        """Download the outputs. Containers have written the model directly to the root."""
+        paths = self._plan.paths
+        self._copy.download(["outputs", "model"])
+        shutil.rmtree(paths.outputs_model, ignore_errors=True)
+        if os.path.isdir(paths.model):
+            trees.copy_into(paths.model, paths.outputs_model)
+
+
+def with_lost_job(status: Status, why: str) -> Status:
+    """Return the status of a run; `why` tells why a run without a verdict has no job any more, or is ""."""
+    if status.state is not State.LOST or not why:
+        return status
+    return replace(status, reason=Reason.JOB_LOST, failure=Failure(task="", message=why))

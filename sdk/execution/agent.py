@@ -22,10 +22,10 @@ from typing import Generic
 from ..job.payload import Payload
 from ..logs import logger
 from ..records.recorder import Recorder
+from ..records.verdicts import AttemptEnd
 from ..status import Reason, State
 from .agreement import Agreement, Membership
 from .attempt import Attempt
-from .ending import AttemptEnd
 from .host import B, Host
 
 _log = logger("runtime")

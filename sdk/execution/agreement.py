@@ -16,9 +16,10 @@ from ..job.policies import Retry
 from ..process.hang import Hang, blame
 from ..records.recorder import last_attempt, last_step
 from ..records.restarts import Decision, EndedAttempt, decide
+from ..records.verdicts import AttemptEnd
 from ..runtime.rendezvous import stop_agreed
 from ..status import Reason, State
-from .ending import POLL_S, AttemptEnd
+from .ending import POLL_S
 
 
 class LeaveError(Exception):

@@ -18,18 +18,20 @@ from ..job import cluster
 from ..job.payload import TASK_RESTARTS, Payload
 from ..logs import logger
 from ..process import exit_reasons, janitor, machine, spawn
-from ..process.exit_reasons import MemoryWatch, OutOfMemory
+from ..process.exit_reasons import MemoryWatch
 from ..process.hang import Activity, Hang, HangDetector, Pauses
 from ..process.machine import Gpus, IdleWatch, Sampler
 from ..process.template import TaskStart
 from ..records.accounts import ACCOUNTED
 from ..records.events import TASK_RESTARTING, TRAINS, Event, untrained
+from ..records.exits import OutOfMemory
 from ..records.recorder import accounts, last_step, read_events, read_progress
+from ..records.verdicts import SUCCEEDED, AttemptEnd, failed
 from ..status import Failure, Reason, State
 from ..storage import file_systems, posix, reserve
 from . import ending
 from .agreement import Agreement, Membership
-from .ending import DECIDED_GRACE_S, POLL_S, STACKS_S, AttemptEnd, failed
+from .ending import DECIDED_GRACE_S, POLL_S, STACKS_S
 from .host import B, Host
 from .task import TaskProcess
 
@@ -128,7 +130,7 @@ class Attempt(Generic[B]):
         """Return the end that follows from the records and exit codes of this host's tasks, or None."""
         if self._host.stop_requested and self._codes.keys() == set(self._host.tasks) and not any(self._codes.values()):
             # Whether the run has succeeded is not known here.
-            return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
+            return SUCCEEDED
         if not (self._codes or self._host.scope.ends_with_record):
             return None
         view = self._view(self._codes)

@@ -40,6 +40,7 @@ from ..records.recorder import Recorder
 from ..records.sync import task_records
 from ..records.sync.index import SyncedRun
 from ..records.sync.push import ContainerUploader
+from ..records.verdicts import AttemptEnd
 from ..runtime import secret_values, task_main, unpack
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
 from ..storage import own_folders, posix
@@ -48,7 +49,6 @@ from ..storage.registry import open_store
 from . import ending, identity, tail
 from .agent import Agent, record_restart
 from .agreement import LeaveError, Membership
-from .ending import AttemptEnd
 from .host import Begun
 from .output import ContainerOutput
 from .phase import PhaseProcess

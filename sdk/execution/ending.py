@@ -14,9 +14,10 @@ from typing import Protocol
 from ..job import cluster
 from ..job.policies import Limits
 from ..process import exit_reasons
-from ..process.exit_reasons import OutOfMemory
+from ..records import exits
 from ..records.events import Event, first_failure, is_collateral, is_disk_full, is_lost_peer, message_of, reason_of
-from ..records.restarts import EndedAttempt
+from ..records.exits import OutOfMemory
+from ..records.verdicts import CHECKPOINTED, SUCCEEDED, AttemptEnd, failed
 from ..status import EXIT_CHECKPOINTED, Failure, Reason, State
 
 # How often an agent looks at its tasks.
@@ -55,32 +56,6 @@ class Scope:
 WHOLE = Scope(echo_s=3.0, failed_grace_s=DECIDED_GRACE_S, ends_with_record=True, records_stop=True)
 # The agents of a run hear of each other through its store.
 SHARED = Scope(echo_s=5.0, failed_grace_s=0.0, ends_with_record=False, records_stop=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttemptEnd:
-    """How an attempt ended, and what follows."""
-
-    state: State
-    reason: Reason
-    failure: Failure | None = None  # what a user reads, if no task has recorded it
-    alone: str = ""  # the task whose restart the budgets do not allow, although the others could go on
-    task: str = ""  # whose container wrote it
-    nonce: str = ""
-    restart: bool = False
-    why: str = ""  # one sentence about the decision, or ""
-    delay_s: float = 0.0  # before the next attempt
-    step: int | None = None  # the last training step
-    exit_code: int = 0  # of the containers, if no attempt follows
-
-    @property
-    def ended(self) -> EndedAttempt:
-        state = self.state if self.state is State.SUCCEEDED else State.FAILED
-        return EndedAttempt(state=state, reason=self.reason, step=self.step, task=self.alone)
-
-
-def failed(reason: Reason, failure: Failure) -> AttemptEnd:
-    return AttemptEnd(state=State.FAILED, reason=reason, failure=failure)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,14 +160,14 @@ def explained(cause: Cause, view: View, evidence: Evidence) -> AttemptEnd:
     """Return the end of the attempt, with what a user reads."""
     task, code, record = cause.task, cause.code, cause.record
     if code == 0:
-        return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
+        return SUCCEEDED
     if code == EXIT_CHECKPOINTED:
-        return AttemptEnd(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED)
+        return CHECKPOINTED
     if record is None:
         code = code or 0
         killed = code == -signal.SIGKILL
         memory = evidence.memory(task) if killed else OutOfMemory.UNKNOWN
-        reason, text = exit_reasons.describe(code, memory, evidence.cpu_limit(task))
+        reason, text = exits.describe(code, memory, evidence.cpu_limit(task))
         message, traceback = f"{task} {text}", evidence.last_lines(task)
     else:
         exited = [each for each in cluster.in_step(view.tasks) if view.codes.get(each) == 0]

@@ -10,8 +10,9 @@ from ..clock import Clock
 from ..job.layout import RunPaths
 from ..process.template import TaskStart
 from ..records.recorder import Recorder
+from ..records.verdicts import AttemptEnd
 from .agreement import Membership
-from .ending import AttemptEnd, Scope
+from .ending import Scope
 from .output import Output
 from .task import TaskProcess
 

@@ -31,10 +31,11 @@ from ..process import machine
 from ..process.hang import Hang, blame
 from ..records.restarts import Decision, EndedAttempt, decide
 from ..records.sync import index, task_records
+from ..records.verdicts import AttemptEnd
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ..storage.store import Store, create
 from .agreement import LeaveError, Membership
-from .ending import OF_ALL_TASKS, AttemptEnd
+from .ending import OF_ALL_TASKS
 from .task_restarts import TaskRestart, TaskRestarts
 
 _log = logger("runtime")
@@ -271,12 +272,9 @@ class SharedAgreement:
     def end_of(self, attempt: int) -> AttemptEnd | None:
         """Return how an attempt ended, or None if it has no end yet."""
         if attempt not in self._ends:
-            try:
-                data = parsed(bytes(self._store.get(_KEYS.end(attempt))))
-            except MissingError:
+            if (end := index.end_of(self._store, attempt)) is None:
                 return None
-            known = {"state": State(data["state"]), "reason": Reason(data["reason"])}
-            self._ends[attempt] = decode(AttemptEnd, {**data, **known})
+            self._ends[attempt] = end
         return self._ends[attempt]
 
     def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:

@@ -241,8 +241,6 @@ class _Story:
             yield from self._others(failure.task)
         yield self._saved()
         yield self._further()
-        final = self._last("final")
-        yield str(final.data.get("why") or "") if final else ""
 
     def timeline(self) -> list[str]:
         """One line for each event of the run, its attempts and the service that runs it."""

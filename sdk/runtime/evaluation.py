@@ -24,7 +24,7 @@ from ..errors import nearest
 from ..job.payload import Payload
 from ..job.wire import decode
 from ..model_registry.decision import Evaluation
-from ..process import exit_reasons
+from ..records import exits
 from ..storage import own_folders, posix
 from ..storage.emulator import mask_token
 from ..tracebacks import one_line
@@ -60,7 +60,7 @@ def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]
     env = {name: value for name, value in os.environ.items() if name not in _OF_CLUSTERS}
     process = subprocess.Popen(command, env={**env, "PODLIFT_PARENT": str(os.getpid())}, cwd=request.home)
     code = process.wait()
-    _, why = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
+    _, why = exits.describe(code, exits.OutOfMemory.UNKNOWN)
     return [_found(request.result(index), f"Its process {why}") for index in range(len(request.models))]
 
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from ..backends.base import Draft, Request
@@ -29,10 +28,11 @@ from ..job.policies import Target
 from ..process import spawn, task_environment
 from ..process.ports import PortReservation
 from ..records import outputs
-from ..records.events import error_of, first_failure, resume_count, source_of
+from ..records.events import resume_count, source_of
 from ..records.recorder import Recorder, read_events
+from ..records.verdicts import CANCELLED, SUCCEEDED, AttemptEnd, RunEnd, ServiceAnswer, failed, final, verdict
 from ..runtime import task_main
-from ..status import Failure, Reason, State
+from ..status import Failure, Reason
 from ..storage import posix
 
 _POLL_S = 0.05
@@ -90,14 +90,13 @@ def _supervise(plan: Plan, resumes: int) -> None:
     """Run one attempt and record the verdict, also on a failure of this code."""
     recorder = Recorder(plan.paths, source_of("supervisor", resumes), 0, SystemClock())
     try:
-        state, reason, failure = _attempt(plan)
+        end = _attempt(plan)
     except Exception as error:
-        state, reason, failure = State.FAILED, Reason.INFRASTRUCTURE, Failure(task="", message=repr(error))
-    data = asdict(failure) if failure else None
-    recorder.record("final", state=state.value, reason=reason.value, failure=data)
+        end = failed(Reason.INFRASTRUCTURE, Failure(task="", message=repr(error)))
+    recorder.record("final", **final(end))
 
 
-def _attempt(plan: Plan) -> tuple[State, Reason, Failure | None]:
+def _attempt(plan: Plan) -> AttemptEnd:
     paths, resumed = plan.paths, read_events(plan.paths, ("resumed",))
     attempt = 1 + max((int(event.data["attempts"]) for event in resumed), default=0)
     handled = max((int(event.data["cancel_requests"]) for event in resumed), default=0)
@@ -119,7 +118,10 @@ def _attempt(plan: Plan) -> tuple[State, Reason, Failure | None]:
     ports.close()
     packaged = {file.path: (file.size, file.sha256) for file in plan.code.files}
     outputs.collect(paths, attempt, plan.tasks[0], lambda: packaged, recorder)
-    return _verdict(plan, attempt, first, cancelled=cancelled)
+    ended = failed(Reason.KILLED, Failure(task=plan.tasks[0], message=f"It ended with {first}."))
+    said = SUCCEEDED if first == 0 else CANCELLED if cancelled else ended
+    service = ServiceAnswer(job="ended", end=said, knows="decision" if cancelled else "exit")
+    return verdict(RunEnd(events=read_events(paths), tasks=plan.tasks, service=service)) or ended
 
 
 def _start(plan: Plan, attempt: int, task: Task, addresses: Mapping[str, str]) -> spawn.Process:
@@ -131,19 +133,3 @@ def _start(plan: Plan, attempt: int, task: Task, addresses: Mapping[str, str]) -
     command = [sys.executable, str(task_main.__file__), plan.paths.payload(attempt), task.name]
     env = {**inherited, **variables, "PODLIFT_PARENT": str(os.getpid())}
     return spawn.spawn(command, env=env, cwd=str(work), log=plan.paths.log(attempt, task.name))
-
-
-def _verdict(plan: Plan, attempt: int, code: int | None, *, cancelled: bool) -> tuple[State, Reason, Failure | None]:
-    record = first_failure(read_events(plan.paths, ("failed",)), attempt)
-    if code == 0:
-        return State.SUCCEEDED, Reason.DONE, None
-    if cancelled:
-        return State.CANCELLED, Reason.CANCELLED, None
-    if record is None:
-        return State.FAILED, Reason.KILLED, Failure(task=plan.tasks[0], message=f"It ended with {code}.")
-    message = f"{record.source} failed: {error_of(record)}"
-    return (
-        State.FAILED,
-        Reason.USER_ERROR,
-        Failure(task=record.source, message=message, traceback=record.data["traceback"]),
-    )

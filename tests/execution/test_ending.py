@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from sdk.execution import ending
-from sdk.execution.ending import SHARED, WHOLE, AttemptEnd, Stop, View
+from sdk.execution.ending import SHARED, WHOLE, Stop, View
 from sdk.job.policies import Limits
-from sdk.process.exit_reasons import OutOfMemory
 from sdk.records.events import Event
+from sdk.records.exits import OutOfMemory
+from sdk.records.verdicts import AttemptEnd
 from sdk.status import Failure, Reason, State
 
 TASKS = ("chief-0", "worker-0", "worker-1")

@@ -10,10 +10,10 @@ from support import FakeClock, heard
 
 from sdk.errors import AlreadyExistsError, StoreError
 from sdk.execution.agreement import LeaveError, Membership
-from sdk.execution.ending import AttemptEnd
 from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
+from sdk.records.verdicts import AttemptEnd
 from sdk.status import EXIT_CANCELLED, Reason, State
 from sdk.storage.posix_store import PosixStore
 

@@ -10,10 +10,10 @@ from support import FakeClock
 
 from sdk.errors import AlreadyExistsError, MissingError, StoreError
 from sdk.execution.agreement import LeaveError
-from sdk.execution.ending import AttemptEnd
 from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
+from sdk.records.verdicts import AttemptEnd
 from sdk.status import Reason, State
 from sdk.storage.posix_store import PosixStore
 

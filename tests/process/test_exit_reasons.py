@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sdk.process.exit_reasons import MemoryWatch, OutOfMemory, describe
+from sdk.process.exit_reasons import MemoryWatch
+from sdk.records.exits import OutOfMemory, describe
 from sdk.status import Reason
 
 pytestmark = pytest.mark.process

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 
 from ...clock import Clock
 from ...errors import StoreError, WaitTimeoutError
 from ...job.plan import Plan
-from ...process.log_lines import LogLine
 from ...process.log_tail import last_lines
 from ...records.recorder import has_ended, is_uploaded, known_resumes
 from ...status import Progress
@@ -72,10 +70,6 @@ class BucketRun(CopiedRun):
     def progress(self) -> Progress | None:
         self._has_heartbeat()
         return self._copy.progress
-
-    def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        self._download(logs=True)
-        return super().logs(task=task, attempt=attempt, follow=follow)
 
     def cancel(self, grace_s: float) -> None:
         self._copy.request_cancel(known_resumes(self._plan.paths), grace_s)

@@ -12,7 +12,6 @@ from pathlib import Path
 from ...clock import Clock
 from ...execution import ending
 from ...execution.agreement import Membership
-from ...execution.ending import AttemptEnd
 from ...execution.host import Begun
 from ...execution.output import FolderOutput
 from ...execution.standby import Forks, Launch, Standby
@@ -27,6 +26,7 @@ from ...process.ports import PortReservation
 from ...process.template import Imports, TaskStart, top_modules
 from ...records import outputs
 from ...records.recorder import Recorder, sweep
+from ...records.verdicts import AttemptEnd
 from ...storage import own_folders, posix, reserve
 from ...storage.reserve import Reserve
 from .interpreter import Interpreter

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...clock import Clock
-from ...execution.ending import AttemptEnd, failed
 from ...job.plan import Plan
-from ...status import Failure, Reason, State
+from ...records.verdicts import CANCELLED, AttemptEnd, failed
+from ...status import Failure, Reason
 from ...storage import posix
 from ...text import compact_duration
 
@@ -33,7 +33,7 @@ class StopConditions:
         limits = self._plan.job.limits
         grace_s = self.cancel_grace_s()
         if grace_s is not None:
-            return AttemptEnd(state=State.CANCELLED, reason=Reason.CANCELLED), grace_s
+            return CANCELLED, grace_s
         if self._signals:
             failure = Failure(task="", message="The supervisor was stopped by a signal.")
             return failed(Reason.INFRASTRUCTURE, failure), limits.grace_s

@@ -10,7 +10,7 @@ import traceback
 import uuid
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -18,7 +18,6 @@ from ... import logs
 from ...clock import Clock, SystemClock
 from ...execution.agent import Agent, record_restart
 from ...execution.agreement import LeaveError, OwnAgreement
-from ...execution.ending import AttemptEnd, failed
 from ...execution.phase import PhaseProcess
 from ...execution.standby import Standby
 from ...job import cluster
@@ -29,10 +28,11 @@ from ...process import exit_reasons, janitor, namespaces, spawn
 from ...process.janitor_watch import JanitorWatch, temporary_folders
 from ...process.redirect import start
 from ...process.uv import EnvironmentBuildError, EnvironmentStoppedError
-from ...records import summaries
+from ...records import summaries, verdicts
 from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_attempt, last_step, read_events
+from ...records.verdicts import SUCCEEDED, AttemptEnd, RunEnd, ServiceAnswer, failed
 from ...runtime import last_phase
 from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems, own_folders
@@ -69,15 +69,16 @@ def main(url: str) -> None:
         watch = JanitorWatch(parent, temporary, paths.events, lock)
         recorder.record("started", supervisor=spawn.identity(os.getpid()), temporary=temporary)
         plan = read_plan(paths)
-        verdict = _supervise(plan, history, temporary, watch, recorder, clock)
+        agreed = _supervise(plan, history, temporary, watch, recorder, clock)
+        run = RunEnd(events=read_events(paths), tasks=plan.tasks, service=ServiceAnswer(job="forgotten"), agreed=agreed)
+        end = verdicts.verdict(run) or agreed
     except BaseException as error:
         with suppress(OSError):  # the disk of its log may be full
             traceback.print_exc()
         message = f"The supervisor failed: {_meaning(error, url)}"
         failure = Failure(task="", message=message, traceback=traceback.format_exc(), log=paths.supervisor_log)
-        verdict = AttemptEnd(state=State.FAILED, reason=Reason.INFRASTRUCTURE, failure=failure)
-    failure_data = asdict(verdict.failure) if verdict.failure else None
-    recorder.record("final", state=verdict.state.value, reason=verdict.reason.value, failure=failure_data)
+        end = failed(Reason.INFRASTRUCTURE, failure)
+    recorder.record("final", **verdicts.final(end))
     reserve.close()
     summaries.write(paths)
     if watch is not None:
@@ -184,7 +185,7 @@ def _trained(plan: Plan, host: LocalHost, standby: Standby, conditions: StopCond
         if (requested := conditions.stop_requested()) is None:
             raise
         return requested[0]
-    return end if not end.why else _with_note(end, end.why)
+    return end
 
 
 def _finished(plan: Plan, attempt: int, host: LocalHost, conditions: StopConditions) -> AttemptEnd:
@@ -199,15 +200,10 @@ def _finished(plan: Plan, attempt: int, host: LocalHost, conditions: StopConditi
     if why is None and (stopped := requested()) is not None:
         return stopped[0]
     if not why:
-        return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
+        return SUCCEEDED
     first = plan.tasks[0]
     failure = Failure(task="", message=why, traceback=output.last_lines(first), log=output.log(first))
     return failed(Reason.INFRASTRUCTURE, failure)
-
-
-def _with_note(verdict: AttemptEnd, why: str) -> AttemptEnd:
-    failure = verdict.failure or Failure(task="", message="")
-    return replace(verdict, failure=replace(failure, message=f"{failure.message} {why}".strip()))
 
 
 def _temporary(paths: RunPaths) -> str:

@@ -18,23 +18,25 @@ from typing import Protocol
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
+from ...errors import MissingError, PodliftError, StoreError
 from ...job.layout import RunPaths
-from ...job.wire import decode, parsed
+from ...job.wire import decode
+from ...records import verdicts
 from ...records.events import Event, parse, source_of
 from ...records.recorder import Recorder
 from ...records.sync import index
 from ...records.sync.index import SYNC_RETRY
 from ...records.sync.push import ContainerUploader
-from ...status import EXIT_INFRASTRUCTURE, Reason, State
+from ...records.verdicts import RunEnd
+from ...status import EXIT_INFRASTRUCTURE, Reason, Status
 from ...storage.folder_files import path_of
 from ...storage.registry import open_files, open_store
 from ...storage.store import Store
 from ...text import compact_duration
+from . import answers
 from .cluster import AgentEnd
 from .placement import ClusterResources, Placement, infeasible, shortage
 from .request import HOST, LOADER, TASK, TERMS, DriverSpec, submission_id
-from .verdict import RayJobEnd, exit_code, verdict, write
 
 _log = logs.logger("backends.ray")
 _KEYS = RunPaths("")
@@ -267,15 +269,11 @@ class Driver:
             raise StoppedError
 
     def _cancel_request(self) -> tuple[float, float] | None:
-        found = []
-        for key in index.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users):
-            data: dict[str, object] = {}
-            with suppress(ValueError):
-                data = parsed(bytes(self._store.get(key)))
-            grace_s = data.get("grace_s", self._limits.grace_s)
-            at = data.get("requested_at", self._clock.now())
-            found.append((float(str(at)), self._clock.monotonic() + float(str(grace_s))))
-        return min(found, key=lambda each: each[1], default=None)
+        """Return when the request was made whose grace is over first, and the monotonic end of that."""
+        now, begun, grace_s = self._clock.now(), self._clock.monotonic(), self._limits.grace_s
+        keys = index.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
+        requests = [index.cancel_request(self._store, key, now=now, grace_s=grace_s) for key in keys]
+        return min(((at, begun + own_s) for at, own_s in requests), key=lambda request: request[1], default=None)
 
     # --- The end
 
@@ -295,27 +293,26 @@ class Driver:
             with suppress(PodliftError):
                 self._cancelled = self._cancel_request()
         first = next((each for each in ended if each.code is not None), None)
-        data = verdict(
-            RayJobEnd(
-                events=self._events(),
-                tasks=self._tasks,
-                code=None if first is None else first.code,
-                cancelled_at=None if self._cancelled is None else self._cancelled[0],
-                problem=problem,
-                last_output="" if first is None else first.last_output,
-                job=submission_id(self._spec.run_id, self._job),
-            )
+        job, events = submission_id(self._spec.run_id, self._job), self._events()
+        code, output = (None, "") if first is None else (first.code, first.last_output)
+        run = RunEnd(
+            events=events,
+            tasks=self._tasks,
+            service=answers.of_ended(job, code=code, problem=problem, last_output=output),
+            agreed=index.end_of(self._store, verdicts.last_attempt(events)[0]),
+            kept=verdicts.kept(self._spec.model),
+            cancelled_at=None if self._cancelled is None else self._cancelled[0],
         )
-        state = State(str(data["state"]))
-        _log.info(f"the run has ended: {state.value}, {data['reason']}")
+        end = verdicts.verdict(run)
+        assert end is not None  # noqa: S101
+        _log.info(f"the run has ended: {end.state.value}, {end.reason.value}")
         try:
             self._uploader.flush(_FLUSH_S, last=True)
         except PodliftError as error:
             # Ray keeps this line: the run directory cannot be reached.
             _log.error(f"The last records and logs of the driver were not uploaded: {error}")
-        with suppress(AlreadyExistsError):
-            write(self._store, self._job, self._clock.now(), data)
-        return exit_code(data)
+        index.write_final(self._store, self._job, self._clock.now(), verdicts.final(end, vendor="", job=job))
+        return Status(state=end.state, reason=end.reason).exit_code or 0
 
     def _events(self) -> list[Event]:
         found = []

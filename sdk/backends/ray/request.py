@@ -142,6 +142,7 @@ class DriverSpec:
         env: the variables of all tasks.
         limits: those of the run.
         shared: the root is a folder, which all machines have to see.
+        model: the name of the model that the run registers, "" for none.
         resumes_by_users: the number of the last job before the last resume by a user.
     """
 
@@ -154,4 +155,5 @@ class DriverSpec:
     env: Mapping[str, str]
     limits: Limits
     shared: bool
+    model: str
     resumes_by_users: int

@@ -6,9 +6,7 @@ it writes it. Everything but the state of the job is in the root, so that a clie
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,21 +14,19 @@ from ...clock import Clock
 from ...errors import MissingError, StoreError, UnavailableError
 from ...job.plan import Plan
 from ...job.targets import Ray
-from ...job.wire import parsed
-from ...process.log_lines import LogLine
 from ...records import verdicts
 from ...records.events import last_resume, source_of
 from ...records.recorder import has_ended, known_resumes, read_events
+from ...records.sync import index
 from ...records.sync.index import KEYS
 from ...records.timeline import NOW, Moment
+from ...records.verdicts import RunEnd, ServiceAnswer
 from ...status import Reason, State, Status
-from ...storage import trees
 from ...storage.retry import Outage
-from ..folder import CopiedRun
-from . import verdict
+from ..folder import CopiedRun, with_lost_job
+from . import answers
 from .client import RayJob, RayJobs, RayRejectedError
 from .request import submission_id
-from .verdict import RayJobEnd
 
 SERVICE = "Ray"
 _REFRESH_S = 1.0
@@ -71,8 +67,8 @@ class RayRun(CopiedRun):
         self._copy.refresh(self._plan.tasks, logs=logs)
         if has_ended(self._plan.paths):
             return
-        if self._lost and self._cancel_keys():
-            self._write({"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None, "job": ""})
+        if self._lost:
+            self._write_verdict(ServiceAnswer(job="forgotten"))
         elif self._job is not None and self._job.over:
             self._conclude(self._job)
         elif self._job is not None:
@@ -119,8 +115,7 @@ class RayRun(CopiedRun):
         found = replace(status, service=f"{SERVICE} at {self._client.address}", console=self._page)
         if job is not None and not found.state.terminal:
             found = replace(found, vendor=job.status)
-        if found.state is State.LOST and self._lost and found.failure is not None:
-            return replace(found, reason=Reason.JOB_LOST, failure=replace(found.failure, message=self._lost))
+        found = with_lost_job(found, self._lost)
         if job is None or found.state is not State.PENDING or job.status not in WAITING:
             return found
         state, reason = WAITING[job.status]
@@ -159,18 +154,6 @@ class RayRun(CopiedRun):
             found.append(Moment(time=NOW, source=SERVICE, text="the job waits for resources", causes=(wanted,)))
         return found
 
-    def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        self._download(logs=True)
-        return super().logs(task=task, attempt=attempt, follow=follow)
-
-    def fetch_outputs(self) -> None:
-        """Download the outputs. The model was written directly to the root."""
-        paths = self._plan.paths
-        self._copy.download(["outputs", "model"])
-        shutil.rmtree(paths.outputs_model, ignore_errors=True)
-        if os.path.isdir(paths.model):
-            trees.copy_into(paths.model, paths.outputs_model)
-
     def cancel(self, grace_s: float) -> None:
         """Leave a cancel request, which the tasks and the driver read. Stop the job itself if it has not begun."""
         self.refresh()
@@ -187,15 +170,15 @@ class RayRun(CopiedRun):
         resumes = last_resume(read_events(self._plan.paths, ("resumed",)))
         return self._copy.cancel_requests(self._number - 1, since=resumes)
 
+    def _cancel_request(self, key: str) -> tuple[float, float]:
+        return index.cancel_request(self._copy.store, key, now=self._clock.now(), grace_s=0.0)
+
     def _enforce_cancel(self, job: RayJob) -> None:
         """Stop a job whose driver has not ended some time after the grace of a cancel request."""
         now = self._clock.monotonic()
         for key in self._cancel_keys():
             if key not in self._grace_over:
-                grace_s = 0.0
-                with suppress(StoreError, ValueError, TypeError):
-                    grace_s = float(parsed(bytes(self._copy.store.get(key))).get("grace_s", 0.0))
-                self._grace_over[key] = now + grace_s + _CANCEL_MARGIN_S
+                self._grace_over[key] = now + self._cancel_request(key)[1] + _CANCEL_MARGIN_S
         if self._stopped != job.id and any(now >= at for at in self._grace_over.values()):
             with suppress(UnavailableError, RayRejectedError):
                 self._client.stop(job.id)
@@ -205,26 +188,26 @@ class RayRun(CopiedRun):
         """Write the verdict of a job whose driver left none."""
         now = self._clock.monotonic()
         self._over_since = self._over_since or now
-        keys = self._cancel_keys()
-        if now - self._over_since < _VERDICT_S and not keys and job.status != "FAILED":
+        if now - self._over_since < _VERDICT_S and not self._cancel_keys() and job.status != "FAILED":
             return
         last = ""
         with suppress(UnavailableError, RayRejectedError):
             last = "\n".join(self._client.logs(job.id).splitlines()[-30:])
-        events = read_events(self._plan.paths)
-        asked = min((self._clock.now() for _ in keys), default=None)
-        if keys and verdicts.recorded_failure(events) is None:
-            asked = 0.0
-        ended = RayJobEnd(
+        output = f"{last}\n{job.message}".strip()
+        self._write_verdict(answers.of_ended(job.id, status=job.status, last_output=output), job)
+
+    def _write_verdict(self, answer: ServiceAnswer, job: RayJob | None = None) -> None:
+        """Write the final record if the run has ended."""
+        events, store = read_events(self._plan.paths), self._copy.store
+        run = RunEnd(
             events=events,
             tasks=self._plan.tasks,
-            cancelled_at=asked,
-            last_output=f"{last}\n{job.message}".strip(),
-            job=job.id,
-            status=job.status,
+            service=answer,
+            agreed=index.end_of(store, verdicts.last_attempt(events)[0]),
+            kept=verdicts.kept(self._plan.model),
+            cancelled_at=min((self._cancel_request(key)[0] for key in self._cancel_keys()), default=None),
         )
-        self._write(verdict.verdict(ended))
-
-    def _write(self, data: dict[str, object]) -> None:
-        verdict.write(self._copy.store, self._number, self._clock.now(), data)
-        self._copy.refresh(self._plan.tasks, logs=True)
+        if (end := verdicts.verdict(run)) is not None:
+            data = verdicts.final(end, vendor=job.status if job else "", job=job.id if job else "")
+            index.write_final(store, self._number, self._clock.now(), data)
+            self._copy.refresh(self._plan.tasks, logs=True)

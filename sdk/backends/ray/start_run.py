@@ -17,8 +17,9 @@ from ...job.plan import Plan
 from ...job.targets import Ray
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
-from ...records.sync.index import KEYS, SYNC_RETRY, SyncedRun
-from ...status import Reason, State
+from ...records.sync.index import KEYS, SYNC_RETRY, SyncedRun, write_final
+from ...records.verdicts import failed, final
+from ...status import Failure, Reason
 from ...storage import posix
 from ...storage.folder_files import in_folder, path_of
 from ...storage.gcs.files import INTERACTIVE, check_root
@@ -27,7 +28,6 @@ from .. import containers
 from ..base import Request
 from ..containers import bucket_of, key_of
 from . import request as job_request
-from . import verdict
 from .client import RayJobs, RayRejectedError
 
 
@@ -63,15 +63,8 @@ def start(request: Request) -> None:
         RayJobs(Ray.of(plan.target), clock=clock).create(body)
     except RayRejectedError as error:
         store = open_store(plan.url, retry=SYNC_RETRY, clock=clock)
-        failure = {"task": "", "message": str(error), "traceback": "", "log": ""}
-        about = {
-            "state": State.FAILED.value,
-            "reason": Reason.REFUSED.value,
-            "failure": failure,
-            "job": "",
-            "vendor": "",
-        }
-        verdict.write(store, number, clock.now(), about)
+        end = failed(Reason.REFUSED, Failure(task="", message=str(error)))
+        write_final(store, number, clock.now(), final(end, vendor="", job=""))
         raise PodliftError(
             f"The run {plan.run_id} was not started: {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
         ) from error
@@ -124,6 +117,7 @@ def _driver_spec(
         "env": body["env"],
         "limits": asdict(plan.job.limits),
         "shared": in_folder(plan.root),
+        "model": plan.model,
     }
 
 

@@ -22,8 +22,9 @@ from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftEr
 from ...job.layout import RunPaths
 from ...job.wire import parsed
 from ...logs import logger
-from ...records.events import Event, source_of
-from ...status import Reason, State
+from ...records.sync.index import write_final
+from ...records.verdicts import CANCELLED, failed, final
+from ...status import Failure, Reason
 from ...storage import emulator
 from ...storage.store import Store, create
 from ...text import duration
@@ -363,19 +364,8 @@ def _not_created(
     return JobNotCreatedError(sentence, diagnosis.reason, notes, busy=diagnosis.busy)
 
 
-def write_final(store: Store, number: int, time: float, data: Mapping[str, object]) -> bool:
-    """Create the final record of this job, which decides what follows its end.
-
-    False if another process was faster, with the same content or another.
-    """
-    source = source_of("supervisor", number - 1)
-    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
-    return create(store, KEYS.event(0, source, 1, "final"), event.to_json())
-
-
-def final_of_rejection(error: JobNotCreatedError) -> dict[str, object]:
-    """Return the verdict on a run whose job was not created."""
-    state = State.CANCELLED if error.reason is Reason.CANCELLED else State.FAILED
-    failure = {"task": "", "message": str(error), "traceback": "", "log": ""} if state is State.FAILED else None
-    about: dict[str, object] = {"vendor": "", "job": "", "notes": list(error.notes)}
-    return {"state": state.value, "reason": error.reason.value, "failure": failure, **about}
+def write_rejection(store: Store, number: int, time: float, error: JobNotCreatedError) -> None:
+    """Create the final record of a job that was not created."""
+    is_cancelled = error.reason is Reason.CANCELLED
+    end = CANCELLED if is_cancelled else failed(error.reason, Failure(task="", message=str(error)))
+    write_final(store, number, time, final(end, vendor="", job="", notes=list(error.notes)))

@@ -129,7 +129,7 @@ class LatestJob:
                 job = self._outage.outlive(lambda: self._get(created, self.number, within_s))
                 self.vendor = job or self.vendor
         except MissingError:
-            self.vendor, self.lost = None, states.lost(created.name, service.service_name()).message
+            self.vendor, self.lost = None, states.lost(created.name, service.service_name())
 
     def _get(
         self, created: CreatedJob, number: int, within_s: float | None = None, timeout_s: float | None = None

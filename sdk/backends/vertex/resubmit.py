@@ -17,6 +17,7 @@ from ...records import spending
 from ...records.events import Event, continues
 from ...records.restarts import Decision, EndedAttempt, decide, of_tasks
 from ...records.spending import Spent
+from ...records.verdicts import AttemptEnd
 from ...status import Reason, State
 
 # Other machines may be free, or stay longer.
@@ -32,7 +33,8 @@ class JobEnd:
         number: its number within the run, from 1.
         first: the number of the first job of these.
         location: its location in the order of the plan's locations.
-        verdict: what its final record says if no job follows, with what it has spent.
+        end: how the run has ended if no job follows.
+        booked: what its final record says of what it has spent.
         events: all records of the run.
     """
 
@@ -40,27 +42,26 @@ class JobEnd:
     number: int
     first: int
     location: int
-    verdict: Mapping[str, object]
+    end: AttemptEnd
+    booked: Mapping[str, object]
     events: Sequence[Event]
 
-    @property
-    def reason(self) -> Reason:
-        return Reason(str(self.verdict["reason"]))
 
-
-def following(ended: JobEnd) -> dict[str, object]:
-    """Return what the final record of the job says in addition, whether another job follows it or not."""
+def following(ended: JobEnd) -> tuple[AttemptEnd, dict[str, object]]:
+    """Return how the run has ended, and what the final record of the job says in addition if another job follows it."""
     options, resources = Vertex.of(ended.plan.target), ended.plan.job.resources
     locations = options.locations_for(resources)
     decision, location = _decide(ended, len(locations))
     if not decision.restart:
-        return {"why": decision.why}
+        return replace(ended.end, why=decision.why or ended.end.why), {}
     (used, counted_s), where = _spent(ended), _words(locations[location], resources)
     limited = spending.next_job(ended.plan.job.limits, used, price(ended.plan, location), where, counted_s=counted_s)
     if limited.refused is not None:
-        return _refused(ended, limited.refused, limited.why)
+        # The limits allow no other job.
+        why = f"{limited.why} The job itself ended with {ended.end.reason.value}."
+        return replace(ended.end, state=State.FAILED, reason=limited.refused, why=why), {}
     after = {"location": location, "where": where, "delay_s": decision.delay_s, "timeout_s": limited.timeout_s}
-    return {
+    return replace(ended.end, why=""), {
         "number": ended.number,
         "attempts": max((event.attempt for event in ended.events), default=0),
         "continues": after,
@@ -82,27 +83,14 @@ def _spent(ended: JobEnd) -> tuple[Spent, float]:
     """Return what the run has used, and the time since the last resume by a user, which counts against the time limit."""
     finals = [event.data for event in ended.events if event.kind == "final"]
     since = [event.data for event in ended.events if continues(event) and event.data["number"] >= ended.first]
-    whole, recent = (spending.total([*records, ended.verdict]) or Spent() for records in (finals, since))
+    whole, recent = (spending.total([*records, ended.booked]) or Spent() for records in (finals, since))
     return whole, recent.seconds
-
-
-def _refused(ended: JobEnd, reason: Reason, why: str) -> dict[str, object]:
-    """Return the verdict of a run whose limits allow no other job."""
-    failure = ended.verdict.get("failure")
-    message = str(failure.get("message", "")) if isinstance(failure, Mapping) else ""
-    about = {"task": "", "traceback": "", "log": "", **(failure if isinstance(failure, Mapping) else {})}
-    return {
-        "state": State.FAILED.value,
-        "reason": reason.value,
-        "failure": {**about, "message": f"{message} {why}".strip()},
-        "why": f"The job itself ended with {ended.reason.value}.",
-    }
 
 
 def _decide(ended: JobEnd, locations: int) -> tuple[Decision, int]:
     """Return whether another job follows as far as the budgets allow, and its location."""
-    moves = ended.reason in _ELSEWHERE and ended.location + 1 < locations
-    if ended.reason is Reason.QUOTA and not moves:
+    moves = ended.end.reason in _ELSEWHERE and ended.location + 1 < locations
+    if ended.end.reason is Reason.QUOTA and not moves:
         # The same request would be rejected again.
         return Decision(restart=False), ended.location
     # Machines of another location say nothing about a program that ends at the same step.
@@ -116,8 +104,9 @@ def _history(ended: JobEnd) -> list[EndedAttempt]:
     for event in ended.events:
         if event.kind == "attempt_started":
             jobs.setdefault(int(event.data.get("job", 0)), []).append(event.attempt)
-    ends = {int(event.data["number"]): event.data for event in ended.events if continues(event)}
-    ends[ended.number] = dict(ended.verdict)
+    data = {int(event.data["number"]): event.data for event in ended.events if continues(event)}
+    ends = {number: (State(about["state"]), Reason(about["reason"])) for number, about in data.items()}
+    ends[ended.number] = ended.end.state, ended.end.reason
     history: list[EndedAttempt] = []
     for job in range(ended.first, ended.number + 1):
         *earlier, last = sorted(set(jobs.get(job, ()))) or [0]
@@ -125,9 +114,8 @@ def _history(ended: JobEnd) -> list[EndedAttempt]:
             history += [*of_tasks(ended.events, attempt), _ended(ended.events, attempt)]
         history += of_tasks(ended.events, last)
         if job in ends:
-            about = ends[job]
-            end = EndedAttempt(state=State(str(about["state"])), reason=Reason(str(about["reason"])))
-            end = replace(end, step=_step(ended.events, last) if last else None)
+            state, reason = ends[job]
+            end = EndedAttempt(state=state, reason=reason, step=_step(ended.events, last) if last else None)
             history.append(_alone(end, ended.events, last))
     return history
 

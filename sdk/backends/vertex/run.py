@@ -8,8 +8,7 @@ clients that wait for the run let another job follow (`attending`), and those th
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,21 +19,22 @@ from ...errors import AccessError, PodliftError, StoreError, UnavailableError
 from ...execution.tail import TAIL_BYTES
 from ...job.plan import Plan
 from ...job.policies import LONGEST_S, Vertex
-from ...job.wire import parsed
 from ...logs import logger
-from ...records import spending
+from ...records import spending, verdicts
 from ...records.events import Event
 from ...records.recorder import has_ended, read_events
+from ...records.sync import index
 from ...records.sync.index import SYNC_RETRY
 from ...records.timeline import NOW, Moment
+from ...records.verdicts import AttemptEnd, RunEnd, ServiceAnswer, failed
 from ...runtime import secret_values
-from ...status import Reason, State, Status
-from ...storage import emulator, trees
+from ...status import Failure, Reason, State, Status
+from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...text import size
 from ..base import LogLine
 from ..containers import Archives
-from ..folder import CopiedRun
+from ..folder import CopiedRun, with_lost_job
 from . import create_job, history, logs, resubmit, service, states
 from .client import OutcomeUnknownError, VertexRejectedError
 from .create_job import CreatedJob
@@ -125,10 +125,7 @@ class VertexRun(CopiedRun):
             merged = self._spent().merged(merged)
         if self._continuing and not merged.state.terminal:
             return replace(merged, state=State.RUNNING, reason=Reason.RESTARTING)
-        if merged.state is State.LOST and self._job.lost and merged.failure is not None:
-            lost = replace(merged.failure, message=self._job.lost)
-            return replace(merged, reason=Reason.JOB_LOST, failure=lost)
-        return merged
+        return with_lost_job(merged, self._job.lost)
 
     @contextmanager
     def attending(self) -> Iterator[Callable[[], None]]:
@@ -200,14 +197,6 @@ class VertexRun(CopiedRun):
 
     def _quoted(self, text: str) -> str:
         return service.quoted(text, self._emulator)
-
-    def fetch_outputs(self) -> None:
-        """Download the outputs. The model was written directly to the bucket."""
-        paths = self._plan.paths
-        self._copy.download(["outputs", "model"])
-        shutil.rmtree(paths.outputs_model, ignore_errors=True)
-        if os.path.isdir(paths.model):
-            trees.copy_into(paths.model, paths.outputs_model)
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the tasks' lines. Those of "service" are the vendor's own."""
@@ -308,10 +297,7 @@ class VertexRun(CopiedRun):
     def _end_without_job(self) -> None:
         """End a cancelled run that has no job at this moment."""
         if self._job.write_tombstone():
-            data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
-            number = self._job.number
-            create_job.write_final(self._store, number, self._clock.now(), {**data, "vendor": "", "job": ""})
-            self._copy.refresh(self._plan.tasks, logs=True)
+            self._write_final(self._clock.now(), verdicts.final(verdicts.CANCELLED, vendor="", job=""))
 
     def _enforce_cancel(self, job: states.VendorJob) -> None:
         if self._cancelled == job.name:
@@ -335,11 +321,7 @@ class VertexRun(CopiedRun):
         return [self._cancels[key] for key in keys]
 
     def _cancel_request(self, key: str) -> CancelRequest:
-        try:
-            grace_s = float(parsed(bytes(self._store.get(key)))["grace_s"])
-        except (ValueError, TypeError, LookupError):
-            # One that cannot be read counts, too.
-            grace_s = 0.0
+        _, grace_s = index.cancel_request(self._store, key, now=0.0, grace_s=0.0)
         time, age_s = self._files.written(key)
         return CancelRequest(requested_at=time, over_at=self._clock.monotonic() + grace_s - age_s)
 
@@ -349,62 +331,88 @@ class VertexRun(CopiedRun):
 
     def _conclude(self) -> None:
         """Record what follows the end of the job, unless another client was faster, and download that."""
-        requests = self._cancel_requests()
-        verdict = self._verdict(min((request.requested_at for request in requests), default=None))
-        if verdict is None:
+        job, asked = self._job.vendor, min((request.requested_at for request in self._cancel_requests()), default=None)
+        end, more = self._end(job, asked), dict[str, object]()
+        is_known = end is not None
+        if end is None and job is None:
+            end = failed(Reason.JOB_LOST, Failure(task="", message=self._job.lost))
+        if end is None:
             return
-        ended = resubmit.JobEnd(
-            plan=self._plan,
-            number=self._job.number,
-            first=self._job.first,
-            location=self._job.location,
-            verdict=verdict,
-            events=read_events(self._plan.paths),
-        )
+        booked = spending.booked(self._spent())
         # A cancelled run never continues.
-        followed = {"why": ""} if requests else resubmit.following(ended)
-        if "continues" in followed and (self._attended is None or self._attended.gave_up):
+        if asked is None:
+            ended = resubmit.JobEnd(
+                plan=self._plan,
+                number=self._job.number,
+                first=self._job.first,
+                location=self._job.location,
+                end=end,
+                booked=booked,
+                events=read_events(self._plan.paths),
+            )
+            end, more = resubmit.following(ended)
+        if more and (self._attended is None or self._attended.gave_up):
             # A keeper needs some minutes to start.
             if self._lease.is_held() or self._keeper.is_starting(self._job.first):
                 self._continuing = True
                 return
-            followed = {"why": _NOBODY_WAITED}
-        if self._job.vendor is None and "continues" not in followed:
+            end, more = replace(end, why=_NOBODY_WAITED), {}
+        if not is_known and not more:
             # Without a verdict, a lost job may be found again.
             return
-        time = self._job.vendor.ended if self._job.vendor else None
-        create_job.write_final(self._store, self._job.number, time or self._now(), {**verdict, **followed})
-        self._copy.refresh(self._plan.tasks, logs=True)
+        about = states.about(job) if job else {"vendor": "", "job": ""}
+        self._write_final((job and job.ended) or self._now(), verdicts.final(end, **about, **booked, **more))
         # Until the next look, the lost job is still the latest one that is known here.
-        self._continuing = "continues" in followed
+        self._continuing = bool(more)
 
-    def _verdict(self, cancel_requested_at: float | None) -> dict[str, object] | None:
-        """Return the verdict on the run if no job follows the one that has ended; None while it is not explained yet."""
-        job = self._job.vendor
+    def _write_final(self, time: float, data: Mapping[str, object]) -> None:
+        index.write_final(self._store, self._job.number, time, data)
+        self._copy.refresh(self._plan.tasks, logs=True)
+
+    def _end(self, job: states.VendorJob | None, cancelled_at: float | None) -> AttemptEnd | None:
+        """Return how the run has ended if no job follows; None while that is not known."""
+        events, tasks = read_events(self._plan.paths), self._plan.tasks
+        run = RunEnd(
+            events=events,
+            tasks=tasks,
+            service=ServiceAnswer(job="forgotten"),
+            agreed=index.end_of(self._store, verdicts.last_attempt(events)[0]),
+            kept=verdicts.kept(self._plan.model),
+            cancelled_at=cancelled_at,
+        )
         if job is None:
-            failure = {"task": "", "message": self._job.lost, "traceback": "", "log": ""}
-            state, reason = State.FAILED.value, Reason.JOB_LOST.value
-            about = {"state": state, "reason": reason, "failure": failure, "vendor": "", "job": ""}
-            return {**about, **spending.booked(self._spent())}
-        ended = states.EndedJob(
-            events=read_events(self._plan.paths),
-            job=job,
-            tasks=self._plan.tasks,
-            cancel_requested_at=cancel_requested_at,
+            return verdicts.verdict(run)
+        answer = partial(
+            states.answer,
+            job,
+            tasks,
+            is_done=verdicts.done_at(events, tasks[0]) is not None,
             provisioning=self._provisioning,
             timeout_s=self._job.timeout_s,
-            emulator=self._emulator,
         )
-        if not states.is_explained(ended) and self._now() < (job.ended or 0.0) + _ERROR_TEXT_S:
+        said = answer()
+        end = verdicts.verdict(replace(run, service=said))
+        if end is None or end.failure is None or said.end is None or end.failure is not said.end.failure:
+            return end and self._worded(states.advised(end))
+        if (
+            job.state == f"{states.PREFIX}FAILED"
+            and not job.message
+            and self._now() < (job.ended or 0.0) + _ERROR_TEXT_S
+        ):
             return None
-        replica = states.silent_replica(ended)
-        if replica:
+        replica = states.diagnosed(job, self._provisioning).replica
+        if said.knows == "exit" and replica:
             query = partial(logs.query, clock=self._clock)
             output = logs.last_output(query, str(self._options.project), job.id, replica)
             # They are known here only if this shell has them.
             secrets = secret_values.words(os.environ, self._plan.job.copied)
-            ended = replace(ended, last_output=secret_values.hidden(output, secrets))
-        return {**states.verdict(ended), **spending.booked(self._spent())}
+            said = answer(last_output=secret_values.hidden(output, secrets))
+            end = verdicts.verdict(replace(run, service=said))
+        return end and self._worded(end)
+
+    def _worded(self, end: AttemptEnd) -> AttemptEnd:
+        failure = end.failure
+        return end if failure is None else replace(end, failure=replace(failure, message=self._quoted(failure.message)))
 
     @property
     def _provisioning(self) -> str:

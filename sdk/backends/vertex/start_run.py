@@ -66,12 +66,12 @@ def start(request: Request) -> None:
         except JobNotCreatedError as error:
             # A lost request may have made a keeper all the same, which would create the job.
             create_job.write_tombstone(store, number)
-            create_job.write_final(store, number, clock.now(), create_job.final_of_rejection(error))
+            create_job.write_rejection(store, number, clock.now(), error)
             raise
     try:
         creation(plan, number, clock, archives).ensure()
     except JobNotCreatedError as error:
-        create_job.write_final(store, number, clock.now(), create_job.final_of_rejection(error))
+        create_job.write_rejection(store, number, clock.now(), error)
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
         ) from error

@@ -1,4 +1,4 @@
-"""Merges the state of a Vertex AI job with the run's records, and derives the verdict. Pure.
+"""Merges the state of a Vertex AI job with the run's records, and says how it has ended, for `records.verdicts`. Pure.
 
 The records tell what the program does, and the vendor tells whether there are machines. While a job waits for machines
 there are no records, and a preempted machine cannot write one.
@@ -7,12 +7,12 @@ there are no records, and a preempted machine cannot write one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from ...process import exit_reasons
-from ...records import verdicts
-from ...records.events import Event, error_of, first_failure, is_collateral, message_of, reason_of
-from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
+from ...records.events import Event
+from ...records.verdicts import CANCELLED, SUCCEEDED, AttemptEnd, ServiceAnswer, failed
+from ...status import Failure, Reason, State, Status
 from ...text import compact_duration
 from . import diagnose, service
 from .request import replica_names
@@ -106,37 +106,78 @@ def merge(status: Status, job: VendorJob | None, *, project: str = "", emulator:
     return merged
 
 
-@dataclass(frozen=True, kw_only=True)
-class EndedJob:
-    """The input of a verdict."""
+def answer(
+    job: VendorJob,
+    tasks: Sequence[str],
+    *,
+    is_done: bool = False,
+    provisioning: str = "standard",
+    timeout_s: float | None = None,
+    last_output: str = "",
+) -> ServiceAnswer:
+    """Return what Vertex AI says of a job that has ended.
 
-    events: Sequence[Event]
-    job: VendorJob
-    tasks: Sequence[str]  # the first one decides about success
-    cancel_requested_at: float | None = None  # Unix time in seconds
-    provisioning: str = "standard"  # selects the advice
-    timeout_s: float | None = None  # the job's time limit; None for that of Vertex AI
-    emulator: str = ""  # the address of the one that ran the job
-    last_output: str = ""  # of the replica named by `silent_replica`
+    Args:
+        job: the job.
+        tasks: those of the run.
+        is_done: whether the first task is, which makes a partial success one.
+        provisioning: selects the advice.
+        timeout_s: the job's time limit; None for that of Vertex AI.
+        last_output: of the replica that it names.
+    """
+    vendor, diagnosis = job.state.removeprefix(PREFIX), diagnosed(job, provisioning)
+    said = partial(ServiceAnswer, job="ended", time=job.ended)
+    if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and is_done):
+        return said(end=SUCCEEDED)
+    if _timed_out(job, diagnosis, timeout_s):
+        limit = "" if timeout_s is None else f" timeout={compact_duration(timeout_s)!r}."
+        failure = Failure(task="", message=f"The job exceeded its time limit.{limit}")
+        return said(end=failed(Reason.TIMEOUT, failure), knows="decision")
+    if vendor == "CANCELLED":
+        return said(end=CANCELLED, knows="decision")
+    task = replica_names(tasks).get(diagnosis.replica, "")
+    refused = last_output.startswith(PODLIFT_PREFIX) and diagnosis.signal not in _FROM_OUTSIDE
+    if not diagnosis.certain and refused:
+        # podlift gave up before it started the program.
+        message = last_output.removeprefix(PODLIFT_PREFIX)
+        hint = diagnose.diagnose_program(message)
+        message = f"{message}\n{hint.message}" if hint else message
+        return said(end=failed(Reason.REFUSED, Failure(task=task, message=message)))
+    failure = Failure(task=task, message=diagnosis.message, traceback="" if diagnosis.certain else last_output)
+    return said(end=failed(diagnosis.reason, failure), knows="cause" if diagnosis.certain else "exit")
 
 
-def verdict(ended: EndedJob) -> dict[str, object]:
-    """Return the data of the final record: state, reason, failure, and the vendor's state."""
-    state, reason, failure = _decided(ended)
-    over = verdicts.attempt_ended(ended.events)
-    if failure is not None:
-        failure = replace(failure, message=service.quoted(failure.message, ended.emulator))
-    return {
-        "state": state.value,
-        "reason": reason.value,
-        "failure": failure and asdict(failure),
-        "vendor": ended.job.state,
-        "job": ended.job.name,
-        # The vendor forgets its jobs.
-        "times": {"created": ended.job.created, "started": ended.job.started},
-        "message": ended.job.message,
-        "why": str(over.data.get("why") or "") if over and state is State.FAILED else "",
-    }
+def diagnosed(job: VendorJob, provisioning: str) -> diagnose.Diagnosis:
+    """Explain what Vertex AI says of the end of a job."""
+    if job.state == f"{PREFIX}EXPIRED":
+        return diagnose.EXPIRED
+    diagnosis = diagnose.diagnose(job.message, job.code, provisioning=provisioning)
+    if provisioning == "spot" and job.started is not None and diagnosis.reason is Reason.STOCKOUT:
+        # Google reports a preemption as a stockout.
+        diagnosis = replace(diagnose.TAKEN_AWAY, vendor_text=diagnosis.vendor_text)
+    return diagnosis
+
+
+def _timed_out(job: VendorJob, diagnosis: diagnose.Diagnosis, timeout_s: float | None) -> bool:
+    """True if the vendor ended the job at its time limit, which it may report as cancelled or failed."""
+    ran_s = (job.ended or 0.0) - (job.started or job.ended or 0.0)
+    at_limit = job.state == f"{PREFIX}CANCELLED" and timeout_s is not None and ran_s >= timeout_s
+    return at_limit or (diagnosis.reason is Reason.TIMEOUT and diagnosis.certain)
+
+
+def advised(end: AttemptEnd) -> AttemptEnd:
+    """Return an end with what to do about an error that one of Google's services gave the program."""
+    failure = end.failure
+    hint = diagnose.diagnose_program(failure.message) if failure else None
+    if failure is None or hint is None:
+        return end
+    return replace(end, reason=hint.reason, failure=replace(failure, message=f"{failure.message} {hint.message}"))
+
+
+def about(job: VendorJob) -> dict[str, object]:
+    """Return what the final record keeps of a job: the vendor forgets its jobs."""
+    times = {"created": job.created, "started": job.started}
+    return {"vendor": job.state, "job": job.name, "times": times, "message": job.message}
 
 
 def job_of(final: Event) -> VendorJob:
@@ -152,111 +193,5 @@ def job_of(final: Event) -> VendorJob:
     )
 
 
-def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
-    first = ended.tasks[0]
-    done = verdicts.done_at(ended.events, first)
-    vendor = ended.job.state.removeprefix(PREFIX)
-    diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
-    if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done is not None):
-        # A program that stops on request may exit with 0, but it did less than it should have.
-        if ended.cancel_requested_at is not None and (done is None or done > ended.cancel_requested_at):
-            return State.CANCELLED, Reason.CANCELLED, None
-        return State.SUCCEEDED, Reason.DONE, None
-    if vendor == "CANCELLED" and not _timed_out(ended, diagnosis):
-        return State.CANCELLED, Reason.CANCELLED, None
-    if _timed_out(ended, diagnosis):
-        limit = "" if ended.timeout_s is None else f" timeout={compact_duration(ended.timeout_s)!r}."
-        return State.FAILED, Reason.TIMEOUT, Failure(task="", message=f"The job exceeded its time limit.{limit}")
-    return _failed(ended, diagnose.EXPIRED if vendor == "EXPIRED" else diagnosis)
-
-
-def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, Failure | None]:
-    attempt, events = verdicts.last_attempt(ended.events)
-    exits = verdicts.failed_exits(events)
-    record = first_failure(events, attempt)
-    silent = verdicts.silent_exits(events)
-    # A failure after a cancel request may be a consequence of it.
-    before = ended.cancel_requested_at is None or (record is not None and record.time <= ended.cancel_requested_at)
-    if not before and not diagnosis.certain:
-        return State.CANCELLED, Reason.CANCELLED, None
-    over = verdicts.attempt_ended(events)
-    if over is not None and over.data.get("failure") and not diagnosis.certain:
-        # No task knows of it, as of a hang.
-        return State.FAILED, Reason(over.data["reason"]), Failure(**over.data["failure"])
-    collateral = record is not None and is_collateral(record)
-    if record is not None and not (collateral and (diagnosis.certain or silent)):
-        succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
-        exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
-        message = _told(events, record.source) or message_of(record, exited)
-        hint = diagnose.diagnose_program(error_of(record))
-        message = f"{message} {hint.message}" if hint else message
-        failure = Failure(task=record.source, message=message, traceback=str(record.data.get("traceback", "")))
-        return State.FAILED, hint.reason if hint else reason_of(record, exited), failure
-    if not diagnosis.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
-        return State.CHECKPOINTED, Reason.CHECKPOINTED, None
-    if not diagnosis.certain and silent:
-        # Its container has seen how the process ended, and what the memory of its machine was then.
-        task, code, seen = str(silent[0].data["task"]), int(silent[0].data["code"]), silent[0].data.get("reason")
-        out_of_memory = (
-            exit_reasons.OutOfMemory.YES if seen == Reason.OUT_OF_MEMORY.value else exit_reasons.OutOfMemory.UNKNOWN
-        )
-        reason, text = exit_reasons.describe(code, out_of_memory)
-        message = _told(events, task) or f"{task} {text}"
-        return State.FAILED, reason, Failure(task=task, message=message)
-    task = replica_names(ended.tasks).get(diagnosis.replica, "")
-    refused = ended.last_output.startswith(PODLIFT_PREFIX) and diagnosis.signal not in _FROM_OUTSIDE
-    if not diagnosis.certain and refused:
-        # podlift gave up before it started the program.
-        message = ended.last_output.removeprefix(PODLIFT_PREFIX)
-        hint = diagnose.diagnose_program(message)
-        message = f"{message}\n{hint.message}" if hint else message
-        return State.FAILED, Reason.REFUSED, Failure(task=task, message=message)
-    if ended.provisioning == "spot" and ended.job.started is not None and diagnosis.reason is Reason.STOCKOUT:
-        # Google reports a preemption as a stockout.
-        diagnosis = replace(diagnose.TAKEN_AWAY, vendor_text=diagnosis.vendor_text)
-    failure = Failure(task=task, message=diagnosis.message, traceback="" if diagnosis.certain else ended.last_output)
-    return State.FAILED, diagnosis.reason, failure
-
-
-def _told(events: Sequence[Event], task: str) -> str:
-    """Return what a container found out about the failure of its task, for which it asked for a restart, or ""."""
-    failures = [event.data.get("failure") for event in events if event.kind == "restarting"]
-    return next((str(told["message"]) for told in failures if isinstance(told, dict) and told.get("task") == task), "")
-
-
-def silent_replica(ended: EndedJob) -> str:
-    _, events = verdicts.last_attempt(ended.events)
-    diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
-    if (
-        diagnosis.certain
-        or ended.cancel_requested_at is not None
-        or any(event.kind in ("failed", "exited") for event in events)
-    ):
-        return ""
-    return diagnosis.replica
-
-
-def _timed_out(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> bool:
-    """True if the vendor ended the job at its time limit, which it may report as cancelled or failed."""
-    if diagnosis.reason is Reason.TIMEOUT and diagnosis.certain:
-        return True
-    job = ended.job
-    ran_s = (job.ended or 0.0) - (job.started or job.ended or 0.0)
-    return (
-        ended.cancel_requested_at is None
-        and job.state == PREFIX + "CANCELLED"
-        and ended.timeout_s is not None
-        and ran_s >= ended.timeout_s
-    )
-
-
-def is_explained(ended: EndedJob) -> bool:
-    """True if waiting does not improve the verdict. The vendor's error text comes about a minute after the end of a job."""
-    attempt, events = verdicts.last_attempt(ended.events)
-    silent = ended.job.state == PREFIX + "FAILED" and not ended.job.message
-    return not silent or first_failure(events, attempt) is not None
-
-
-def lost(job: str, service_name: str = service.VERTEX_AI) -> Failure:
-    message = service.sentence(f"{service_name} no longer has the job {job}, and no client saw its end.")
-    return Failure(task="", message=message)
+def lost(job: str, service_name: str = service.VERTEX_AI) -> str:
+    return service.sentence(f"{service_name} no longer has the job {job}, and no client saw its end.")

@@ -106,7 +106,7 @@ class Resubmission:
                 # The next try follows when the claim has expired.
                 _log.warning(f"The service is too busy to create the next job of the run, and is asked again. {error}")
                 return False
-            create_job.write_final(self._store, job.number, self._clock.now(), create_job.final_of_rejection(error))
+            create_job.write_rejection(self._store, job.number, self._clock.now(), error)
             return True
 
     def give_up(self, why: str) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import InputError
-from ...process.exit_reasons import MemoryWatch, OutOfMemory
+from ...process.exit_reasons import MemoryWatch
 from ...process.ports import PortReservation
 from ...process.redirect import tokens
+from ...records.exits import OutOfMemory
 from ...storage import own_folders
 from . import environment, packages
 from .bucket_fs import BucketFs

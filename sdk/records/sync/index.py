@@ -7,7 +7,7 @@ import json
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -26,9 +26,10 @@ from ...storage.retry import RetryPolicy
 from ...storage.store import Store, create, exists
 from ...storage.trees import links_beside, make_parents, put_link
 from ..accounts import in_heartbeat
-from ..events import parse
+from ..events import Event, parse, source_of
 from ..outputs import OutputsIndex
 from ..recorder import live_account, position, read_file, reports_metrics
+from ..verdicts import AttemptEnd, parse_end
 
 KEYS = RunPaths("")
 SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
@@ -300,12 +301,9 @@ def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16
         return list(pool.map(call, items))
 
 
-_KEYS = RunPaths("")
-
-
 def is_cancel_requested(store: Store, resumes: int) -> bool:
     """Return whether there is a cancel request for the supervisor after this many resumes: one read, no list."""
-    return exists(store, _KEYS.remote_cancel_request(resumes, 1))
+    return exists(store, KEYS.remote_cancel_request(resumes, 1))
 
 
 def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:
@@ -314,8 +312,38 @@ def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:
     Each is for one job of a run, and counts for every job that follows without a resume.
     """
     keys = []
-    for stat in store.list(f"{_KEYS.control}/"):
+    for stat in store.list(f"{KEYS.control}/"):
         number = stat.key.rpartition("/")[2].partition("-")[0]
         if number.isdecimal() and since <= int(number) <= resumes:
             keys.append(stat.key)
     return keys
+
+
+def cancel_request(store: Store, key: str, *, now: float, grace_s: float) -> tuple[float, float]:
+    """Return when a cancel request was made, by the clock of who made it, and its grace in seconds.
+
+    One that cannot be read counts, too: as one of now, with `grace_s`.
+    """
+    try:
+        data = parsed(bytes(store.get(key)))
+        return float(data.get("requested_at", now)), float(data.get("grace_s", grace_s))
+    except (ValueError, TypeError, AttributeError):
+        return now, grace_s
+
+
+def end_of(store: Store, attempt: int) -> AttemptEnd | None:
+    """Return how an attempt ended as the agents of its containers agreed; None if they have not."""
+    try:
+        return parse_end(bytes(store.get(KEYS.end(attempt))))
+    except MissingError:
+        return None
+
+
+def write_final(store: Store, number: int, time: float, data: Mapping[str, object]) -> bool:
+    """Create the final record of a service's job, which decides what follows its end: a verdict on the run, or another job.
+
+    False if another process was faster, with the same content or another.
+    """
+    source = source_of("supervisor", number - 1)
+    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
+    return create(store, KEYS.event(0, source, 1, "final"), event.to_json())

@@ -94,6 +94,7 @@ def play(tmp_path: Path, monkeypatch):
             "env": {},
             "limits": limits,
             "shared": True,
+            "model": "",
             "resumes_by_users": 0,
         }
         code = Driver(decode(DriverSpec, spec), cluster, paths, cluster.clock).run()
@@ -123,7 +124,7 @@ def test_an_agent_that_asks_for_it_and_one_whose_node_is_gone_are_started_again(
 
 def test_a_container_that_never_gets_to_an_attempt_is_not_started_for_ever(play) -> None:
     code, verdict, cluster = play(*[ended("worker-0", 134, "podlift: the bucket cannot be reached")] * 9)
-    assert code == 1
+    assert code == 3
     assert cluster.started.count("worker-0") == 6
     assert verdict["reason"] == "infrastructure"
     assert "worker-0 ended 6 times without an attempt" in verdict["failure"]["message"]
@@ -133,7 +134,7 @@ def test_a_container_that_never_gets_to_an_attempt_is_not_started_for_ever(play)
 def test_a_machine_that_does_not_see_the_root_ends_the_run_with_its_name(play) -> None:
     why = "podlift: node-7 (10.0.0.7) does not see the root: /mnt/x is missing there. Next: another --root."
     code, verdict, cluster = play(ended("worker-0", 3, why))
-    assert (code, verdict["reason"]) == (1, "refused")
+    assert (code, verdict["reason"]) == (3, "refused")
     assert verdict["failure"]["message"].startswith("node-7 (10.0.0.7) does not see the root")
     assert cluster.running == []
     assert Path(cluster.seen).read_bytes() == b"{}"
@@ -142,7 +143,7 @@ def test_a_machine_that_does_not_see_the_root_ends_the_run_with_its_name(play) -
 def test_a_cluster_without_room_ends_the_run_with_what_is_missing(play) -> None:
     clock = FakeClock()
     code, verdict, cluster = play(cluster=PlayedCluster(clock, reserved=False))
-    assert (code, verdict["state"], verdict["reason"]) == (1, "FAILED", "stockout")
+    assert (code, verdict["state"], verdict["reason"]) == (3, "FAILED", "stockout")
     assert "2 CPU needed, and the cluster has 1" in verdict["failure"]["message"]
     assert "ray_pending_timeout=1 min" in verdict["failure"]["message"]
     assert cluster.started == []

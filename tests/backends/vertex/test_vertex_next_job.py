@@ -13,6 +13,8 @@ import sdk
 from sdk.backends.vertex.resubmit import JobEnd, following
 from sdk.job.plan import Plan
 from sdk.records.events import Event
+from sdk.records.verdicts import failed, final
+from sdk.status import Failure, Reason
 
 Planned = Callable[..., Plan]
 
@@ -49,10 +51,16 @@ def continued(number: int, reason: str, location: int = 0, **more: Any) -> Event
     return event("final", source, **ended(reason, **more), number=number, attempts=number, continues=after, why="")
 
 
-def after(plan: Plan, verdict: dict[str, object], events: Sequence[Event] = (), **more: int) -> dict[str, Any]:
+def after(plan: Plan, data: dict[str, Any], events: Sequence[Event] = (), **more: int) -> dict[str, Any]:
     number = 1 + sum("continues" in each.data for each in events)
     about = {"number": number, "first": 1, "location": 0, **more}
-    return following(JobEnd(plan=plan, verdict=verdict, events=events, **about))
+    end = failed(Reason(data["reason"]), Failure(**data["failure"]))
+    end, more_data = following(JobEnd(plan=plan, end=end, booked=data, events=events, **about))
+    return {**final(end), **more_data}
+
+
+def message_of(data: dict[str, Any]) -> str:
+    return str(data["failure"]["message"])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,7 @@ def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Planned) -> No
     later = [*attempts, continued(1, "internal"), event("attempt_started", attempt=3, job=2)]
     found = after(plan, ended("internal"), later)
     assert "continues" not in found
-    assert "2 of 2 restarts after an infrastructure failure are used up" in found["why"]
+    assert "2 of 2 restarts after an infrastructure failure are used up" in message_of(found)
     # A resume by a user begins a new history.
     assert "continues" in after(plan, ended("internal"), later, number=2, first=2)
 
@@ -116,7 +124,7 @@ def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task
     ]
     found = after(planned(sdk.Retry(infrastructure=9)), ended("killed"), ends)
     assert "continues" not in found
-    assert "worker-0 ended 3 times at step 5" in found["why"]
+    assert "worker-0 ended 3 times at step 5" in message_of(found)
 
 
 def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Planned) -> None:
@@ -125,10 +133,8 @@ def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Pl
     assert "continues" in after(planned(several), ended("stockout"), without, location=2)
     started = [event("attempt_started", attempt=number, job=number) for number in (1, 2, 3)]
     same = [*started, continued(1, "internal"), continued(2, "internal")]
-    assert (
-        "3 consecutive attempts ended before reporting a step"
-        in after(planned(several), ended("internal"), same)["why"]
-    )
+    found = after(planned(several), ended("internal"), same)
+    assert "3 consecutive attempts ended before reporting a step" in message_of(found)
     assert "continues" in after(planned(several), ended("preempted"), same)
 
 
@@ -139,7 +145,8 @@ def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless
     # The first one was lost without a record: the second one tells how far it came.
     events += [event("continued", attempt=2, step=10), event("saved", attempt=3, step=10)]
     several = sdk.Retry(infrastructure=9)
-    assert "3 consecutive attempts ended at step 10" in after(planned(several), ended("internal"), events)["why"]
+    found = after(planned(several), ended("internal"), events)
+    assert "3 consecutive attempts ended at step 10" in message_of(found)
     assert "continues" in after(planned(several), ended("preempted"), events)
     assert "continues" not in after(planned(several), ended("preempted"), events, location=2)
 
@@ -182,7 +189,7 @@ def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned:
     found = after(plan, ended("internal", seconds=3600.0, usd=0.22), [spent])
     assert (found["state"], found["reason"]) == ("FAILED", "budget")
     assert "The run has spent 2.22 USD" in found["failure"]["message"]
-    assert found["why"] == "The job itself ended with internal."
+    assert found["failure"]["message"].endswith(" The job itself ended with internal.")
 
 
 def test_on_an_emulator_nothing_is_billed(planned: Planned) -> None:

@@ -22,6 +22,7 @@ import sdk
 from sdk import Reason, State, api
 from sdk.backends.vertex import create_job
 from sdk.backends.vertex.client import JobClient
+from sdk.records.sync import index
 from sdk.testing.vertex import Cloud
 
 PLACES = ("us-central1:spot", "us-central1:standard")
@@ -167,8 +168,8 @@ def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_e
 
 # Where another process cancels: right before or after each write of the process that submits the next job.
 MOMENTS = {
-    "before it is decided that another job follows": (create_job, "write_final", True),
-    "after that": (create_job, "write_final", False),
+    "before it is decided that another job follows": (index, "write_final", True),
+    "after that": (index, "write_final", False),
     "before the request": (JobClient, "create", True),
     "after the request": (JobClient, "create", False),
     "before its name is recorded": (create_job, "record_created", True),
