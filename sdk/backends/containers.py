@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from .. import checks
+from ..clock import Clock
 from ..hardware import accelerators
 from ..job.container import ContainerTerms
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..records.sync import push
-from ..records.sync.index import in_parallel
-from ..storage import cache
+from ..records.sync.index import KEYS, SyncedRun, in_parallel
+from ..storage import cache, posix
 from ..storage.folder_files import in_folder, path_of
+from ..storage.store import Store, create
 
 # The oldest and newest supported Python.
 PYTHON_RANGE = ("3.10", "3.13")
@@ -82,6 +85,19 @@ def bucket_of(root: str) -> str:
 def key_of(url: str) -> str:
     """Return the name of an object below that."""
     return path_of(url).lstrip("/") if in_folder(url) else url.removeprefix("gs://").partition("/")[2]
+
+
+def create_spec(store: Store, key: str, spec: Mapping[str, object]) -> str:
+    """Write what a container reads, unless another process has, and return the sha256 of the one that counts."""
+    data = json.dumps(spec, sort_keys=True).encode()
+    return hashlib.sha256(data if create(store, key, data) else bytes(store.get(key))).hexdigest()
+
+
+def upload_requests(plan: Plan, clock: Clock) -> None:
+    """Upload the records of the client, which has submitted and resumed the run."""
+    copy = SyncedRun(plan.paths, plan.url, clock)
+    names = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
+    in_parallel(copy.upload, [f"{KEYS.events}/{name}" for name in names])
 
 
 @dataclass(frozen=True, kw_only=True)

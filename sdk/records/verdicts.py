@@ -1,7 +1,8 @@
 """How an attempt and a run end: what the agents of a run agree on, and the final record that follows. Pure.
 
-Each process that sees the end of a run calls `verdict`: its supervisor, the driver of its job, a client or a keeper. It finds the
-same for all of them, from the records, from the end that the agents have agreed on, and from what the service says of its job.
+Each process that sees the end of a run calls `verdict`: its supervisor, the driver of its job, a client or a keeper. It finds
+the same for all of them, from the records, from the end that the agents have agreed on, and from what the service says of its
+job.
 An end that is agreed on holds whatever the service says, also once it has forgotten the job.
 """
 
@@ -15,7 +16,6 @@ from ..job.wire import decode, parsed
 from ..status import EXIT_CHECKPOINTED, Failure, Reason, State
 from . import exits
 from .events import (
-    REGISTERED,
     TRAINED,
     Event,
     first_failure,
@@ -94,7 +94,7 @@ class RunEnd:
         tasks: their names; the first one decides about success.
         service: what the service says.
         agreed: the end of the last attempt that the agents have agreed on.
-        kept: kinds of records without which a success that is agreed on is none yet: see `kept`.
+        kept: kinds of records without which a success that is agreed on may still lose what it has to keep.
         cancelled_at: Unix time of the first cancel request; None without one, and for agents that have heeded it.
     """
 
@@ -104,14 +104,6 @@ class RunEnd:
     agreed: AttemptEnd | None = None
     kept: Sequence[str] = ()
     cancelled_at: float | None = None
-
-
-def kept(model: str) -> Sequence[str]:
-    """Return the records without which a success of tasks in containers may still lose what it has to keep.
-
-    `model` is the name of the model that the run registers, "" for none.
-    """
-    return (REGISTERED,) if model else ("collected",)
 
 
 def verdict(run: RunEnd) -> AttemptEnd | None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.records import verdicts
 from sdk.records.events import Event
 from sdk.records.verdicts import CANCELLED, SUCCEEDED, AttemptEnd, RunEnd, ServiceAnswer, failed, final, verdict
 from sdk.status import Failure, Reason, State
@@ -174,7 +173,7 @@ ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]]
 
 
 def run_of(events: Sequence[Event], service: ServiceAnswer, **more: Any) -> RunEnd:
-    return RunEnd(**{"events": events, "tasks": TASKS, "service": service, "kept": verdicts.kept(""), **more})
+    return RunEnd(**{"events": events, "tasks": TASKS, "service": service, "kept": ("collected",), **more})
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -205,7 +204,7 @@ def test_who_looks_after_the_final_record_finds_what_it_says(name: str) -> None:
         ([BEGUN, HUNG], ServiceAnswer(job="unknown"), {}),
         ([BEGUN], FORGOTTEN, {}),
         ([BEGUN, DONE], FORGOTTEN, {"agreed": SUCCEEDED}),
-        ([BEGUN, KEPT], FORGOTTEN, {"agreed": SUCCEEDED, "kept": verdicts.kept("m")}),
+        ([BEGUN, KEPT], FORGOTTEN, {"agreed": SUCCEEDED, "kept": ("registered",)}),
         ([BEGUN, KILLED], FORGOTTEN, {"agreed": ends("killed", restart=True)}),
     ],
     ids=["it runs", "the service does not answer", "no end", "outputs not kept", "model not registered", "it goes on"],

@@ -27,7 +27,6 @@ from ...records.recorder import Recorder
 from ...records.sync import index
 from ...records.sync.index import SYNC_RETRY
 from ...records.sync.push import ContainerUploader
-from ...records.verdicts import RunEnd
 from ...status import EXIT_INFRASTRUCTURE, Reason, Status
 from ...storage.folder_files import path_of
 from ...storage.registry import open_files, open_store
@@ -293,16 +292,11 @@ class Driver:
             with suppress(PodliftError):
                 self._cancelled = self._cancel_request()
         first = next((each for each in ended if each.code is not None), None)
-        job, events = submission_id(self._spec.run_id, self._job), self._events()
+        job = submission_id(self._spec.run_id, self._job)
         code, output = (None, "") if first is None else (first.code, first.last_output)
-        run = RunEnd(
-            events=events,
-            tasks=self._tasks,
-            service=answers.of_ended(job, code=code, problem=problem, last_output=output),
-            agreed=index.end_of(self._store, verdicts.last_attempt(events)[0]),
-            kept=verdicts.kept(self._spec.model),
-            cancelled_at=None if self._cancelled is None else self._cancelled[0],
-        )
+        said = answers.of_ended(job, code=code, problem=problem, last_output=output)
+        asked = None if self._cancelled is None else self._cancelled[0]
+        run = index.run_end(self._store, self._events(), self._tasks, self._spec.model, said, asked)
         end = verdicts.verdict(run)
         assert end is not None  # noqa: S101
         _log.info(f"the run has ended: {end.state.value}, {end.reason.value}")

@@ -20,7 +20,7 @@ from ...records.recorder import has_ended, known_resumes, read_events
 from ...records.sync import index
 from ...records.sync.index import KEYS
 from ...records.timeline import NOW, Moment
-from ...records.verdicts import RunEnd, ServiceAnswer
+from ...records.verdicts import ServiceAnswer
 from ...status import Reason, State, Status
 from ...storage.retry import Outage
 from ..folder import CopiedRun, with_lost_job
@@ -198,16 +198,10 @@ class RayRun(CopiedRun):
 
     def _write_verdict(self, answer: ServiceAnswer, job: RayJob | None = None) -> None:
         """Write the final record if the run has ended."""
-        events, store = read_events(self._plan.paths), self._copy.store
-        run = RunEnd(
-            events=events,
-            tasks=self._plan.tasks,
-            service=answer,
-            agreed=index.end_of(store, verdicts.last_attempt(events)[0]),
-            kept=verdicts.kept(self._plan.model),
-            cancelled_at=min((self._cancel_request(key)[0] for key in self._cancel_keys()), default=None),
-        )
+        plan, store = self._plan, self._copy.store
+        asked = min((self._cancel_request(key)[0] for key in self._cancel_keys()), default=None)
+        run = index.run_end(store, read_events(plan.paths), plan.tasks, plan.model, answer, asked)
         if (end := verdicts.verdict(run)) is not None:
             data = verdicts.final(end, vendor=job.status if job else "", job=job.id if job else "")
             index.write_final(store, self._number, self._clock.now(), data)
-            self._copy.refresh(self._plan.tasks, logs=True)
+            self._copy.refresh(plan.tasks, logs=True)

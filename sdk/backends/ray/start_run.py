@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -17,13 +15,12 @@ from ...job.plan import Plan
 from ...job.targets import Ray
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
-from ...records.sync.index import KEYS, SYNC_RETRY, SyncedRun, write_final
+from ...records.sync.index import KEYS, SYNC_RETRY, write_final
 from ...records.verdicts import failed, final
 from ...status import Failure, Reason
-from ...storage import posix
 from ...storage.folder_files import in_folder, path_of
 from ...storage.gcs.files import INTERACTIVE, check_root
-from ...storage.registry import Files, open_files, open_store
+from ...storage.registry import open_store
 from .. import containers
 from ..base import Request
 from ..containers import bucket_of, key_of
@@ -77,18 +74,15 @@ def start(request: Request) -> None:
 
 def _written(plan: Plan, number: int) -> Mapping[str, object]:
     """Write what the driver and the agents of a job read, and return the body of the request that creates it."""
-    archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
-    copy = SyncedRun(plan.paths, plan.url, SystemClock())
-    for name in posix.list_names(plan.paths.events):
-        if name.startswith("0000.client"):
-            copy.upload(f"{KEYS.events}/{name}")
+    archives, store = containers.upload_archives(plan), open_store(plan.url, retry=SYNC_RETRY)
+    containers.upload_requests(plan, SystemClock())
     resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
     terms = job_request.TERMS
     agents = {**containers.launch_spec(plan, number, archives.runtime, terms), **resumes}
-    digest = _created(files, KEYS.launch_spec(number), agents)
+    digest = containers.create_spec(store, KEYS.launch_spec(number), agents)
     rendered = job_request.render(plan, number=number)
     driver = _driver_spec(plan, number, archives, rendered, digest)
-    digest = _created(files, KEYS.driver_spec(number), {**driver, **resumes})
+    digest = containers.create_spec(store, KEYS.driver_spec(number), {**driver, **resumes})
     # Values copied from the caller's environment are part of the request, but are never stored.
     copied = [*plan.job.copied, *job_request.emulators(plan)]
     values = {name: os.environ.get(name, "") for name in copied}
@@ -119,9 +113,3 @@ def _driver_spec(
         "shared": in_folder(plan.root),
         "model": plan.model,
     }
-
-
-def _created(files: Files, key: str, spec: object) -> str:
-    """Write a spec unless another process has, and return the sha256 of the one that counts."""
-    data = files.create(key, json.dumps(spec, sort_keys=True).encode())
-    return hashlib.sha256(data).hexdigest()

@@ -6,7 +6,6 @@ promised. `keeper_main` runs in its container.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from ...records.sync.index import SYNC_RETRY
 from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store, create
+from ..containers import create_spec
 from . import create_job, diagnose, keeper_job, service
 from . import request as job_request
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
@@ -115,8 +115,7 @@ def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str
     about = job_request.launch_spec(plan, number, archives[0])
     kept = {name: about[name] for name in ("version", "run", "runtime", "python")}
     whole = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s, "job": number}
-    spec, key = json.dumps(whole, sort_keys=True).encode(), create_job.KEYS.keeper_spec(number)
-    return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
+    return create_spec(store, create_job.KEYS.keeper_spec(number), whole)
 
 
 def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping[str, object]:

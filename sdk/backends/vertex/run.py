@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -26,7 +26,7 @@ from ...records.recorder import has_ended, read_events
 from ...records.sync import index
 from ...records.sync.index import SYNC_RETRY
 from ...records.timeline import NOW, Moment
-from ...records.verdicts import AttemptEnd, RunEnd, ServiceAnswer, failed
+from ...records.verdicts import AttemptEnd, ServiceAnswer, failed
 from ...runtime import secret_values
 from ...status import Failure, Reason, State, Status
 from ...storage import emulator
@@ -55,19 +55,6 @@ _NOBODY_WAITED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CancelRequest:
-    """A cancel request, which the tasks read and clients enforce.
-
-    Args:
-        requested_at: when, in Unix time by the clock of the bucket: that of the machine that wrote it may be wrong.
-        over_at: the monotonic time of this process at which its grace is over.
-    """
-
-    requested_at: float
-    over_at: float
-
-
 class VertexRun(CopiedRun):
     """`archives` are those that a keeper was started from; a client uploads its own."""
 
@@ -84,7 +71,8 @@ class VertexRun(CopiedRun):
         self._archives = archives
         self._keeper = Kept(plan, self._store, clock)
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
-        self._cancels: dict[str, CancelRequest] = {}
+        # When each cancel request was made, by the clock of the bucket, and the monotonic time at which its grace is over.
+        self._cancels: dict[str, tuple[float, float]] = {}
         self._continuing = False  # the job has ended, and those who wait are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._beginnings: Sequence[Event] = ()  # of attempts, as of the last look
@@ -302,8 +290,7 @@ class VertexRun(CopiedRun):
     def _enforce_cancel(self, job: states.VendorJob) -> None:
         if self._cancelled == job.name:
             return
-        requests = self._cancel_requests()
-        if any(self._clock.monotonic() >= request.over_at + _CANCEL_MARGIN_S for request in requests):
+        if any(self._clock.monotonic() >= over + _CANCEL_MARGIN_S for _, over in self._cancel_requests()):
             self._cancelled = job.name
             try:
                 self._job.client.cancel(job.name)
@@ -313,17 +300,15 @@ class VertexRun(CopiedRun):
             except OutcomeUnknownError:
                 self._cancelled = ""
 
-    def _cancel_requests(self) -> list[CancelRequest]:
+    def _cancel_requests(self) -> list[tuple[float, float]]:
         keys = self._copy.cancel_requests(self._job.number - 1, self._job.first - 1)
         for key in keys:
             if key not in self._cancels:
-                self._cancels[key] = self._cancel_request(key)
+                # The clock of the machine that has written it may be wrong.
+                time, age_s = self._files.written(key)
+                _, grace_s = index.cancel_request(self._store, key, now=time, grace_s=0.0)
+                self._cancels[key] = time, self._clock.monotonic() + grace_s - age_s
         return [self._cancels[key] for key in keys]
-
-    def _cancel_request(self, key: str) -> CancelRequest:
-        _, grace_s = index.cancel_request(self._store, key, now=0.0, grace_s=0.0)
-        time, age_s = self._files.written(key)
-        return CancelRequest(requested_at=time, over_at=self._clock.monotonic() + grace_s - age_s)
 
     def _now(self) -> float:
         """Return the Unix time by the clock of the bucket: that of this machine may be wrong."""
@@ -331,7 +316,7 @@ class VertexRun(CopiedRun):
 
     def _conclude(self) -> None:
         """Record what follows the end of the job, unless another client was faster, and download that."""
-        job, asked = self._job.vendor, min((request.requested_at for request in self._cancel_requests()), default=None)
+        job, asked = self._job.vendor, min((time for time, _ in self._cancel_requests()), default=None)
         end, more = self._end(job, asked), dict[str, object]()
         is_known = end is not None
         if end is None and job is None:
@@ -372,14 +357,7 @@ class VertexRun(CopiedRun):
     def _end(self, job: states.VendorJob | None, cancelled_at: float | None) -> AttemptEnd | None:
         """Return how the run has ended if no job follows; None while that is not known."""
         events, tasks = read_events(self._plan.paths), self._plan.tasks
-        run = RunEnd(
-            events=events,
-            tasks=tasks,
-            service=ServiceAnswer(job="forgotten"),
-            agreed=index.end_of(self._store, verdicts.last_attempt(events)[0]),
-            kept=verdicts.kept(self._plan.model),
-            cancelled_at=cancelled_at,
-        )
+        run = index.run_end(self._store, events, tasks, self._plan.model, ServiceAnswer(job="forgotten"), cancelled_at)
         if job is None:
             return verdicts.verdict(run)
         answer = partial(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shlex
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...checks import vertex_online
@@ -19,13 +16,12 @@ from ...job.policies import Vertex
 from ...job.values import changed
 from ...records.events import last_resume, source_of
 from ...records.recorder import known_resumes, read_events
-from ...records.sync.index import SYNC_RETRY, SyncedRun
-from ...storage import emulator, posix
+from ...records.sync.index import SYNC_RETRY, in_parallel
+from ...storage import emulator
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
-from ...storage.store import create
 from ..base import Request
-from ..containers import Archives, upload_archives
+from ..containers import Archives, create_spec, upload_archives, upload_requests
 from . import client, create_job, keeper, locations, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, LocatedRequest
@@ -158,24 +154,11 @@ def _upload(
     plan: Plan, number: int, store: GcsStore, clock: Clock, locations: Mapping[int, Location], runtime: str
 ) -> dict[int, str]:
     """Upload records and launch specs, and return the sha256 of each location's launch spec."""
-    copy = SyncedRun(plan.paths, plan.url, clock)
-    records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
-    resumes = last_resume(read_events(plan.paths, ("resumed",)))
-    with ThreadPoolExecutor(4) as pool:
-        specs = {
-            index: pool.submit(_create_spec, store, plan, number, index, location, runtime, resumes)
-            for index, location in locations.items()
-        }
-        for upload in [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]:
-            upload.result()
-    return {index: upload.result() for index, upload in specs.items()}
+    resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
 
+    def create(index: int) -> str:
+        spec = {**job_request.launch_spec(plan, number, runtime, locations[index]), **resumes}
+        return create_spec(store, create_job.KEYS.launch_spec(number, index), spec)
 
-def _create_spec(
-    store: GcsStore, plan: Plan, number: int, index: int, location: Location, runtime: str, resumes: int
-) -> str:
-    """Create the launch spec of a job in a location, and return its sha256."""
-    about = {**job_request.launch_spec(plan, number, runtime, location), "resumes_by_users": resumes}
-    spec, key = json.dumps(about, sort_keys=True).encode(), create_job.KEYS.launch_spec(number, index)
-    # Another process may have written it before, and containers read that one.
-    return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
+    upload_requests(plan, clock)
+    return dict(zip(locations, in_parallel(create, locations), strict=True))

@@ -26,10 +26,10 @@ from ...storage.retry import RetryPolicy
 from ...storage.store import Store, create, exists
 from ...storage.trees import links_beside, make_parents, put_link
 from ..accounts import in_heartbeat
-from ..events import Event, parse, source_of
+from ..events import REGISTERED, Event, parse, source_of
 from ..outputs import OutputsIndex
 from ..recorder import live_account, position, read_file, reports_metrics
-from ..verdicts import AttemptEnd, parse_end
+from ..verdicts import AttemptEnd, RunEnd, ServiceAnswer, last_attempt, parse_end
 
 KEYS = RunPaths("")
 SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
@@ -337,6 +337,20 @@ def end_of(store: Store, attempt: int) -> AttemptEnd | None:
         return parse_end(bytes(store.get(KEYS.end(attempt))))
     except MissingError:
         return None
+
+
+def run_end(
+    store: Store,
+    events: Sequence[Event],
+    tasks: Sequence[str],
+    model: str,
+    service: ServiceAnswer,
+    cancelled_at: float | None,
+) -> RunEnd:
+    """Return what the verdict on a run in containers follows from; `model` is what it registers, or ""."""
+    agreed = end_of(store, last_attempt(events)[0])
+    kept = (REGISTERED,) if model else ("collected",)
+    return RunEnd(events=events, tasks=tasks, service=service, agreed=agreed, kept=kept, cancelled_at=cancelled_at)
 
 
 def write_final(store: Store, number: int, time: float, data: Mapping[str, object]) -> bool:

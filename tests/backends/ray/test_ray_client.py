@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -14,7 +16,10 @@ import sdk
 from sdk.backends.ray.run import WAITING
 from sdk.errors import InputError, PodliftError, UnavailableError
 from sdk.process.redirect import proxy
+from sdk.records.events import Event
+from sdk.records.verdicts import SUCCEEDED
 from sdk.status import Reason, State
+from sdk.storage.posix_store import PosixStore
 
 from .fake_ray import FakeRay
 
@@ -117,6 +122,21 @@ def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: Fa
     assert "podlift resume" in str(status.failure)
     sdk.attach(run.url).resume()
     assert list(ray.jobs) == [f"{run.id}-2"]
+
+
+@pytest.mark.parametrize(("records", "state"), [(["collected"], State.SUCCEEDED), ([], State.LOST)])
+def test_a_success_that_the_agents_agreed_on_holds_after_the_cluster_has_forgotten_the_job(
+    ray: FakeRay, tmp_path: Path, records: list[str], state: State
+) -> None:
+    run = submit(ray, tmp_path / "root")
+    store = PosixStore(tmp_path / "root" / "runs" / run.id)
+    for number, kind in enumerate(["attempt_started", *records], 1):
+        event = Event(attempt=1, source="agent-0", sequence=number, kind=kind, time=float(number))
+        store.put_new(f"events/0001.agent-0.{number:06d}.{kind}.json", [event.to_json()])
+    store.put_new("attempts/0001/end.json", [json.dumps(asdict(SUCCEEDED)).encode()])
+    del ray.jobs[f"{run.id}-1"]
+    os.utime(tmp_path / "root" / "runs" / run.id / "plan.json", (1_000_000_000, 1_000_000_000))
+    assert sdk.attach(run.url).status().state is state
 
 
 def test_a_run_can_be_looked_at_while_the_cluster_does_not_answer(tmp_path: Path) -> None:

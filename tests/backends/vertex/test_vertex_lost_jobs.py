@@ -38,6 +38,15 @@ def test_a_job_that_the_service_has_lost_is_followed_by_another_one_and_one_answ
     assert "job 1 ended (job_lost)" in " ".join(run.why().split())
 
 
+def test_a_run_has_its_verdict_although_no_client_has_seen_its_end_and_the_service_has_forgotten_the_job(
+    podlift_vertex: Cloud, start: Start
+) -> None:
+    run = start()
+    until(lambda: made(podlift_vertex)[0].end_time)
+    podlift_vertex.jobs().delete_custom_job(name=made(podlift_vertex)[0].name, timeout=30)
+    assert api.attach(run.url).status().state is State.SUCCEEDED
+
+
 def test_a_resume_prevents_the_job_that_counts_as_lost(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
