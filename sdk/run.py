@@ -162,11 +162,11 @@ class Run:
             self._handle.refresh()
             supervised, live = self._handle.supervised(), self._handle.account() if name == self.plan.tasks[0] else None
             events = read_events(self.plan.paths)
-            found = accounts_of(self.plan.paths, events, name)
-            found = {live.attempt: live.account, **found} if live else found
+            spent = accounts_of(self.plan.paths, events, name)
+            spent = {live.attempt: live.account, **spent} if live else spent
             cloud = not self.plan.capabilities.supervised_here
             now = self._clock.now()
-            return add_up(events, found, task=name, now=now, supervised=supervised, waits_for_machines=cloud)
+            return add_up(events, spent, task=name, now=now, supervised=supervised, waits_for_machines=cloud)
 
     def why(self) -> str:
         """Return an explanation in words: the state, the root cause or what it waits for, a timeline, and the next command.
@@ -273,13 +273,13 @@ class Run:
         `attempt` tells the two apart.
         """
         self._handle.refresh(logs=True)
-        found, attempt = list[dict[str, Any]](), 1
+        rows, attempt = list[dict[str, Any]](), 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
             # Copies, which the caller may change.
             for record in metrics_of(self.plan.paths, attempt, self.plan.tasks):
-                found.append({"attempt": attempt, **record, "metrics": dict(record["metrics"])})
+                rows.append({"attempt": attempt, **record, "metrics": dict(record["metrics"])})
             attempt += 1
-        return found
+        return rows
 
     def last_metrics(self) -> dict[str, float | None]:
         """Return the last value of every metric."""
@@ -354,8 +354,8 @@ class Run:
             InputError: there are checkpoints, and none has the metric.
             PodliftError: the checkpoint store cannot be read.
         """
-        found = catalog.entries(RunPaths(self.url))
-        return CheckpointRows(found if best is None else catalog.best_first(found, best))
+        checkpoints = catalog.entries(RunPaths(self.url))
+        return CheckpointRows(checkpoints if best is None else catalog.best_first(checkpoints, best))
 
     def load_weights(self, model: Any, checkpoint: CheckpointInfo | int | Literal["last"] = "last") -> CheckpointInfo:
         """Load the weights of a checkpoint into a Keras model, all of them or none, and return the checkpoint.
@@ -443,14 +443,14 @@ class Run:
     def _patiently(self, call: Callable[[], _T], until: float | None) -> _T:
         """Return what the call returns, as soon as all services answer; WaitTimeoutError after `until`."""
         outage = self._new_outage()
-        while (found := outage.outlive(call)) is None:
+        while (answer := outage.outlive(call)) is None:
             left_s = math.inf if until is None else until - self._clock.monotonic()
             if left_s <= 0:
                 raise WaitTimeoutError(
                     f"The run {self.id} cannot be read: {outage.error} The run itself is not affected."
                 )
             self._clock.sleep(min(outage.pause_s, left_s))
-        return found
+        return answer
 
     def _new_outage(self) -> Outage:
         about = f"The run {self.id} cannot be read", "The run is not affected, and this process goes on waiting."

@@ -177,10 +177,10 @@ class Goodput:
     @property
     def parts(self) -> dict[str, float]:
         """The parts that are measured, in seconds by their names: "start", "input_wait"."""
-        found = {
+        measured = {
             name.removesuffix("_s"): getattr(self, name) for name in self.__dataclass_fields__ if name[-2:] == "_s"
         }
-        return {name: seconds for name, seconds in found.items() if name != "total" and seconds is not None}
+        return {name: seconds for name, seconds in measured.items() if name != "total" and seconds is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

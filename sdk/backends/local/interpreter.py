@@ -31,10 +31,10 @@ class Interpreter:
 
     def inherited(self, plan: Plan) -> dict[str, str]:
         """Return the variables of this process that its tasks inherit, and the additional ones."""
-        found = {**task_environment.callers_values(plan, os.environ), **self.variables}
+        variables = {**task_environment.callers_values(plan, os.environ), **self.variables}
         if self.isolated:
-            found.pop("PYTHONPATH", None)
-        return found
+            variables.pop("PYTHONPATH", None)
+        return variables
 
 
 def current(plan: Plan) -> Interpreter:

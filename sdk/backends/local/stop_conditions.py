@@ -46,11 +46,11 @@ class StopConditions:
 
     def cancel_grace_s(self) -> float | None:
         """Return the shortest grace of all cancel requests, in seconds, or None."""
-        found = []
+        graces = []
         for name in sorted(posix.list_names(self._plan.paths.control))[self._handled :]:
             try:
-                found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
+                graces.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
             except (ValueError, KeyError, TypeError):
                 # An unreadable request still asks for the end of the run. The job's own grace is the safe choice.
-                found.append(float(self._plan.job.limits.grace_s))
-        return min(found, default=None)
+                graces.append(float(self._plan.job.limits.grace_s))
+        return min(graces, default=None)

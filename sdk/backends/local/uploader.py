@@ -44,7 +44,7 @@ _uploaders: list[subprocess.Popen[bytes]] = []
 def start(plan: Plan) -> None:
     """Start an uploader and its watchdog. While another one is running, it waits, and exits if nothing is left to upload."""
     paths = plan.paths
-    for process in [each for each in list(_uploaders) if each.poll() is not None]:
+    for process in [one for one in list(_uploaders) if one.poll() is not None]:
         with suppress(ValueError):  # another thread was faster
             _uploaders.remove(process)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).absolute().parents[3])}
@@ -130,7 +130,7 @@ class Uploader(PeriodicThread):
         if not is_supervised(self._paths, self._clock):
             return
         records = self._pusher.store.list(f"{KEYS.events}/0000.client-")
-        resumes = sum(each.key.endswith(".resumed.json") for each in records)
+        resumes = sum(record.key.endswith(".resumed.json") for record in records)
         # The record of a resume on this machine is here by now.
         if resumes > number and number == known_resumes(self._paths):
             self._replace("the run was resumed on another machine")

@@ -83,8 +83,8 @@ class RayJobs:
     def version(self) -> str:
         """Return the version of Ray; InputError if there is no such server, or none that has the Jobs API."""
         try:
-            found = self._repeated(lambda: self._send("GET", "/api/version", _object), within_s=1.0)
-            version = str(found["ray_version"])
+            answer = self._repeated(lambda: self._send("GET", "/api/version", _object), within_s=1.0)
+            version = str(answer["ray_version"])
         except (RayUnavailableError, RayRejectedError) as error:
             if isinstance(error, RayRejectedError) and error.status not in (*_DENIALS, _UNTRUSTED):
                 raise InputError(self._not_ray(str(error))) from error
@@ -96,7 +96,7 @@ class RayJobs:
 
     def _check_jobs_api(self, version: str) -> None:
         try:
-            self._send("GET", "/api/jobs/", lambda found: found)
+            self._send("GET", "/api/jobs/", lambda answer: answer)
         except RayRejectedError as error:
             if error.status == _MISSING:
                 raise InputError(
@@ -124,18 +124,11 @@ class RayJobs:
                 return self.get(name)
             except (RayUnavailableError, RayRejectedError) as error:
                 # An answer may be lost, or say that an earlier request has created it.
-                found = self._found(name)
-                if found is not None:
-                    return found
+                with suppress(MissingError):
+                    return self.get(name)
                 if (isinstance(error, RayRejectedError) and error.status < _UNKNOWN) or tries == _TRIES:
                     raise
                 self._clock.sleep(_FIRST_WAIT_S * 2**tries)
-
-    def _found(self, name: str) -> RayJob | None:
-        try:
-            return self.get(name)
-        except MissingError:
-            return None
 
     def get(self, name: str, *, within_s: float | None = None) -> RayJob:
         """Return a job, or raise MissingError. `within_s`: how long to repeat the request if there is no answer."""
@@ -148,8 +141,8 @@ class RayJobs:
 
     def logs(self, name: str) -> str:
         """Return what the driver of a job has printed."""
-        found = self._repeated(lambda: self._send("GET", f"/api/jobs/{name}/logs", _object), within_s=3.0)
-        return str(found.get("logs") or "")
+        answer = self._repeated(lambda: self._send("GET", f"/api/jobs/{name}/logs", _object), within_s=3.0)
+        return str(answer.get("logs") or "")
 
     def stop(self, name: str) -> None:
         """Stop a job. Has no effect on one that has ended or does not exist."""
@@ -167,8 +160,8 @@ class RayJobs:
     def _filled(self) -> dict[str, str]:
         """Return the headers with the values of the variables that they name."""
 
-        def value(found: re.Match[str]) -> str:
-            name = found[1] or found[2]
+        def value(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
             if name not in self._environ:
                 raise RayRejectedError(
                     f"ray_headers: the variable {name} is not set here, and a header needs it. Next: export {name}=...",
@@ -176,8 +169,8 @@ class RayJobs:
                 )
             return self._environ[name]
 
-        found = {name: VARIABLE.sub(value, text) for name, text in self._headers.items()}
-        return {**found, **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
+        headers = {name: VARIABLE.sub(value, text) for name, text in self._headers.items()}
+        return {**headers, **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
 
     def _send(
         self,
@@ -270,18 +263,18 @@ def _no_auth(request: Any) -> Any:
     return request
 
 
-def _object(found: Any) -> Mapping[str, object]:
-    if not isinstance(found, dict):
+def _object(answer: Any) -> Mapping[str, object]:
+    if not isinstance(answer, dict):
         raise TypeError("not an object")
-    return found
+    return answer
 
 
-def _job(found: Any) -> RayJob:
-    start, end = found.get("start_time"), found.get("end_time")
+def _job(job: Any) -> RayJob:
+    start, end = job.get("start_time"), job.get("end_time")
     return RayJob(
-        id=str(found["submission_id"]),
-        status=str(found["status"]),
-        message=str(found.get("message") or ""),
+        id=str(job["submission_id"]),
+        status=str(job["status"]),
+        message=str(job.get("message") or ""),
         started=start and start / 1000,
         ended=end and end / 1000,
     )

@@ -165,15 +165,15 @@ class ConnectedCluster:
             time.sleep(within_s)
             return []
         ready, _ = self._ray.wait(list(self._runs), num_returns=1, timeout=within_s)
-        found = []
-        for each in ready:
-            task = self._runs.pop(each)
+        ends = []
+        for reference in ready:
+            task = self._runs.pop(reference)
             try:
-                code, last = self._ray.get(each)
-                found.append(AgentEnd(task=task, code=code, last_output=last))
+                code, last = self._ray.get(reference)
+                ends.append(AgentEnd(task=task, code=code, last_output=last))
             except self._ray.exceptions.RayError as error:
-                found.append(AgentEnd(task=task, code=None, why=str(error).partition("\n")[0]))
-        return found
+                ends.append(AgentEnd(task=task, code=None, why=str(error).partition("\n")[0]))
+        return ends
 
     def is_placed(self, task: str) -> bool:
         """Return whether the actor of a task runs on a node."""

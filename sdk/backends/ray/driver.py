@@ -188,12 +188,12 @@ class Driver:
         ended: list[AgentEnd] = []
         leave: float | None = None
         while self._cluster.running or self._due:
-            for each in self._cluster.ended(_POLL_S):
-                self._pending.pop(each.task, None)
-                if leave is None and self._is_replaced(each):
+            for end in self._cluster.ended(_POLL_S):
+                self._pending.pop(end.task, None)
+                if leave is None and self._is_replaced(end):
                     continue
-                ended.append(each)
-                if leave is None and (each.task == self._tasks[0] or each.code != 0):
+                ended.append(end)
+                if leave is None and (end.task == self._tasks[0] or end.code != 0):
                     leave = self._clock.monotonic() + _OTHERS_S
                     self._due.clear()
             if leave is not None and self._clock.monotonic() >= leave:
@@ -201,7 +201,7 @@ class Driver:
             self._check_cancelled()
             self._check_time()
             self._start_due()
-        return sorted(ended, key=lambda each: each.task != self._tasks[0])
+        return sorted(ended, key=lambda end: end.task != self._tasks[0])
 
     def _is_replaced(self, end: AgentEnd) -> bool:
         """Return whether the container of a task is started again; None of the agents decides that."""
@@ -291,7 +291,7 @@ class Driver:
             # A request may have been the reason why the agents ended.
             with suppress(PodliftError):
                 self._cancelled = self._cancel_request()
-        first = next((each for each in ended if each.code is not None), None)
+        first = next((end for end in ended if end.code is not None), None)
         job = submission_id(self._spec.run_id, self._job)
         code, output = (None, "") if first is None else (first.code, first.last_output)
         said = answers.of_ended(job, code=code, problem=problem, last_output=output)
@@ -309,8 +309,8 @@ class Driver:
         return Status(state=end.state, reason=end.reason).exit_code or 0
 
     def _events(self) -> list[Event]:
-        found = []
+        events = []
         for stat in self._store.list(f"{_KEYS.events}/"):
             with suppress(ValueError):
-                found.append(parse(stat.key.rpartition("/")[2], bytes(self._store.get(stat.key))))
-        return found
+                events.append(parse(stat.key.rpartition("/")[2], bytes(self._store.get(stat.key))))
+        return events

@@ -115,8 +115,8 @@ def render(
         },
         "env": {**everything, RESTART_CODE: str(TERMS.restart_code)},
     }
-    found: dict[str, object] = patched(body, target.raw)
-    return found
+    request: dict[str, object] = patched(body, target.raw)
+    return request
 
 
 def _resources(plan: Plan, role: str) -> dict[str, float]:

@@ -112,16 +112,16 @@ class RayRun(CopiedRun):
 
     def merge(self, status: Status) -> Status:
         job = self._job
-        found = replace(status, service=f"{SERVICE} at {self._client.address}", console=self._page)
-        if job is not None and not found.state.terminal:
-            found = replace(found, vendor=job.status)
-        found = with_lost_job(found, self._lost)
-        if job is None or found.state is not State.PENDING or job.status not in WAITING:
-            return found
+        merged = replace(status, service=f"{SERVICE} at {self._client.address}", console=self._page)
+        if job is not None and not merged.state.terminal:
+            merged = replace(merged, vendor=job.status)
+        merged = with_lost_job(merged, self._lost)
+        if job is None or merged.state is not State.PENDING or job.status not in WAITING:
+            return merged
         state, reason = WAITING[job.status]
         if self._waiting() is not None:
             reason = Reason.PROVISIONING
-        return replace(found, state=state, reason=reason, since=max(found.since, job.started or 0.0))
+        return replace(merged, state=state, reason=reason, since=max(merged.since, job.started or 0.0))
 
     @property
     def _page(self) -> str:
@@ -130,29 +130,29 @@ class RayRun(CopiedRun):
     def _waiting(self) -> str | None:
         """Return which resources the driver waits for; None if it waits for none."""
         own = source_of("driver", self._number - 1)
-        found = [event for event in read_events(self._plan.paths, ("waiting", "placed")) if event.source == own]
-        last = max(found, key=lambda event: event.sequence, default=None)
+        waits = [event for event in read_events(self._plan.paths, ("waiting", "placed")) if event.source == own]
+        last = max(waits, key=lambda event: event.sequence, default=None)
         return None if last is None or last.kind == "placed" else str(last.data.get("text", ""))
 
     def history(self) -> Sequence[Moment]:
         """Return what the cluster did with the job, as far as it tells, and what the driver has waited for."""
-        found = []
+        moments = []
         texts = {"waiting": "waits for resources", "placed": "has the resources of all tasks"}
         for event in read_events(self._plan.paths, ("waiting", "placed", "container_restarting")):
             text = texts.get(event.kind, f"the container of {event.data.get('task')} is started again")
             causes = (str(event.data["text"]),) if event.data.get("text") else ()
-            found.append(Moment(time=event.time, source=SERVICE, text=text, causes=causes))
+            moments.append(Moment(time=event.time, source=SERVICE, text=text, causes=causes))
         job = self._job
         if job is not None and job.started is not None:
-            found.append(Moment(time=job.started, source=SERVICE, text=f"started job {job.id}"))
+            moments.append(Moment(time=job.started, source=SERVICE, text=f"started job {job.id}"))
         if job is not None and job.over and job.ended is not None:
             causes = (job.message.partition("\n")[0],) if job.message else ()
-            found.append(Moment(time=job.ended, source=SERVICE, text=f"the job ended: {job.status}", causes=causes))
+            moments.append(Moment(time=job.ended, source=SERVICE, text=f"the job ended: {job.status}", causes=causes))
         if self._unreachable:
-            found.append(Moment(time=NOW, source=SERVICE, text=self._unreachable))
+            moments.append(Moment(time=NOW, source=SERVICE, text=self._unreachable))
         elif not has_ended(self._plan.paths) and (wanted := self._waiting()) is not None:
-            found.append(Moment(time=NOW, source=SERVICE, text="the job waits for resources", causes=(wanted,)))
-        return found
+            moments.append(Moment(time=NOW, source=SERVICE, text="the job waits for resources", causes=(wanted,)))
+        return moments
 
     def cancel(self, grace_s: float) -> None:
         """Leave a cancel request, which the tasks and the driver read. Stop the job itself if it has not begun."""
