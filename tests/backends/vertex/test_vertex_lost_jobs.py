@@ -7,7 +7,7 @@ from support import LIMIT_S, FakeClock, made, until
 from vertex_faults import Start
 
 import sdk
-from sdk import State, api
+from sdk import Reason, State, api
 from sdk.backends.containers import upload_archives
 from sdk.backends.vertex import start_run
 from sdk.backends.vertex.client import JobClient
@@ -34,17 +34,13 @@ def test_a_job_that_the_service_has_lost_is_followed_by_another_one_and_one_answ
     until(lambda: made(podlift_vertex)[0].end_time)
     podlift_vertex.jobs().delete_custom_job(name=job.name, timeout=30)
     podlift_vertex.faults()
+    # Its tasks have agreed on no end.
+    status, why = api.attach(run.url).status(), api.attach(run.url).why()
+    assert (status.state, status.reason, status.exit_code) == (State.LOST, Reason.JOB_LOST, 3)
+    assert f"no longer has the job {job.name}" in why and "supervisor" not in why
+    assert why.endswith(f"podlift resume {run.url}")
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert "job 1 ended (job_lost)" in " ".join(run.why().split())
-
-
-def test_a_run_has_its_verdict_although_no_client_has_seen_its_end_and_the_service_has_forgotten_the_job(
-    podlift_vertex: Cloud, start: Start
-) -> None:
-    run = start()
-    until(lambda: made(podlift_vertex)[0].end_time)
-    podlift_vertex.jobs().delete_custom_job(name=made(podlift_vertex)[0].name, timeout=30)
-    assert api.attach(run.url).status().state is State.SUCCEEDED
 
 
 def test_a_resume_prevents_the_job_that_counts_as_lost(
