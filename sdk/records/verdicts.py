@@ -207,7 +207,8 @@ def _failed(
     if silent and not knows:
         return _of_exit(silent[0], last), silent[0].time
     said = None if service.end is None or service.knows == "decision" else service.end
-    if agreed is None and said is not None:
+    if said is not None and (agreed is None or (knows and said.state is State.FAILED)):
+        # What the agents have seen is a consequence.
         return said, service.time
     reason, task = (agreed.reason, agreed.task) if agreed else (Reason.INFRASTRUCTURE, "")
     message = f"The last attempt ended ({reason.value}), and no record tells why."

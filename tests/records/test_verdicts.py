@@ -102,6 +102,9 @@ ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]]
         [BEGUN, ECHO, exited("chief-0", 20.0, -9, "killed")], EXITED, {}, "FAILED killed", "chief-0 was killed",
     ),
     "lost peer whose machine is gone": ([BEGUN, ECHO], STOCKOUT, {}, "FAILED stockout", "service's words"),
+    "lost peer whose machine is gone, and no attempt follows": (
+        [BEGUN, ECHO], STOCKOUT, {"agreed": ends("infrastructure")}, "FAILED stockout", "service's words",
+    ),
     "lost peer that had ended": (
         [BEGUN, exited("chief-0", 20.0, 0, "done"), ECHO], EXITED, {}, "FAILED user_error", "chief-0 had ended before",
     ),
