@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ from ...records.verdicts import failed, final
 from ...status import Failure, Reason
 from ...storage.folder_files import in_folder, path_of
 from ...storage.gcs.files import INTERACTIVE, check_root
-from ...storage.registry import open_store
+from ...storage.registry import Files, open_files, open_store
 from .. import containers
 from ..base import Request
 from ..containers import bucket_of, key_of
@@ -74,15 +76,15 @@ def start(request: Request) -> None:
 
 def _written(plan: Plan, number: int) -> Mapping[str, object]:
     """Write what the driver and the agents of a job read, and return the body of the request that creates it."""
-    archives, store = containers.upload_archives(plan), open_store(plan.url, retry=SYNC_RETRY)
+    archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
     containers.upload_requests(plan, SystemClock())
     resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
     terms = job_request.TERMS
     agents = {**containers.launch_spec(plan, number, archives.runtime, terms), **resumes}
-    digest = containers.create_spec(store, KEYS.launch_spec(number), agents)
+    digest = _created(files, KEYS.launch_spec(number), agents)
     rendered = job_request.render(plan, number=number)
     driver = _driver_spec(plan, number, archives, rendered, digest)
-    digest = containers.create_spec(store, KEYS.driver_spec(number), {**driver, **resumes})
+    digest = _created(files, KEYS.driver_spec(number), {**driver, **resumes})
     # Values copied from the caller's environment are part of the request, but are never stored.
     copied = [*plan.job.copied, *job_request.emulators(plan)]
     values = {name: os.environ.get(name, "") for name in copied}
@@ -113,3 +115,9 @@ def _driver_spec(
         "shared": in_folder(plan.root),
         "model": plan.model,
     }
+
+
+def _created(files: Files, key: str, spec: object) -> str:
+    """Write a spec as a plain file, unless another process has, and return the sha256 of the one that counts."""
+    data = files.create(key, json.dumps(spec, sort_keys=True).encode())
+    return hashlib.sha256(data).hexdigest()
