@@ -64,8 +64,8 @@ def crashed_at_exit(task: str, code: int, done: Collection[str], others: Iterabl
     if -code not in _CRASHES or task not in done or not set(others) <= set(done):
         return ""
     return (
-        f"{task} was killed by {signal_name(-code)} in its exit handlers, after its program had returned and the last checkpoint was "
-        "committed: it counts as done."
+        f"{task} was killed by {signal_name(-code)} in its exit handlers, after its program had returned and the last "
+        "checkpoint was committed: it counts as done."
     )
 
 
