@@ -46,6 +46,8 @@ _END = "end"
 # In a bucket, limits lie this many seconds ahead, but at most a tenth of the time since the first step: a short training
 # would be over before. A save is not urgent; a machine that is preempted has 30 seconds.
 _AHEAD_S, _URGENT_AHEAD_S, _AHEAD_SHARE = 4.0, 1.0, 0.1
+# Steps are counted over the last few seconds: where a device runs behind Python, many end at once, and then none for a while.
+_SAMPLE_S, _SAMPLES = 0.5, 8
 # How often a thread looks for a question, at most: more often at the beginning of a training. And for answers.
 _QUIET_S, _QUIET_SHARE, _SOONEST_S, _ASKED_S = 2.0, 0.05, 0.1, 0.5
 # Tasks of one machine look between steps: the thread only answers for one that is inside a long step.
@@ -55,6 +57,8 @@ _WAITING_S, _WAITING_HERE_S = 0.1, 0.002
 # Longer than anything that a task does between two steps.
 _MAX_WAIT_S = 1800.0
 _CLOSE_S = 60.0
+# How often it is reported, at most, that this task cannot look.
+_REPORT_S = 60.0
 _SENTENCES = {
     "stop": "the run was asked to stop: this task leaves its loop after step",
     "preempt": "this machine is being preempted: this task saves its state and exits after step",
@@ -101,10 +105,11 @@ class FolderBoard:
         return True
 
     def read(self, name: str) -> Mapping[str, object] | None:
-        try:
-            content: dict[str, object] = parsed(Path(self._folder, name).read_bytes())
-        except FileNotFoundError:
+        path = f"{self._folder}/{name}"
+        # After each step: most often there is nothing, and an exception costs more than the system call.
+        if not os.path.exists(path):
             return None
+        content: dict[str, object] = parsed(Path(path).read_bytes())
         return content
 
     def names(self, folder: str) -> list[str]:
@@ -132,7 +137,9 @@ class Question:
     step: int = 0  # of the task that asked
     limit: int | None = None  # this task does not go past it before all agree
     has_answered: bool = False
+    written: Mapping[str, object] | None = None  # what the first task agrees to, also where it has to write it again
     agreed: Agreed | None = None
+    following: Question | None = None  # what this task asks as soon as all have saved
 
 
 class StepCoordinator:
@@ -162,14 +169,17 @@ class StepCoordinator:
         self.exit_action: Action | None = None
         # The count and the limit change under this lock. Nothing waits while it is held.
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._count, self._times, self._begun = 0, deque[float](maxlen=32), math.inf
+        self._count, self._begun = 0, math.inf
+        self._samples = deque[tuple[float, int]](maxlen=_SAMPLES)  # a time, and the count then
         # The training replaces it as a whole: what the thread still writes into an old one changes nothing.
         self._question = Question(1)
         self._error: Exception | None = None  # of the last look
+        self._report_due = -math.inf
         # Set by the training, by the thread and by the handler of SIGTERM.
         self._is_preempted = self._is_stopped = self._is_waiting = self._is_over = False
         self._thread: threading.Thread | None = None
         self._wake = SimpleQueue[None]()  # unlike an Event, a handler may use it at any moment
+        self._pid = os.getpid()
 
     # --- Called by the training
 
@@ -187,9 +197,11 @@ class StepCoordinator:
         now = self._clock.monotonic()
         with self._lock:
             self._count += 1
-        self._times.append(now)
+        if not self._samples or now - self._samples[-1][0] >= _SAMPLE_S:
+            self._samples.append((now, self._count))
         if self._begun > now:
             self._begun = now
+            self.begin()  # a loop that only calls should_stop() has not done so
             self._wake.put(None)
         action = self._step_alone() if self._is_single else self._step_together()
         if action in ("stop", "preempt"):
@@ -250,8 +262,12 @@ class StepCoordinator:
         return self._done(question)
 
     def _done(self, question: Question) -> Action:
-        self._question = Question(question.number + 1)
-        return question.action  # type: ignore[return-value]
+        action: Action = question.action  # type: ignore[assignment]
+        if action not in SAVING:
+            self.exit_action = action  # before the next question, which nobody has to ask
+        self._question = question.following or Question(question.number + 1)
+        self._wake.put(None)
+        return action
 
     def _wait_for_agreement(self, question: Question) -> None:
         """Wait while this task is at its limit, and the tasks have not agreed."""
@@ -276,17 +292,18 @@ class StepCoordinator:
     def _set_limit(self, question: Question, action: str) -> int:
         with self._lock:
             if question.limit is None:
-                question.limit = self._count + self._ahead(action)
+                # From the step at which it was asked: who hears of it late must not make it later for all.
+                asked = question.step if question.action else self._count
+                question.limit = max(self._count + 1, asked + self._ahead(action))
             return question.limit
 
     def _ahead(self, action: str) -> int:
         """Return by how many steps a limit lies ahead."""
-        times = tuple(self._times)
-        if self._board.is_instant or len(times) < 2:
+        if self._board.is_instant or self._begun == math.inf:
             return 1
-        now = self._clock.monotonic()
+        now, (since, count) = self._clock.monotonic(), self._samples[0]
         seconds = min(_AHEAD_S if action in SAVING else _URGENT_AHEAD_S, (now - self._begun) * _AHEAD_SHARE)
-        return max(1, int(seconds * (len(times) - 1) / max(now - times[0], 1e-6)))
+        return max(1, int(seconds * (self._count - count) / max(now - since, 1e-6)))
 
     # --- Called by the thread, and by the training where a look costs next to nothing
 
@@ -313,14 +330,23 @@ class StepCoordinator:
             self._look(self._question)
             self._error = None
         except Exception as error:  # the training goes on until it needs what this look was for
-            if self._error is None:
+            if self._clock.monotonic() >= self._report_due:
+                self._report_due = self._clock.monotonic() + _REPORT_S
                 _log.info(f"cannot agree with the other tasks now: {type(error).__name__}: {error}")
             self._error = error
+            if self._board.is_instant:
+                self._withdraw(self._question)
         finally:
             self._looking.release()
 
+    def _withdraw(self, question: Question) -> None:
+        """Let the training go on where a save could not even be asked for: a full disk must not end it."""
+        with self._lock:
+            if not question.action:
+                question.due = question.limit = None
+
     def _look(self, question: Question) -> None:
-        if self._is_first and not question.action and not self._is_stopped:
+        if self._is_first and question.action in ("", *SAVING) and not self._is_stopped:
             self._is_stopped = self._board.is_stop_requested()
         if self._is_single or not (question.action or self._ask(question)):
             return
@@ -332,10 +358,16 @@ class StepCoordinator:
             agreed = self._agree(question) if self._is_first else self._board.read(_agreed(question.number))
             if agreed is not None:
                 question.agreed = Agreed(int(str(agreed["step"])), str(agreed["action"]))
+        if question.action in SAVING and (self._is_stopped or self._is_preempted):
+            question.following = question.following or Question(question.number + 1)
+            if not question.following.action:
+                self._ask(question.following)
 
     def _ask(self, question: Question) -> bool:
         """Ask, or find what another task asks; return whether there is a question."""
         wish = "stop" if self._is_stopped else "preempt" if self._is_preempted else question.due
+        if self.exit_action is not None:
+            wish = None
         asked: Mapping[str, object] | None = {"action": wish, "step": self._count, "task": self._task}
         name = f"{question.number:06d}.question.json"
         if wish is None or not self._board.create(name, asked or {}):
@@ -347,14 +379,15 @@ class StepCoordinator:
 
     def _agree(self, question: Question) -> Mapping[str, object] | None:
         """Write down the largest limit as the step, once every task has named its own or is closed."""
-        limits = self._limits(question)
-        missing = {*self._tasks} - limits.keys()
-        if missing and missing - {name.removesuffix(".json") for name in self._board.names("closed")}:
-            return None
-        # On one machine the step is always the second one after the question, however the tasks are scheduled.
-        least = question.step + 2 if self._board.is_instant else 0
-        agreed = {"step": max(least, *limits.values()), "action": question.action}
-        name = _agreed(question.number)
+        if question.written is None:
+            limits = self._limits(question)
+            missing = {*self._tasks} - limits.keys()
+            if missing and missing - {name.removesuffix(".json") for name in self._board.names("closed")}:
+                return None
+            # On one machine the step is always the second one after the question, however the tasks are scheduled.
+            least = question.step + 2 if self._board.is_instant else 0
+            question.written = {"step": max(least, *limits.values()), "action": question.action}
+        agreed, name = question.written, _agreed(question.number)
         if not self._board.create(name, agreed) and self._board.read(name) != agreed:
             raise StoreError(f"Another process has written {name} of this attempt. Was the run started twice?")
         return agreed
@@ -373,7 +406,8 @@ class StepCoordinator:
 
     def request_preemption(self) -> None:
         """Make all tasks save and exit: the machine of this one is being preempted. A handler may call it at any moment."""
-        if self._decided and os.path.exists(self._decided):
+        if os.getpid() != self._pid or (self._decided and os.path.exists(self._decided)):
+            # A process that the program forked, or a task that is being stopped.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         self._is_preempted = True

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -216,6 +220,53 @@ def test_a_single_task_in_a_bucket_that_only_calls_should_stop_sees_a_cancel_req
     assert action == "stop"
 
 
+def test_without_room_for_a_question_the_training_goes_on_and_saves_later(monkeypatch) -> None:
+    gang, is_full = Gang(instant=True), True
+
+    def create(self: Paper, name: str, content: Mapping[str, object]) -> bool:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return created(self, name, content)
+
+    created = Paper.create
+    monkeypatch.setattr(Paper, "create", create)
+    gang.tasks["chief-0"].save_due = lambda: None if gang.done["chief-0"] else "save"
+    for _ in range(10):
+        gang.step()
+    assert gang.clock.seconds == 0.0 and gang.same == []
+    is_full = False
+    for _ in range(4):
+        gang.step()
+    assert gang.same == [(13, "save")]
+
+
+def test_who_has_left_asks_nothing_more() -> None:
+    gang = Gang(instant=True)
+    gang.tasks["worker-0"].request_preemption()
+    for _ in range(5):
+        gang.step()
+        gang.look()
+    assert len([name for name in gang.files.content if name.endswith(".question.json")]) == 1
+
+
+@pytest.mark.process
+def test_sigterm_ends_a_process_that_the_program_forked() -> None:
+    task = StepCoordinator(Paper(Files()), "chief-0", TASKS[:1])
+    before = signal.getsignal(signal.SIGTERM)
+    task.handle_sigterm()
+    try:
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.1)
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert task.step() is None
+
+
 # --- Through a bucket ---------------------------------------------------------------------------------------------
 
 
@@ -248,6 +299,86 @@ def test_all_act_a_few_seconds_later_so_that_the_training_does_not_wait(step_s, 
     assert gang.same[0][1] == action
     steps = gang.count - asked_at
     assert ahead_s / step_s * 0.8 <= steps <= max(4, ahead_s / step_s * 1.2)
+
+
+@pytest.mark.parametrize("action", ["save", "preempt"])
+def test_many_steps_that_end_at_once_do_not_put_the_agreed_one_far_ahead(action) -> None:
+    gang = Gang(instant=False)
+    for _ in range(600):
+        gang.step(0.1)
+    for _ in range(40):  # a device runs behind Python
+        gang.step(0.001)
+    asked_at = gang.count
+    if action == "save":
+        gang.tasks["chief-0"].save_due = saves_at(1)
+    else:
+        gang.tasks["worker-1"].request_preemption()
+    while not gang.done["chief-0"]:
+        gang.look()
+        gang.step(0.1)
+    assert gang.count - asked_at <= 100
+
+
+def serve(gang: Gang) -> Callable[[], None]:
+    """Return what looks for each task as its thread does: when it is woken, and after an interval."""
+    looked = dict.fromkeys(gang.tasks, gang.clock.seconds)
+
+    def turn() -> None:
+        for name, task in gang.tasks.items():
+            is_due, woken = gang.clock.seconds >= looked[name] + task._interval_s(), False
+            while not task._wake.empty():
+                task._wake.get_nowait()
+                woken = True
+            if is_due or woken:
+                looked[name] = gang.clock.seconds
+                task.look()
+
+    gang.clock.turn = turn
+    return turn
+
+
+@pytest.mark.parametrize("asks", TASKS)
+@pytest.mark.parametrize("later_s", [0.02, 1.0, 2.5, 3.5])
+def test_a_preemption_that_comes_during_an_open_save_is_agreed_on_within_five_seconds(asks, later_s) -> None:
+    gang = Gang(instant=False)
+    turn = serve(gang)
+
+    def train(until: Callable[[], bool]) -> None:
+        while not until():
+            gang.step(0.02)
+            turn()
+
+    train(lambda: gang.clock.seconds >= 60.0)
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    train(lambda: gang.clock.seconds >= 60.0 + later_s)
+    gang.tasks[asks].request_preemption()
+    asked_at = gang.clock.seconds
+    train(lambda: gang.tasks["chief-0"].exit_action is not None)
+    assert gang.clock.seconds - asked_at <= 5.0
+    assert [action for _, action in gang.same][:2] == ["save", "preempt"]
+
+
+def test_an_agreement_whose_answer_was_lost_is_written_again_as_it_was(monkeypatch) -> None:
+    gang, lost = Gang(instant=False), []
+
+    def create(self: Paper, name: str, content: Mapping[str, object]) -> bool:
+        found = created(self, name, content)
+        if name.endswith(".agreed.json") and not lost:
+            lost.append(name)
+            # A task that is done had answered meanwhile.
+            created(self, "000001/worker-1.999.json", {})
+            raise StoreError("the bucket does not answer")
+        return found
+
+    created = Paper.create
+    monkeypatch.setattr(Paper, "create", create)
+    gang.step(1.0)
+    gang.tasks["worker-1"].close()
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    for _ in range(10):
+        gang.step(1.0, order=TASKS[:2])
+        gang.look()
+    assert lost and gang.done["chief-0"] == gang.done["worker-0"] != []
 
 
 def test_a_task_that_is_done_keeps_nobody_waiting() -> None:
@@ -286,7 +417,8 @@ def test_a_first_task_that_ends_before_the_agreed_step_does_not_leave_the_next_q
     assert gang.done["worker-0"] == gang.done["worker-1"] == [(3, "save")]
 
 
-def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer() -> None:
+@pytest.mark.parametrize("outage_s", [600.0, 3600.0])
+def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer(outage_s) -> None:
     gang = Gang(instant=False)
     for paper in gang.papers.values():
         paper.broken = True
@@ -294,14 +426,22 @@ def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer() -> N
         gang.step(1.0)
         gang.look()
     gang.tasks["chief-0"].save_due = saves_at(1)
-    with pytest.raises(StoreError, match="does not answer"):
-        for _ in range(100):
-            gang.step(1.0)
-    for paper in gang.papers.values():
-        paper.broken = False
+    asked_at = gang.clock.seconds
+
+    def turn() -> None:
+        for paper in gang.papers.values():
+            paper.broken = gang.clock.seconds < asked_at + outage_s
+        gang.look()
+
+    gang.clock.turn = turn
+    if outage_s > 1800:
+        with pytest.raises(StoreError, match="does not answer"):
+            for _ in range(100):
+                gang.step(1.0)
+        return
     for _ in range(20):
         gang.step(1.0)
-    assert gang.done["worker-0"] == gang.done["worker-1"] == gang.done["chief-0"] != []
+    assert gang.same != []
 
 
 def test_who_did_not_answer_is_named() -> None:
