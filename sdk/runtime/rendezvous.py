@@ -50,6 +50,9 @@ _AHEAD_S, _URGENT_AHEAD_S, _AHEAD_SHARE = 4.0, 1.0, 0.1
 _SAMPLE_S, _SAMPLES = 0.5, 8
 # How often a thread looks for a question, at most: more often at the beginning of a training. And for answers.
 _QUIET_S, _QUIET_SHARE, _SOONEST_S, _ASKED_S = 2.0, 0.05, 0.1, 0.5
+# A list of answers costs as much as twelve reads: the first task makes few of them for a save, and looks late for tasks that
+# are done.
+_LIST_S, _LOOKS = 1.0, 4
 # Tasks of one machine look between steps: the thread only answers for one that is inside a long step.
 _FALLBACK_S = 0.2
 # How often a task that waits at its limit looks.
@@ -137,6 +140,7 @@ class Question:
     step: int = 0  # of the task that asked
     limit: int | None = None  # this task does not go past it before all agree
     has_answered: bool = False
+    looks: int = 0  # of the first task, for answers
     written: Mapping[str, object] | None = None  # what the first task agrees to, also where it has to write it again
     agreed: Agreed | None = None
     following: Question | None = None  # what this task asks as soon as all have saved
@@ -201,7 +205,6 @@ class StepCoordinator:
             self._samples.append((now, self._count))
         if self._begun > now:
             self._begun = now
-            self.begin()  # a loop that only calls should_stop() has not done so
             self._wake.put(None)
         action = self._step_alone() if self._is_single else self._step_together()
         if action in ("stop", "preempt"):
@@ -264,7 +267,7 @@ class StepCoordinator:
     def _done(self, question: Question) -> Action:
         action: Action = question.action  # type: ignore[assignment]
         if action not in SAVING:
-            self.exit_action = action  # before the next question, which nobody has to ask
+            self.exit_action = action  # first: who leaves asks nothing more
         self._question = question.following or Question(question.number + 1)
         self._wake.put(None)
         return action
@@ -316,8 +319,9 @@ class StepCoordinator:
     def _interval_s(self) -> float:
         if self._board.is_instant:
             return _FALLBACK_S
-        if self._question.action:
-            return _SOONEST_S if self._is_waiting else _ASKED_S
+        if action := self._question.action:
+            asked_s = _LIST_S if self._is_first and action in SAVING else _ASKED_S
+            return _SOONEST_S if self._is_waiting else asked_s
         if self._begun == math.inf:
             return _QUIET_S
         return min(_QUIET_S, max(_SOONEST_S, (self._clock.monotonic() - self._begun) * _QUIET_SHARE))
@@ -382,6 +386,9 @@ class StepCoordinator:
         if question.written is None:
             limits = self._limits(question)
             missing = {*self._tasks} - limits.keys()
+            question.looks += 1
+            if missing and (question.looks <= _LOOKS and not self._board.is_instant):
+                return None
             if missing and missing - {name.removesuffix(".json") for name in self._board.names("closed")}:
                 return None
             # On one machine the step is always the second one after the question, however the tasks are scheduled.

@@ -358,6 +358,26 @@ def test_a_preemption_that_comes_during_an_open_save_is_agreed_on_within_five_se
     assert [action for _, action in gang.same][:2] == ["save", "preempt"]
 
 
+def test_a_save_costs_the_first_task_few_lists(monkeypatch) -> None:
+    gang, lists = Gang(instant=False), Counter[str]()
+
+    def names(self: Paper, folder: str) -> list[str]:
+        lists[folder] += 1
+        return listed(self, folder)
+
+    listed = Paper.names
+    monkeypatch.setattr(Paper, "names", names)
+    turn = serve(gang)
+    while gang.clock.seconds < 60.0:
+        gang.step(0.02)
+        turn()
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    while not gang.same:
+        gang.step(0.02)
+        turn()
+    assert gang.clock.seconds < 66.0 and sum(lists.values()) <= 4
+
+
 def test_an_agreement_whose_answer_was_lost_is_written_again_as_it_was(monkeypatch) -> None:
     gang, lost = Gang(instant=False), []
 
