@@ -109,8 +109,9 @@ class FolderBoard:
 
     def read(self, name: str) -> Mapping[str, object] | None:
         path = f"{self._folder}/{name}"
-        # After each step: most often there is nothing, and an exception costs more than the system call.
-        if not os.path.exists(path):
+        try:
+            os.stat(path)  # after each step: most often there is nothing, and this is half as long as to read
+        except FileNotFoundError:
             return None
         content: dict[str, object] = parsed(Path(path).read_bytes())
         return content
