@@ -223,7 +223,7 @@ class StepCoordinator:
             return
         with suppress(PodliftError, OSError):  # a task that waits for this one reports it later
             if not self._is_first:
-                self._board.create(f"closed/{self._task}.json", {})
+                self._board.create(f"closed/{self._task}.{self._count + 1}.json", {})
                 return
             end = {"step": self._count, "action": _END}
             # The others may still be on their way to the step of an earlier agreement.
@@ -385,28 +385,32 @@ class StepCoordinator:
     def _agree(self, question: Question) -> Mapping[str, object] | None:
         """Write down the largest limit as the step, once every task has named its own or is closed."""
         if question.written is None:
-            limits = self._limits(question)
-            missing = {*self._tasks} - limits.keys()
             question.looks += 1
-            if missing and (question.looks <= _LOOKS and not self._board.is_instant):
-                return None
-            if missing and missing - {name.removesuffix(".json") for name in self._board.names("closed")}:
-                return None
+            limits = self._limits(f"{question.number:06d}")
+            missing, step = {*self._tasks} - limits.keys(), max(limits.values(), default=0)
+            if missing:
+                if question.looks <= _LOOKS and not self._board.is_instant:
+                    return None
+                closed = self._limits("closed")
+                if missing - closed.keys():
+                    return None
+                # The last step of one that did not hear of the question: the others must not act after that one either.
+                step += any(closed[task] > step for task in missing)
             # On one machine the step is always the second one after the question, however the tasks are scheduled.
             least = question.step + 2 if self._board.is_instant else 0
-            question.written = {"step": max(least, *limits.values()), "action": question.action}
+            question.written = {"step": max(least, step), "action": question.action}
         agreed, name = question.written, _agreed(question.number)
         if not self._board.create(name, agreed) and self._board.read(name) != agreed:
             raise StoreError(f"Another process has written {name} of this attempt. Was the run started twice?")
         return agreed
 
-    def _limits(self, question: Question) -> dict[str, int]:
-        named = (name.removesuffix(".json").rpartition(".") for name in self._board.names(f"{question.number:06d}"))
+    def _limits(self, folder: str) -> dict[str, int]:
+        named = (name.removesuffix(".json").rpartition(".") for name in self._board.names(folder))
         return {task: int(limit) for task, _, limit in named}
 
     def _missing(self, question: Question) -> str:
         with suppress(PodliftError, OSError):
-            if missing := [task for task in self._tasks if task not in self._limits(question)]:
+            if missing := [task for task in self._tasks if task not in self._limits(f"{question.number:06d}")]:
                 return f"{', '.join(missing)} did not answer"
         return f"{self._tasks[0]} did not answer"
 

@@ -401,6 +401,26 @@ def test_an_agreement_whose_answer_was_lost_is_written_again_as_it_was(monkeypat
     assert lost and gang.done["chief-0"] == gang.done["worker-0"] != []
 
 
+def test_the_last_step_of_a_task_that_did_not_hear_of_a_question_is_not_the_agreed_one() -> None:
+    gang = Gang(instant=False)
+
+    def turn() -> None:
+        for name in TASKS[:2]:
+            gang.tasks[name].look()
+
+    gang.clock.turn = turn
+    for _ in range(3):
+        gang.step(0.1)
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    gang.step(0.1)
+    turn()
+    assert gang.tasks["worker-1"].step() is None
+    gang.tasks["worker-1"].close()
+    for _ in range(3):
+        gang.step(0.1, order=TASKS[:2])
+    assert gang.done["chief-0"] == gang.done["worker-0"] == [(6, "save")]
+
+
 def test_a_task_that_is_done_keeps_nobody_waiting() -> None:
     gang = Gang(instant=False)
     gang.step(1.0)
