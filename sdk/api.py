@@ -112,17 +112,17 @@ def runs(
     Raises:
         InputError: the state or the backend is unknown, or the root cannot be listed.
     """
-    found, problems = list_runs(root, limit, backend, state, name)
+    rows, problems = list_runs(root, limit, backend, state, name)
     for problem in problems:
         _log.warning(problem)
-    return RunRows(found)
+    return RunRows(rows)
 
 
 def list_runs(
     root: str | Path | None, limit: int | None, backend: str | None, state: str | Sequence[str], name: str | None
 ) -> tuple[list[RunInfo], list[str]]:
     """Return what `runs` does, and a sentence for each root that cannot be listed. If none can, the first failure is raised."""
-    names, known = [state] if isinstance(state, str) else state, [each.value for each in State]
+    names, known = [state] if isinstance(state, str) else state, [state.value for state in State]
     unknown = [one for one in names if one.upper() not in known]
     if unknown:
         raise InputError([f"Unknown state. Received: {one!r}. {nearest(one.upper(), known)}" for one in unknown])
@@ -145,28 +145,28 @@ def list_runs(
         roots, problems = [configured_root(root, os.environ, backend)], []
     at_most = limit if backend is None and not wanted and name is None else None
     listed, failures = references.newest_first(roots, at_most, os.environ)
-    named = [each for each in listed if _is_named(each.id, name)]
+    named = [run for run in listed if _is_named(run.id, name)]
     # In a bucket, several are read at a time, but not more than needed.
-    far = any(in_bucket(each) for each in roots)
+    far = any(in_bucket(place) for place in roots)
     size = limit or len(named) or 1
     chunks = (named[at : at + size] for at in range(0, len(named), size))
-    one_by_one = (_summarized(each) or _read(each) for each in named)
-    found = (info for chunk in chunks for info in _infos(chunk)) if far else one_by_one
+    one_by_one = (_summarized(run) or _read(run) for run in named)
+    infos = (info for chunk in chunks for info in _infos(chunk)) if far else one_by_one
     with garbage.put_off():
-        return list(itertools.islice(filter(fits, found), limit)), problems + failures
+        return list(itertools.islice(filter(fits, infos), limit)), problems + failures
 
 
 def _is_named(run: str, pattern: str | None) -> bool:
-    return pattern is None or any(fnmatch.fnmatchcase(each, pattern) for each in (run, ids.name_of(run)))
+    return pattern is None or any(fnmatch.fnmatchcase(text, pattern) for text in (run, ids.name_of(run)))
 
 
 def _infos(listed: Sequence[references.ListedRun]) -> list[RunInfo | None]:
     """Return the runs in these directories; None for a folder that was removed meanwhile."""
-    found = [_summarized(each) for each in listed]
-    rest = [each for each, info in zip(listed, found, strict=True) if info is None]
+    summaries = [_summarized(run) for run in listed]
+    rest = [run for run, info in zip(listed, summaries, strict=True) if info is None]
     # Threads cost more than reading a summary does.
     read = iter(in_parallel(_read, rest) if len(rest) > 1 else map(_read, rest))
-    return [info or next(read) for info in found]
+    return [info or next(read) for info in summaries]
 
 
 def _summarized(listed: references.ListedRun) -> RunInfo | None:

@@ -219,15 +219,16 @@ def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
         return []
     # Its jobs may come to any of its places, with a timeout that is shorter by the time of those before.
     price = max(
-        plan.prices, key=lambda each: (each.own is None and not plan.job.limits.allow_unknown_price, each.at_least)
+        plan.prices,
+        key=lambda quote: (quote.own is None and not plan.job.limits.allow_unknown_price, quote.at_least),
     )
     limits, keeper = plan.job.limits, plan.keeper.price if plan.keeper else None
-    found = spending.next_job(limits, used, price, price.region, counted_s=0.0, keeper=keeper)
-    if found.refused is None:
+    job = spending.next_job(limits, used, price, price.region, counted_s=0.0, keeper=keeper)
+    if job.refused is None:
         return []
-    options = spending.remedies(limits, used, price, found, keeper=keeper)
+    options = spending.remedies(limits, used, price, job, keeper=keeper)
     again = "submit it again with limit_allow_unknown_price=True"
-    return [f"{found.why} Next: {f'podlift resume {plan.run_id} {options}' if options else again}."]
+    return [f"{job.why} Next: {f'podlift resume {plan.run_id} {options}' if options else again}."]
 
 
 def _too_late(plan: Plan) -> InputError:

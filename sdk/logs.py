@@ -75,9 +75,9 @@ def logger(room: str) -> logging.Logger:
     if not top.handlers:
         # Without any handler, `logging` itself would print warnings in the process of a client.
         top.addHandler(logging.NullHandler())
-    found = logging.getLogger(f"{_NAME}.{room}")
-    found.__class__ = PodliftLogger
-    return found
+    named = logging.getLogger(f"{_NAME}.{room}")
+    named.__class__ = PodliftLogger
+    return named
 
 
 def start(message: str = MARKED, *, errors_apart: bool = False) -> None:

@@ -43,11 +43,11 @@ def parse_duration(text: str, *, unit_required: bool = False) -> float:
     text = text.strip().lower()
     if not unit_required and _NUMBER.fullmatch(text):
         return float(text)
-    found = _DURATION.fullmatch(text)
-    if not text or found is None:
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
         raise ValueError("must be a duration with the units s, m, h, d or w, such as 90s, 10m or 1h30m.")
     return sum(
-        float(number) * unit_s for number, unit_s in zip(found.groups(), _UNITS_S.values(), strict=True) if number
+        float(number) * unit_s for number, unit_s in zip(match.groups(), _UNITS_S.values(), strict=True) if number
     )
 
 
@@ -141,7 +141,9 @@ def without_objects(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return a text on one line, with its control characters escaped: a terminal would obey them."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def harmless(text: str, *, colours: bool = False) -> str:
@@ -149,8 +151,8 @@ def harmless(text: str, *, colours: bool = False) -> str:
     if text.isprintable():
         return text
     if not colours:
-        return _CONTROL.sub(lambda found: visible(found[0]), text)
-    return _CONTROL_BUT_COLOUR.sub(lambda found: found[1] or visible(found[0]), text)
+        return _CONTROL.sub(lambda match: visible(match[0]), text)
+    return _CONTROL_BUT_COLOUR.sub(lambda match: match[1] or visible(match[0]), text)
 
 
 def shown(value: object) -> str:

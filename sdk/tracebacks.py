@@ -66,7 +66,7 @@ def fold(text: str) -> str:
     """
     parts = list(_parts(_COLOUR.sub("", text)))
     all_foreign = not any(part.owner == "" for part in parts)
-    found: list[str] = []
+    lines: list[str] = []
     foreign: list[_TraceLines] = []
     for number, part in enumerate(parts):
         after = parts[number + 1] if number + 1 < len(parts) else None
@@ -74,9 +74,9 @@ def fold(text: str) -> str:
         if part.owner and part.within and not last:
             foreign.append(part)
             continue
-        found += [*_folded(foreign), *map(_shortened, part.lines), *part.blank]
+        lines += [*_folded(foreign), *map(_shortened, part.lines), *part.blank]
         foreign = []
-    return "\n".join([*found, *_folded(foreign)]) + ("\n" if text.endswith("\n") else "")
+    return "\n".join([*lines, *_folded(foreign)]) + ("\n" if text.endswith("\n") else "")
 
 
 def shorten(text: str) -> str:
@@ -116,15 +116,15 @@ def _parts(text: str) -> Iterator[_TraceLines]:
     lines = text.rstrip("\n").split("\n")
     at = 0
     while at < len(lines):
-        found = _FRAME.match(lines[at])
-        if found is None:
+        frame = _FRAME.match(lines[at])
+        if frame is None:
             yield _TraceLines([lines[at]])
             at += 1
             continue
-        path, lead = found["path"], found["lead"]
+        path, lead = frame["path"], frame["lead"]
         shown = _COPY.sub("", path)
         part = _TraceLines(
-            [lines[at].replace(f'"{path}"', f'"{shown}"', 1)], _owner(path), lead, within=bool(found["within"])
+            [lines[at].replace(f'"{path}"', f'"{shown}"', 1)], _owner(path), lead, within=bool(frame["within"])
         )
         at += 1
         while at < len(lines) and (lines[at].startswith(f"{lead}  ") or _REPEATED.fullmatch(lines[at])):

@@ -57,18 +57,18 @@ def _last(node: ast.AST) -> str:
 def run(job: Job, found: Sequence[Communication], *, stands_in: bool) -> Iterator[Finding]:
     """Yield a finding for each; `stands_in` if logical CPU devices stand in for the accelerator."""
     family = accelerators.lookup(job.resources.accelerator).family
-    for each in found:
-        if each.name != "NCCL" or family == "gpu":
-            yield note(f"{each.place} asks for {each.name}: {_explained(each.name, family, stands_in=stands_in)}")
-        elif each.sure:
+    for use in found:
+        if use.name != "NCCL" or family == "gpu":
+            yield note(f"{use.place} asks for {use.name}: {_explained(use.name, family, stands_in=stands_in)}")
+        elif use.sure:
             yield error(
-                f"{each.place} asks for NCCL, which exchanges data among GPUs, and this job has none. Received: "
+                f"{use.place} asks for NCCL, which exchanges data among GPUs, and this job has none. Received: "
                 f"accelerator={job.resources.accelerator!r}. Use CommunicationImplementation.AUTO there, or ask for GPUs",
                 {"resources.accelerator": "l4:2"},
             )
         else:
             yield warning(
-                f"{each.place} may ask for NCCL, which needs GPUs, and this job has none: choose AUTO or RING without GPUs"
+                f"{use.place} may ask for NCCL, which needs GPUs, and this job has none: choose AUTO or RING without GPUs"
             )
 
 

@@ -51,8 +51,8 @@ def run(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
 def _gpus(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
     """What a job with GPUs gets here: logical CPU devices, or this machine's own GPUs if it asks for them."""
     row = accelerators.lookup(job.resources.accelerator)
-    each = accelerators.per_task(row)
-    needed = each * (job.resources.workers + job.resources.evaluator)
+    gpus = accelerators.per_task(row)
+    needed = gpus * (job.resources.workers + job.resources.evaluator)
     if target.real_gpus and row.family != "gpu":
         yield error(
             f"local_gpus='real' is for an accelerator with GPUs. Received: accelerator={row.name!r}",
@@ -60,21 +60,21 @@ def _gpus(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
         )
     elif target.real_gpus and facts.gpus < needed:
         message = (
-            f"local_gpus='real' needs {needed} GPUs of this machine, {each} for each task. Received: {facts.gpus} GPUs"
+            f"local_gpus='real' needs {needed} GPUs of this machine, {gpus} for each task. Received: {facts.gpus} GPUs"
         )
         yield error(message, {"local.gpus": "stand-in"})
     elif target.real_gpus:
-        yield note(f"Each task has {counted(each, 'GPU')} of this machine, of the type that is here")
+        yield note(f"Each task has {counted(gpus, 'GPU')} of this machine, of the type that is here")
     elif row.family == "gpu" and facts.gpus:
         yield note(f"The {counted(facts.gpus, 'GPU')} of this machine stay unused: local_gpus='real' uses them")
 
 
 def _shared_cpus(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
     tasks = len(cluster.members(job.resources, target))
-    each = 1 if target.real_gpus else accelerators.per_task(accelerators.lookup(job.resources.accelerator))
-    computing = tasks if each == 1 else each * job.resources.workers
+    gpus = 1 if target.real_gpus else accelerators.per_task(accelerators.lookup(job.resources.accelerator))
+    computing = tasks if gpus == 1 else gpus * job.resources.workers
     if computing > 4 * facts.cpus:
-        what = f"{tasks} tasks" if each == 1 else f"{computing} replicas"
+        what = f"{tasks} tasks" if gpus == 1 else f"{computing} replicas"
         yield warning(
             f"{what} share {facts.cpus} CPUs: each step takes about {computing / facts.cpus:.0f} times as long"
         )

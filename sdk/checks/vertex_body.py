@@ -74,7 +74,7 @@ def machine(spec: Json, region: str) -> str | None:
     """Return what is wrong with a machine spec, as a sentence; None if training has such machines in the region."""
     kind, accelerator = spec.get("machineType", ""), spec.get("acceleratorType") or ""
     count, topology = number(spec.get("acceleratorCount") or 0), spec.get("tpuTopology") or ""
-    if count is None or not all(isinstance(each, str) for each in (kind, accelerator, topology)):
+    if count is None or not all(isinstance(value, str) for value in (kind, accelerator, topology)):
         return None
     rows = rows_of(kind)
     if not rows and kind not in machines.LISTED:

@@ -154,7 +154,7 @@ def tensorflow(job: Job, target: Vertex, facts: Facts) -> Iterator[Finding]:
     match = tagged or re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
     release = (int(match[1]), int(match[2])) if match else None
     if release and row.documented and row.documented < release <= high:
-        documented, theirs = (".".join(map(str, each)) for each in (row.documented, release))
+        documented, theirs = (".".join(map(str, version)) for version in (row.documented, release))
         yield note(f"Google documents TensorFlow up to {documented} on {row.name}: {theirs} was not tried there")
     if match and release and not low <= release <= high:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""

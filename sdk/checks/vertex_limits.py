@@ -81,7 +81,7 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
     prices = [pricing.price(rented) for rented in target.rentals(job.resources, job.limits, table)]
     keeper = target.kept_by(job.limits, job.retry, table)
     yield from _unknown(job, target, prices, keeper.price if keeper else None)
-    guessed = [each.region for each in prices if each.own is not None and not each.exact]
+    guessed = [price.region for price in prices if price.own is not None and not price.exact]
     if guessed:
         where = joined(tuple(dict.fromkeys(guessed)), "and")
         yield note(
@@ -106,7 +106,7 @@ def _unknown(
     locations = target.locations_for(job.resources)
     rented = [(price, str(location.provisioning), "") for price, location in zip(prices, locations, strict=True)]
     rented += [(keeper, "standard", " of the keeper")] if keeper else []
-    price, provisioning, whose = next((each for each in rented if each[0].own is None), rented[0])
+    price, provisioning, whose = next((row for row in rented if row[0].own is None), rented[0])
     if price.own is None and not job.limits.allow_unknown_price:
         where = f"{whose} {pricing.PROVISIONING_WORDS[provisioning]} in {price.region}"
         most, what = f"max_cost_usd={job.limits.max_cost_usd or 0:g}", joined(price.missing, "and")

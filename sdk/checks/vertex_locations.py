@@ -80,9 +80,9 @@ def hardware(job: Job, target: Vertex) -> Iterator[Finding]:
     """Locations with other hardware than the first one: what a training keeps there, and what it does not."""
     locations, replicas = target.locations_for(job.resources), target.replicas(job.resources)
     if any(count != replicas[0] for count in replicas):
-        each = ", ".join(f"{location} {count}" for location, count in zip(locations, replicas, strict=True))
+        counts = ", ".join(f"{location} {count}" for location, count in zip(locations, replicas, strict=True))
         message = (
-            f"The locations have different numbers of replicas: {each}. ctx.global_batch_size() is that of the first in "
+            f"The locations have different numbers of replicas: {counts}. ctx.global_batch_size() is that of the first in "
             "all of them. A program that computes a batch of its own from the number of replicas changes it with the location"
         )
         yield warning(message)

@@ -66,9 +66,9 @@ def _bucket(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
         yield from _region_of(name, about, target, emulator)
         if emulator:
             return
-        for each in buckets.kept(name, about):
-            if not each.ok:
-                yield warning(f"{each.said[0].upper()}{each.said[1:]}. Next: {each.command}")
+        for row in buckets.kept(name, about):
+            if not row.ok:
+                yield warning(f"{row.said[0].upper()}{row.said[1:]}. Next: {row.command}")
 
 
 def root_bucket(root: str, about: Answer, target: Vertex, *, emulator: str) -> list[Finding]:
@@ -110,7 +110,7 @@ def unfit(name: str, about: Answer, region: str, emulator: str) -> str:
 
 
 def _nowhere_near(name: str, where: str, target: Vertex) -> Finding:
-    there = dict.fromkeys(str(replace(each, region=where)) for each in target.locations)
+    there = dict.fromkeys(str(replace(location, region=where)) for location in target.locations)
     return error(
         f"gs://{name} is in {where}, but Vertex AI needs its output directory in the job's region. "
         f"Received: vertex_regions={list(target.regions)}",
@@ -196,12 +196,12 @@ def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
     locations = target.locations_for(job.resources)
     rentals = [(location, target.rental(job.resources, job.limits, location)) for location in locations]
     asked = [(needed, location.region) for location, rented in rentals for needed in pricing.quotas(rented)]
-    for needed in dict.fromkeys(each for each, _ in asked):
+    for needed in dict.fromkeys(quota for quota, _ in asked):
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue
         by_limit: dict[int | None, list[str]] = {}
-        for region in dict.fromkeys(region for each, region in asked if each == needed):
+        for region in dict.fromkeys(region for quota, region in asked if quota == needed):
             by_limit.setdefault(of_metric.get("limits", {}).get(region), []).append(region)
         for limit, regions in by_limit.items():
             error = "" if of_metric["exists"] else of_metric["error"].rstrip(".")
@@ -213,19 +213,19 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
     if not known and not emulator:
         yield from _zero_by_default(job, target)
     quotas, listed = list(limits(known, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
-    for each in quotas:
-        if each.error:
+    for quota in quotas:
+        if quota.error:
             continue
-        if each.too_low and emulator:
-            text = f"{each.text}: the {emulator_at(emulator)} would reject the job, by its fault of kind 'quota'"
+        if quota.too_low and emulator:
+            text = f"{quota.text}: the {emulator_at(emulator)} would reject the job, by its fault of kind 'quota'"
             yield warning(text)
-        elif each.too_low:
+        elif quota.too_low:
             next_step = f"request more at {quota_page(str(target.project))}, or choose another region"
-            yield warning(f"{each.text}: Vertex AI would reject the job. Next: {next_step}")
+            yield warning(f"{quota.text}: Vertex AI would reject the job. Next: {next_step}")
         else:
-            yield note(f"{each.text}{listed if each.limit is None else ''}")
-    for reason in dict.fromkeys(each.error for each in quotas if each.error):
-        metrics = ", ".join(str(each.needed.metric) for each in quotas if each.error == reason)
+            yield note(f"{quota.text}{listed if quota.limit is None else ''}")
+    for reason in dict.fromkeys(quota.error for quota in quotas if quota.error):
+        metrics = ", ".join(str(quota.needed.metric) for quota in quotas if quota.error == reason)
         yield note(f"Quotas were not checked: {reason} ({metrics}){listed}")
 
 

@@ -45,7 +45,7 @@ def run(
             f"{regions.meant(location)!r}"
         )
     elif (where := location or target.region_names[0]) in regions.WITHOUT_SCHEDULER:
-        near = regions.nearby(where, tuple(each for each in regions.KNOWN if each not in regions.WITHOUT_SCHEDULER))
+        near = regions.nearby(where, tuple(name for name in regions.KNOWN if name not in regions.WITHOUT_SCHEDULER))
         yield error(
             f"There is no Cloud Scheduler in {where}. It can keep a job in another region, which fires into this one. Nearest: "
             f"location={near!r}"
@@ -58,7 +58,7 @@ def run(
         )
     variables = [text.removeprefix("webhook:") for text in notify if text.startswith("webhook:") and "/" not in text]
     if variables:
-        name, stored = variables[0], [each for each in variables if each in job.env]
+        name, stored = variables[0], [variable for variable in variables if variable in job.env]
         told = f" --env {stored[0]} would store the URL, which is a secret, with the schedule." if stored else ""
         yield error(
             f"notify: webhook:{name} names a variable of the machine that fires, and for Vertex AI that is a container, which "

@@ -79,9 +79,9 @@ def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Findi
         elif not answer["exists"]:
             yield error(f"vertex_{name}: there is no {value!r}{where} ({answer['error']}). Next: {_NEXT[name]}")
         elif name == "persistent_resource":
-            here = [each for each in target.locations_for(job.resources) if each.region == region]
-            made = [vertex_job.body(*target.at(each, job.resources)) for each in here]
-            yield from (finding for each in made for finding in _fits(answer["about"], region, each, str(value)))
+            here = [location for location in target.locations_for(job.resources) if location.region == region]
+            made = [vertex_job.body(*target.at(location, job.resources)) for location in here]
+            yield from (finding for body in made for finding in _fits(answer["about"], region, body, str(value)))
         elif name == "kms_key" and _unusable(answer["about"]):
             yield error(f"vertex_kms_key: {value!r} cannot encrypt: {_unusable(answer['about'])}")
         else:
@@ -101,14 +101,14 @@ def _fits(about: Mapping[str, Any], region: str, made: Mapping[str, Any], name: 
     state = about.get("state")
     if state != "RUNNING":
         yield warning(f"The persistent resource {name!r} in {region} is {state}, not RUNNING")
-    listed = [each for each in about.get("resourcePools") or () if isinstance(each, Mapping)]
+    listed = [resource for resource in about.get("resourcePools") or () if isinstance(resource, Mapping)]
     missing = []
     for pool in (pool for _, pool in vertex_body.pools(made) if pool):
-        fitting = [each for each in listed if _shape(each) == _shape(pool)]
-        if not any(_replicas(each) >= _replicas(pool) for each in fitting):
+        fitting = [resource for resource in listed if _shape(resource) == _shape(pool)]
+        if not any(_replicas(resource) >= _replicas(pool) for resource in fitting):
             missing.append(f"{_text(pool)} x {_replicas(pool)}")
     if missing:
-        has = joined([f"{_text(each)} x {_replicas(each)}" for each in listed], "and") or "no pool"
+        has = joined([f"{_text(resource)} x {_replicas(resource)}" for resource in listed], "and") or "no pool"
         yield error(
             f"The persistent resource {name!r} in {region} has no pool for {joined(missing, 'and')}. It has {has}. Machine "
             "and disk must be the same. Next: vertex_machine, vertex_disk_gb, or diskSpec.bootDiskType in vertex_raw"

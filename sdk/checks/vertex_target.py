@@ -130,7 +130,7 @@ def _built(family: str, job: Job) -> str:
 
 def _with_image(target: Vertex, family: str, image: str | None) -> object:
     """Return the images of a target with another one for a family, "" for all hardware."""
-    others = {name: each for name, each in target.images.items() if name != family}
+    others = {name: image for name, image in target.images.items() if name != family}
     return ({**others, **({family: image} if image else {})} or None) if family else image
 
 

@@ -270,8 +270,8 @@ class Attempt(Generic[B]):
         return [event for event in events if (event.source, event.sequence) not in self._settled]
 
     def _done(self) -> set[str]:
-        found = [*posix.list_names(self._paths.events), *(name for name, _ in reserve.read(self._paths.reserves))]
-        names = [name.split(".") for name in found if name.endswith(".done.json")]
+        stored = [*posix.list_names(self._paths.events), *(name for name, _ in reserve.read(self._paths.reserves))]
+        names = [name.split(".") for name in stored if name.endswith(".done.json")]
         return {source for attempt, source, *_ in names if int(attempt) == self._number}
 
     # --- Exits
@@ -317,12 +317,12 @@ class Attempt(Generic[B]):
             view = replace(view, failed=[event for event in view.failed if event.source == name])
             cause = ending.cause(view)
             reason = ending.explained(cause, view, self).reason if cause else Reason.DONE
-            found = {"code": code, "reason": reason.value, "step": last_step(self._paths, self._number, name)}
+            about = {"code": code, "reason": reason.value, "step": last_step(self._paths, self._number, name)}
             if end is not None and (code or name == self._first):
-                found["exit_code"] = end.exit_code
+                about["exit_code"] = end.exit_code
             collateral = bool(code) and end is not None and name != self._cause
             stopped = self._host.stop_requested
-            self._recorder.record("exited", task=name, collateral=collateral, stop_requested=stopped, **found)
+            self._recorder.record("exited", task=name, collateral=collateral, stop_requested=stopped, **about)
         self._unrecorded = [name for name in self._unrecorded if name not in names]
 
     def _report(self, finding: str) -> None:
@@ -334,10 +334,10 @@ class Attempt(Generic[B]):
             self._report(finding)
 
     def _record_accounts(self) -> None:
-        found = accounts(self._paths, self._number, self._host.tasks)
+        counted = accounts(self._paths, self._number, self._host.tasks)
         # The end of the attempt does not depend on it.
         with suppress(OSError):
-            self._recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in found.items()})
+            self._recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in counted.items()})
 
     # --- Tasks that are restarted alone
 
@@ -350,8 +350,8 @@ class Attempt(Generic[B]):
         code = self._forget(name)
         self._settle([name])
         failure = asdict(seen.failure) if seen.failure else None
-        found = {"code": code, "reason": seen.reason.value, "step": step, "failure": failure}
-        self._recorder.record(TASK_RESTARTING, task=name, why=decision.why, delay_s=decision.delay_s, **found)
+        about = {"code": code, "reason": seen.reason.value, "step": step, "failure": failure}
+        self._recorder.record(TASK_RESTARTING, task=name, why=decision.why, delay_s=decision.delay_s, **about)
         _log.info(f"{name} has ended ({seen.reason.value}). {decision.why}")
         self._due[name] = self._clock.monotonic() + decision.delay_s
         return True

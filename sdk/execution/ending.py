@@ -170,7 +170,7 @@ def explained(cause: Cause, view: View, evidence: Evidence) -> AttemptEnd:
         reason, text = exits.describe(code, memory, evidence.cpu_limit(task))
         message, traceback = f"{task} {text}", evidence.last_lines(task)
     else:
-        exited = [each for each in cluster.in_step(view.tasks) if view.codes.get(each) == 0]
+        exited = [task for task in cluster.in_step(view.tasks) if view.codes.get(task) == 0]
         reason, message, traceback = reason_of(record, exited), message_of(record, exited), record.data["traceback"]
         hint = evidence.full_disk() if is_disk_full(record) else ""
         if hint := hint or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message"))):

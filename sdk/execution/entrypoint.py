@@ -122,17 +122,17 @@ def fetched(fetch: Fetch, wanted: Any, target: Path) -> Path:
 
 def unpack(archive: Path, target: Path) -> None:
     """Unpack an archive of plain files, none of them outside of the target folder."""
-    found, left = {}, archive.stat().st_size
+    members, left = {}, archive.stat().st_size
     with tarfile.open(str(archive), mode="r:") as tar:
         for member in tar:
             path = PurePosixPath(member.name)
             left -= tarfile.BLOCKSIZE + member.size
             # A sparse file of any length needs one block of the archive.
             is_file = member.isreg() and not member.issparse() and member.size >= 0
-            if not is_file or left < 0 or path in found or path.is_absolute() or ".." in path.parts or not path.parts:
+            if not is_file or left < 0 or path in members or path.is_absolute() or ".." in path.parts or not path.parts:
                 raise EntrypointError(f"The runtime archive holds {member.name!r}, which does not belong to it.")
-            found[path] = member
-        for path, member in found.items():
+            members[path] = member
+        for path, member in members.items():
             file_path = target.joinpath(*path.parts)
             file_path.parent.mkdir(parents=True, exist_ok=True)
             data: Any = tar.extractfile(member)
@@ -208,12 +208,14 @@ def install(requirements: Any, home: Path) -> str:
     (home / "constraints.txt").write_text("\n".join([*requirements.get("constraints", ()), ""]))
     report, target = home / "report.json", home / "installed"
     _pip(["--dry-run", "--report", str(report), "-r", "requirements.txt", "-c", "constraints.txt"], home, lines)
-    found = [item for item in json.loads(report.read_bytes())["install"] if not _is_in_image(item, bool(name))]
-    if not found:
+    installed = [item for item in json.loads(report.read_bytes())["install"] if not _is_in_image(item, bool(name))]
+    if not installed:
         return ""
-    pins = [_pin(item) for item in found]
+    pins = [_pin(item) for item in installed]
     say(f"the image lacks {', '.join(pins)}")
-    hashes = [item.get("download_info", {}).get("archive_info", {}).get("hashes", {}).get("sha256") for item in found]
+    hashes = [
+        item.get("download_info", {}).get("archive_info", {}).get("hashes", {}).get("sha256") for item in installed
+    ]
     if all(hashes):
         pins = [f"{pin} --hash=sha256:{digest}" for pin, digest in zip(pins, hashes)]  # noqa: B905
     (home / "lacking.txt").write_text("\n".join([*requirements.get("options", ()), *pins, ""]))
@@ -233,7 +235,7 @@ def has_all(lines: Any, constraints: Any) -> bool:
         return not lines
     paths = [path for path in sys.path if path]
     try:
-        limits = [each for each in map(requirement, constraints) if not each.marker or each.marker.evaluate()]
+        limits = [limit for limit in map(requirement, constraints) if not limit.marker or limit.marker.evaluate()]
         due = [(requirement(line.partition(" --hash=")[0]), "") for line in lines]
         known: set[tuple[str, str]] = set()
         while due:
@@ -241,15 +243,15 @@ def has_all(lines: Any, constraints: Any) -> bool:
             if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
                 continue
             own = _normal(wanted.name)
-            found = next(iter(metadata.distributions(name=wanted.name, path=paths)), None)
-            if found is None or wanted.url:
+            distribution = next(iter(metadata.distributions(name=wanted.name, path=paths)), None)
+            if distribution is None or wanted.url:
                 return False
-            for each in (wanted, *(limit for limit in limits if _normal(limit.name) == own)):
-                if each.url or not each.specifier.contains(found.version, prereleases=True):
+            for line in (wanted, *(limit for limit in limits if _normal(limit.name) == own)):
+                if line.url or not line.specifier.contains(distribution.version, prereleases=True):
                     return False
             new = {(own, extra) for extra in ("", *wanted.extras)} - known
             known |= new
-            due += [(requirement(line), extra) for _, extra in new for line in found.requires or ()]
+            due += [(requirement(line), extra) for _, extra in new for line in distribution.requires or ()]
     except (TypeError, ValueError):
         # A requirement, a version or a marker that is none: pip says so, or knows better.
         return False
@@ -269,8 +271,8 @@ def _pin(item: Any) -> str:
 
 
 def _normal(line: str) -> str:
-    found = _NAME.match(line.strip())
-    return re.sub(r"[-_.]+", "-", found.group()).lower() if found else ""
+    match = _NAME.match(line.strip())
+    return re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
 
 
 def _pip(arguments: Any, home: Path, wanted: Any) -> None:

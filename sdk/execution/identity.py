@@ -43,9 +43,9 @@ def task_of(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTe
     for variable in terms.identity:
         task = _json(environ, variable).get("task")
         named = f"{task.get('type')}-{task.get('index', 0)}" if isinstance(task, dict) else environ.get(variable, "")
-        found = terms.tasks.get(named, named)
-        if found in tasks:
-            return found
+        task = terms.tasks.get(named, named)
+        if task in tasks:
+            return task
     # The rest of these variables may be secret.
     shown = {name: _json(environ, name).get("task") for name in terms.identity}
     raise InputError(
@@ -57,19 +57,19 @@ def addresses(environ: Mapping[str, str], tasks: Sequence[str], terms: Container
     """Return "host:port" of each task whose address the first of the terms' variables with any has."""
     for variable in terms.identity:
         known_to_service = _json(environ, variable).get("cluster")
-        found = {
+        addresses = {
             terms.tasks.get(f"{kind}-{index}", f"{kind}-{index}"): str(place)
             for kind, places in (known_to_service.items() if isinstance(known_to_service, dict) else ())
             for index, place in enumerate(places if isinstance(places, list) else ())
         }
-        if known := {name: place for name, place in found.items() if name in tasks}:
+        if known := {name: place for name, place in addresses.items() if name in tasks}:
             return known
     return {}
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, object]:
     try:
-        found = json.loads(environ.get(name, ""))
+        value = json.loads(environ.get(name, ""))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

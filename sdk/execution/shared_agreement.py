@@ -65,8 +65,11 @@ class ReadyContainer:
 
 def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, ReadyContainer]:
     """Return each task's newest container: an older one was replaced."""
-    found = {each.task: each for each in sorted(ready, key=lambda each: (each.time, each.nonce))}
-    return {task: found[task] for task in tasks if task in found}
+    latest = {
+        container.task: container
+        for container in sorted(ready, key=lambda container: (container.time, container.nonce))
+    }
+    return {task: latest[task] for task in tasks if task in latest}
 
 
 class SharedAgreement:
@@ -113,7 +116,7 @@ class SharedAgreement:
         self._idle_due = self._idle_asked = -math.inf
         # Whether this container's task may be restarted while the others go on, and whether any task may.
         self.is_alone = cluster.restarts_alone(task, tasks)
-        self._any_alone = any(cluster.restarts_alone(each, tasks) for each in tasks)
+        self._any_alone = any(cluster.restarts_alone(name, tasks) for name in tasks)
         self._restarts = TaskRestarts(store)
         self._heartbeat: str | None = None
 
@@ -172,8 +175,8 @@ class SharedAgreement:
             return None
         if last.job > self._job:
             raise LeaveError("a later job of this run has begun")
-        for each in self.restarts_of_task(last.attempt):
-            members, times = {**last.members, each.task: each.nonce}, {**last.times, each.task: each.time}
+        for restart in self.restarts_of_task(last.attempt):
+            members, times = {**last.members, restart.task: restart.nonce}, {**last.times, restart.task: restart.time}
             last = replace(last, members=members, times=times)
         return last
 
@@ -225,16 +228,16 @@ class SharedAgreement:
         """Return the tasks that this container waits for; None once it has tried to create the attempt."""
         if self._task != self._tasks[0]:
             return [self._tasks[0]]
-        found = newest(self._ready_for(number), self._tasks)
-        if found[self._task].nonce != self.nonce:
+        present = newest(self._ready_for(number), self._tasks)
+        if present[self._task].nonce != self.nonce:
             raise LeaveError("this container was replaced by a newer one")
-        missing = [task for task in self._tasks if task not in found]
+        missing = [task for task in self._tasks if task not in present]
         if missing or not may_create:
             return missing
-        members = {task: each.nonce for task, each in found.items()}
-        times = {task: each.time for task, each in found.items()}
+        members = {task: container.nonce for task, container in present.items()}
+        times = {task: container.time for task, container in present.items()}
         data = {"job": self._job, "members": members, "times": times, "time": self._clock.now()}
-        data |= {"addresses": {task: each.address for task, each in found.items()}} if self._address else {}
+        data |= {"addresses": {task: container.address for task, container in present.items()}} if self._address else {}
         # Read next: it is that of another container, or of this very request, whose answer was lost.
         create(self._store, _KEYS.membership(number), json.dumps(data).encode())
         return None
@@ -253,7 +256,9 @@ class SharedAgreement:
             if stat.key not in self._ready:
                 self._ready[stat.key] = decode(ReadyContainer, parsed(bytes(self._store.get(stat.key))))
         # Those of an earlier job may have waited for this attempt, and are gone.
-        return [each for key, each in self._ready.items() if key.startswith(prefix) and each.job == self._job]
+        return [
+            container for key, container in self._ready.items() if key.startswith(prefix) and container.job == self._job
+        ]
 
     def _read_memberships(self) -> None:
         """Read the attempts that have appeared since the last call. They are numbered without gaps."""
@@ -359,19 +364,19 @@ class SharedAgreement:
     def _history(self, attempt: int) -> list[EndedAttempt]:
         """Return the ends of the earlier attempts, in all jobs since the last resume by a user."""
         jobs = range(self._resumes_by_users + 1, self._job + 1)
-        earlier = [each.attempt for each in self._memberships if each.job in jobs and each.attempt < attempt]
+        earlier = [past.attempt for past in self._memberships if past.job in jobs and past.attempt < attempt]
         # An attempt without an end was on machines that are gone.
         lost = EndedAttempt(state=State.FAILED, reason=Reason.PREEMPTED)
-        found: list[EndedAttempt] = []
+        ends: list[EndedAttempt] = []
         for number in earlier:
             end = self.end_of(number)
-            found += [*self._ends_of_tasks(number), lost if end is None else end.ended]
-        return found
+            ends += [*self._ends_of_tasks(number), lost if end is None else end.ended]
+        return ends
 
     # --- Tasks that are restarted alone
 
     def restart_alone(self, attempt: int, task: str, reason: Reason, step: int | None = None) -> Decision:
-        if any(each.time > self._started for each in self.restarts_of_task(attempt)):
+        if any(restart.time > self._started for restart in self.restarts_of_task(attempt)):
             raise LeaveError("this container was replaced by a newer one")
         if self.end_of(attempt) is not None:
             # A moment ago: a restart would be spent for nothing.
@@ -393,10 +398,12 @@ class SharedAgreement:
 
     def restarts_of_task(self, attempt: int) -> list[TaskRestart]:
         """Return the restarts of this container's task alone in an attempt, in their order."""
-        return [each for each in self._restarts.of(attempt) if each.task == self._task] if self.is_alone else []
+        return (
+            [restart for restart in self._restarts.of(attempt) if restart.task == self._task] if self.is_alone else []
+        )
 
     def _ends_of_tasks(self, attempt: int) -> list[EndedAttempt]:
-        return [each.ended for each in self._restarts.of(attempt)] if self._any_alone else []
+        return [restart.ended for restart in self._restarts.of(attempt)] if self._any_alone else []
 
     # --- Tasks that hang, and idle GPUs
 

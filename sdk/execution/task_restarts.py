@@ -38,14 +38,14 @@ class TaskRestarts:
         self._known: dict[str, TaskRestart] = {}
 
     def of(self, attempt: int) -> list[TaskRestart]:
-        found = []
+        restarts = []
         for stat in self._store.list(f"{_KEYS.restarts(attempt)}/"):
             # They never change.
             if stat.key not in self._known:
                 data = parsed(bytes(self._store.get(stat.key)))
                 self._known[stat.key] = decode(TaskRestart, {**data, "reason": Reason(data["reason"])})
-            found.append(self._known[stat.key])
-        return found
+            restarts.append(self._known[stat.key])
+        return restarts
 
     def decide(
         self,
@@ -59,7 +59,7 @@ class TaskRestarts:
         """Return the decision of `by` about a task that has ended; it is recorded if the task is restarted."""
         while True:
             before = self.of(attempt)
-            decision = by([*(each.ended for each in before), ended])
+            decision = by([*(restart.ended for restart in before), ended])
             if not decision.restart:
                 return decision
             own = TaskRestart(

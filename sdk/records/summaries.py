@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 _Data = Mapping[str, Any]
 
 VERSION = 1
-_STATES, _REASONS = {each.value: each for each in State}, {each.value: each for each in Reason}
+_STATES, _REASONS = {value.value: value for value in State}, {value.value: value for value in Reason}
 _DECODE = json.JSONDecoder().raw_decode
 # Larger ones (a function may return a long value) are not written, because a list of runs reads one for each run.
 _MAX_BYTES = 100_000

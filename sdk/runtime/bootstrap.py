@@ -147,23 +147,23 @@ def _instrument(
     made = _evaluator(payload, task, reporter, work) if evaluates else None
     context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
     devices.prepare(payload, os.environ)
-    found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
+    patches = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = finding or _log.info
-    found += [*StrategyWatch(report, work).patches(), *LossWatch(report, work).patches()]
+    patches += [*StrategyWatch(report, work).patches(), *LossWatch(report, work).patches()]
     reporter.starved = StarvedInput(reporter.progress.account, report)
-    found += accounting.FitAccounting(reporter.progress.account, reporter.starved).patches()
+    patches += accounting.FitAccounting(reporter.progress.account, reporter.starved).patches()
     if not (payload.tpu or cluster.has_servers(payload.tasks)):
         # There, other devices or other tasks take the batches.
-        found += InputWait(reporter.progress.account).patches()
+        patches += InputWait(reporter.progress.account).patches()
     limit = None
     if payload.limits.max_steps is not None:
         limit = limits.Limit(payload.limits.max_steps)
-        found += limit.patches()
+        patches += limit.patches()
     if made is not None:
-        found += made.patches()
+        patches += made.patches()
     if takes_part:
-        found += FitHooks(checkpoint, auto=payload.checkpoints.auto, limit=limit).patches()
-    install(found)
+        patches += FitHooks(checkpoint, auto=payload.checkpoints.auto, limit=limit).patches()
+    install(patches)
     return checkpoint
 
 
@@ -195,7 +195,7 @@ def set_path(payload: Payload, work: Path, home: str) -> None:
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
-    found = [
+    patches = [
         *reporting.patches(reporter),
         *steps_per_execution.patches(),
         *devices.thread_patches(),
@@ -203,26 +203,26 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         optimizer_conditions.PATCH,
         *iterator_ends.patches(),
     ]
-    found += [*devices.tpu_patches(payload, os.environ), *devices.gpu_patches(payload, task, os.environ)]
-    found += cpu_xla.patches(payload, os.environ)
+    patches += [*devices.tpu_patches(payload, os.environ), *devices.gpu_patches(payload, task, os.environ)]
+    patches += cpu_xla.patches(payload, os.environ)
     shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)
-    found += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()
+    patches += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()
     if not cluster.has_servers(payload.tasks):
         # The workers of parameter servers each read all of the data, and must not all take the same batches.
-        found += shuffles.patches()
+        patches += shuffles.patches()
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
-        found += seeds.patches(payload.drill.seed)
+        patches += seeds.patches(payload.drill.seed)
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
-        found += seeds.UnseededCalls(path, work).patches()
+        patches += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
-        found += [keras_multi_worker.PATCH, keras_multi_worker.LEGACY, *restore_together.patches()]
-        found += servers.patches(task, payload.tasks)
+        patches += [keras_multi_worker.PATCH, keras_multi_worker.LEGACY, *restore_together.patches()]
+        patches += servers.patches(task, payload.tasks)
         if payload.writes == "chief" and task == payload.tasks[0]:
-            found += chief_writes.chief_patches()
+            patches += chief_writes.chief_patches()
         elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":
-            found += chief_writes.patches(os.environ["TMPDIR"], own_dirs=[str(work)])
-    return found
+            patches += chief_writes.patches(os.environ["TMPDIR"], own_dirs=[str(work)])
+    return patches
 
 
 def _finish(code: int, checkpoint: auto_checkpoint.AutoCheckpoint, grace_s: float) -> tuple[int, BaseException | None]:
@@ -402,8 +402,8 @@ def _finished(paths: RunPaths, payload: Payload) -> Callable[[], set[str]]:
 
 
 def _finished_tasks(paths: RunPaths, payload: Payload) -> set[str]:
-    found = unsettled(read_events(paths, ("done", "exited", TASK_RESTARTING)))
-    events = [event for event in found if event.attempt == payload.attempt and event.kind != TASK_RESTARTING]
+    unsettled_events = unsettled(read_events(paths, ("done", "exited", TASK_RESTARTING)))
+    events = [event for event in unsettled_events if event.attempt == payload.attempt and event.kind != TASK_RESTARTING]
     # A task that ended by os._exit or exec has no record of its own, but the supervisor's.
     return {event.data["task"] if event.kind == "exited" else event.source for event in events}
 
@@ -447,10 +447,10 @@ def _drop_program() -> None:
     vars(sys.modules["__main__"]).clear()
     gc.collect()
     iterator_ends.settle()  # what is being dropped is not to be found below, and ended here
-    for each in gc.get_objects():  # the files that other modules of the program hold
-        if isinstance(each, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
+    for item in gc.get_objects():  # the files that other modules of the program hold
+        if isinstance(item, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not item.closed:
             with contextlib.suppress(Exception):
-                each.flush()
+                item.flush()
 
 
 _SERVERS = "tensorflow.python.training.server_lib"

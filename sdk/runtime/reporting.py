@@ -235,13 +235,13 @@ def numbers(metrics: Mapping[Any, Any], *, strict: bool = False) -> tuple[dict[s
         if not 0 < len(parts) <= _MOST_VALUES:
             left_out[str(name)] = f"it has more than {_MOST_VALUES} values" if parts else "it has no values"
             continue
-        for part, each in parts.items():
+        for part, number in parts.items():
             try:
-                kept[part] = float(each)
+                kept[part] = float(number)
             except (TypeError, ValueError, OverflowError):
                 if strict:
-                    raise TypeError(f"A metric must be a number. Received: {part}={each!r}.") from None
-                left_out[part] = "it is None" if each is None else f"its type is {type(each).__name__}"
+                    raise TypeError(f"A metric must be a number. Received: {part}={number!r}.") from None
+                left_out[part] = "it is None" if number is None else f"its type is {type(number).__name__}"
     return kept, left_out
 
 

@@ -72,13 +72,13 @@ def findings(target: Ray) -> list[Finding]:
     """Return what a plan says of raw; of what it sets only the strategy, with which Ray places tasks, is checked."""
     if not target.raw:
         return []
-    found = [note(f"The request is patched by raw=, without checks: {', '.join(leaves(target.raw))}")]
+    findings = [note(f"The request is patched by raw=, without checks: {', '.join(leaves(target.raw))}")]
     placement = target.raw.get("placement")
     strategy = placement.get("strategy", "SPREAD") if isinstance(placement, Mapping) else "SPREAD"
     if strategy not in _STRATEGIES:
         hint = nearest(str(strategy).upper(), _STRATEGIES)
-        found.append(Finding("error", f"Unknown placement.strategy in ray_raw. Received: {strategy!r}. {hint}"))
-    return found
+        findings.append(Finding("error", f"Unknown placement.strategy in ray_raw. Received: {strategy!r}. {hint}"))
+    return findings
 
 
 def render(

@@ -211,7 +211,9 @@ def _number(project: str) -> str:
 
 def _enabled(asked: _Asked, name: str, apis: Sequence[str], level: Level) -> Check:
     answer = _services(asked.project, apis)
-    states = {str(each.get("name", "")).rpartition("/")[2]: each.get("state") for each in answer.items("services")}
+    states = {
+        str(service.get("name", "")).rpartition("/")[2]: service.get("state") for service in answer.items("services")
+    }
     disabled = [api for api in apis if states.get(api) == "DISABLED"]
     command = gcloud("services", "enable", *(disabled or apis), f"--project={asked.project}")
     if disabled:

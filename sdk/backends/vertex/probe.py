@@ -203,7 +203,7 @@ def _limit(answer: Mapping[str, object], region: str) -> int | None:
     limits = []
     for limit in client.objects(answer, "consumerQuotaLimits"):
         buckets = client.objects(limit, "quotaBuckets")
-        fitting = [each for each in buckets if each.get("dimensions", {}) in ({}, {"region": region})]
+        fitting = [bucket for bucket in buckets if bucket.get("dimensions", {}) in ({}, {"region": region})]
         # Ordered from the least to the most specific. An int64 is a string in JSON.
         effective = str(fitting[-1].get("effectiveLimit")) if fitting else ""
         limits += [int(effective)] if re.fullmatch(r"-?\d+", effective, re.ASCII) else []

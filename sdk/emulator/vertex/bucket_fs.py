@@ -327,8 +327,8 @@ class BucketFs:
         def work() -> _LiveObjects | None:
             if self._state.change_count == self._live.changes:
                 return None
-            found = {(bucket, name): (number, blob) for bucket, name, number, blob in self._state.live_objects()}
-            return _LiveObjects(self._state.change_count, found, [bucket.name for bucket in self._state.buckets()])
+            live = {(bucket, name): (number, blob) for bucket, name, number, blob in self._state.live_objects()}
+            return _LiveObjects(self._state.change_count, live, [bucket.name for bucket in self._state.buckets()])
 
         live = self._thread.run(work)
         if live is None:

@@ -187,7 +187,7 @@ class PrunedRoot(Place, ABC):
         """Remove a candidate. MissingError or FileNotFoundError: it is gone; ChangedError: it must stay."""
         if item.kind == "remains":
             self.remove_remains(item)
-        elif item.kind in {each.kind for each in ARCHIVES.values()}:
+        elif item.kind in {archive.kind for archive in ARCHIVES.values()}:
             self._remove_archive(item)
         else:
             if why := self._named.why(item.name):
