@@ -15,7 +15,7 @@ from ..records.exits import OutOfMemory, signal_name
 from .control_groups import counter, folders
 from .spawn import cpu_s
 
-_KILLS = "oom_kill"
+_KILLS, _COUNTERS = "oom_kill", ("memory.events", "memory.oom_control")
 # TensorFlow misses heartbeats after about 10 s. A machine under load may pause for a few seconds.
 _PAUSE_S = 5.0
 
@@ -93,5 +93,7 @@ def lost_peers_message(error: str, *, stopped: Sequence[str], paused_s: float) -
 
 def _group_counter(root: Path) -> Path:
     """Return the file that counts the kills in this process's control group; it is missing where there is none."""
-    files = (folder / name for folder in folders("memory", root) for name in ("memory.events", "memory.oom_control"))
-    return next((file for file in files if counter(file, _KILLS) is not None), root / "none")
+    groups = (folder for folder in folders("memory", root) if (folder / "cgroup.procs").exists())
+    # The counts of a group that contains it hold the kills of other processes.
+    own = next(groups, root)
+    return next((file for name in _COUNTERS if counter(file := own / name, _KILLS) is not None), root / "none")

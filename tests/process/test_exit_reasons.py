@@ -50,6 +50,8 @@ GROUPS = {
     "v2": ("0::/user/shell", "user/shell/memory.events"),
     # A container's own group is mounted at the top.
     "v1": ("9:cpu,cpuacct:/a\n4:memory:/docker/abc/job\n0::/", "memory/memory.oom_control"),
+    # A shell's own group has no controller of memory; those that contain it count what others lose.
+    "above": ("0::/user/shell", "user/memory.events"),
     "none": ("", ""),
     "damaged": ("5", ""),
 }
@@ -63,6 +65,8 @@ def kernel(top: Path, version: str, group: int | None, machine: int | None) -> N
         texts["proc/vmstat"] = f"nr_free_pages 1\noom_kill {machine}\nother 3\n"
     if counter and group is not None:
         texts[f"sys/fs/cgroup/{counter}"] = f"oom 9\noom_kill {group}\n"
+        own = "user/shell" if version == "above" else str(Path(counter).parent)
+        texts |= {f"sys/fs/cgroup/{folder}/cgroup.procs": "" for folder in (own, Path(counter).parent)}
     for name, text in texts.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_text(text)
@@ -75,6 +79,7 @@ def kernel(top: Path, version: str, group: int | None, machine: int | None) -> N
         ("v2", (1, 1), (1, 2), OutOfMemory.NO),
         ("v1", (0, 1), (None, None), OutOfMemory.YES),
         ("v2", (None, None), (3, 4), OutOfMemory.PERHAPS),
+        ("above", (1, 2), (3, 4), OutOfMemory.PERHAPS),
         ("none", (None, None), (3, 4), OutOfMemory.PERHAPS),
         ("v1", (0, 0), (None, None), OutOfMemory.NO),
         ("none", (None, None), (3, 3), OutOfMemory.NO),
