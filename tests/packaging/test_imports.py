@@ -265,6 +265,15 @@ def test_a_folder_named_sdk_that_nobody_imports_from_does_no_harm(write, text: s
     assert findings() == []
 
 
+def test_modules_that_may_lose_against_pythons_own_in_a_task_are_named_where_they_are_imported(write) -> None:
+    for name in ("json.py", "random/__init__.py", "wave.py", "lib/uuid.py"):
+        write(name)
+    write("train.py", "import json, wave\nfrom lib import uuid")
+    warning = findings()
+    assert len(warning) == 1
+    assert "imports json.py and wave.py, named like" in warning[0]
+
+
 def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
     from sdk.packaging.audit.program import Program
     from sdk.packaging.entry import locate

@@ -91,6 +91,7 @@ def check(
     problems.raise_if_any()
     findings += removed
     findings += missing_packages(program, reachable, sources)
+    findings += shadowed.hidden_by_standard_library(program, reachable)
     findings += shadowed.unknown_attributes(program, reachable)
     if chief:
         findings += environment.assumptions_without_chief(program, trees)

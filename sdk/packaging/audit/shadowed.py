@@ -1,14 +1,15 @@
-"""Names of podlift in a program: modules of the project that have them, and names that podlift does not have."""
+"""Modules of a project with the name of another module, of podlift or of Python, and names that podlift does not have."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ...errors import nearest
 from ...job.findings import Finding
+from ...text import joined
 from .keras2 import guarded, imported
 from .program import Import, Program
 
@@ -86,6 +87,21 @@ def unknown_attributes(program: Program, trees: Mapping[str, ast.Module]) -> lis
             Finding("warning", f"{program.location(file, node)} uses {_unknown(name)}") for node, name in unknown
         ]
     return findings
+
+
+def hidden_by_standard_library(program: Program, reachable: Collection[str]) -> list[Finding]:
+    """Return a warning for modules that the program imports and Python's own may hide, which podlift has loaded before."""
+    # In any Python, those that every Python loads itself have precedence over the project's.
+    names = sorted(sys.stdlib_module_names - set(sys.builtin_module_names) - {"os"})
+    files = {program.module(f"{prefix}{name}") for name in names for prefix in program.prefixes}
+    hidden = sorted(file for file in files if file is not None and file in reachable)
+    if not hidden:
+        return []
+    message = (
+        f"The program imports {joined(hidden, 'and')}, named like a module of Python's own, which a task may have loaded "
+        "before: the program then gets Python's. Next: give the file another name."
+    )
+    return [Finding("warning", message)]
 
 
 def _is_podlifts_name(name: str) -> bool:
