@@ -16,6 +16,7 @@ from ..job.wire import decode, parsed
 from ..status import EXIT_CHECKPOINTED, Failure, Reason, State
 from . import exits
 from .events import (
+    REGISTERED,
     TRAINED,
     Event,
     first_failure,
@@ -147,10 +148,14 @@ def final(end: AttemptEnd, **about: object) -> dict[str, object]:
 
 
 def last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
-    """Return the last attempt since the latest resume and its records, or 0 if there was none."""
+    """Return the last attempt since the latest resume and its records, or 0 if there was none.
+
+    A job that repeats only the last phase has none of its own: once the model is registered, that is of the attempt before.
+    """
     current, resumed = since_resumed(_ordered(events))
     before = int(resumed.data["attempts"]) if resumed else 0
-    attempt = max((event.attempt for event in current if event.attempt > before), default=0)
+    own = (event.attempt for event in current if event.attempt > before or event.kind == REGISTERED)
+    attempt = max(own, default=0)
     return attempt, unsettled([event for event in current if attempt and event.attempt == attempt])
 
 

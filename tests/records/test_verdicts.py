@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdk.errors import CorruptRunError
+from sdk.job.layout import RunPaths
 from sdk.records.events import Event
+from sdk.records.sync.index import end_of
 from sdk.records.verdicts import CANCELLED, SUCCEEDED, AttemptEnd, RunEnd, ServiceAnswer, failed, final, verdict
 from sdk.status import Failure, Reason, State
+from sdk.storage.registry import open_store
 
 TASKS = ["chief-0", "worker-0"]
 
@@ -61,6 +66,9 @@ OVER = event("attempt_ended", 22.0, source="agent", reason="killed", failure=Non
 TRAINED = event("trained", 32.0, source="agent")
 REGISTERED = event("registered", 33.0, source="phase", model="m")
 UNREGISTERED = event("attempt_ended", 33.0, source="agent", reason="infrastructure", failure=FULL, why="")
+# The end of a job that another one follows.
+NEXT = {"state": "FAILED", "reason": "preempted", "failure": None, "number": 1, "attempts": 1, "continues": {}}
+FOLLOWED = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=31.5, data=NEXT)
 IDLE = {"task": "", "message": "No GPU was used.", "traceback": "", "log": ""}
 
 # What happened; the records, the service's answer and what is else known; the state, the reason and words of the failure.
@@ -77,6 +85,17 @@ ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]]
     "success of a laptop": ([BEGUN, DONE], FORGOTTEN, {"agreed": SUCCEEDED, "kept": ()}, "SUCCEEDED done", ""),
     "a model that is registered": (
         [BEGUN, TRAINED, UNREGISTERED, REGISTERED], FORGOTTEN, {"kept": ("registered",)}, "SUCCEEDED done", "",
+    ),
+    "a model that a job without an attempt registered, and the service lost a container at its end": (
+        [BEGUN, DONE, KEPT, FOLLOWED, TRAINED, REGISTERED], STOCKOUT, {"agreed": SUCCEEDED, "kept": ("registered",)},
+        "SUCCEEDED done", "",
+    ),
+    "a model that a job without an attempt registered, and a later cancel": (
+        [BEGUN, DONE, KEPT, FOLLOWED, TRAINED, REGISTERED], STOPPED,
+        {"agreed": SUCCEEDED, "kept": ("registered",), "cancelled_at": 50.0}, "SUCCEEDED done", "",
+    ),
+    "a model that a job without an attempt did not register": (
+        [BEGUN, DONE, KEPT, UNREGISTERED, FOLLOWED, TRAINED], STOCKOUT, {"kept": ("registered",)}, "FAILED stockout", "words",
     ),
     "a model that is not registered": (
         [BEGUN, KEPT, TRAINED, UNREGISTERED], EXITED, {"agreed": SUCCEEDED, "kept": ("registered",)},
@@ -194,7 +213,7 @@ def test_who_looks_after_the_final_record_finds_what_it_says(name: str) -> None:
     events, service, more, _, _ = ROWS[name]
     end = verdict(run_of(events, service, **more))
     assert end is not None
-    source = "supervisor-1" if RESUMED in events else "supervisor"
+    source = "supervisor-1" if RESUMED in events or FOLLOWED in events else "supervisor"
     record = Event(attempt=0, source=source, sequence=1, kind="final", time=70.0, data=final(end))
     later = verdict(run_of([*events, record], ServiceAnswer(job="unknown")))
     assert later is not None and final(later) == final(end)
@@ -219,6 +238,15 @@ def test_there_is_no_verdict_while_a_run_goes_on_or_nobody_knows_its_end(events,
 def test_a_record_that_cannot_be_read_is_an_error_and_no_verdict() -> None:
     with pytest.raises(ValueError, match="of another version"):
         verdict(run_of([BEGUN, replace(OVER, data={"reason": "of another version"})], EXITED))
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b"{}", b'{"state": "NEW", "reason": "killed"}'])
+def test_an_agreed_end_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path, text: bytes) -> None:
+    store = open_store(str(tmp_path))
+    key = RunPaths("").end(1)
+    store.put_new(key, [text])
+    with pytest.raises(CorruptRunError, match=f"{key} is damaged"):
+        end_of(store, 1)
 
 
 def test_why_nothing_follows_is_a_part_of_the_message() -> None:

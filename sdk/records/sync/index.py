@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...clock import Clock
-from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreError
+from ...errors import AlreadyExistsError, ConflictError, CorruptRunError, MissingError, StoreError
 from ...job.layout import RunPaths
 from ...job.wire import decode, parsed
 from ...status import Progress
@@ -333,10 +333,13 @@ def cancel_request(store: Store, key: str, *, now: float, grace_s: float) -> tup
 
 def end_of(store: Store, attempt: int) -> AttemptEnd | None:
     """Return how an attempt ended as the agents of its containers agreed; None if they have not."""
+    key = KEYS.end(attempt)
     try:
-        return parse_end(bytes(store.get(KEYS.end(attempt))))
+        return parse_end(bytes(store.get(key)))
     except MissingError:
         return None
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptRunError(f"{store.url}/{key} is damaged: {error!r}.") from None
 
 
 def run_end(
