@@ -268,11 +268,13 @@ class Driver:
             raise StoppedError
 
     def _cancel_request(self) -> tuple[float, float] | None:
-        """Return when the request was made whose grace is over first, and the monotonic end of that."""
+        """Return when the first request was made, and the monotonic end of the grace that is over first."""
         now, begun, grace_s = self._clock.now(), self._clock.monotonic(), self._limits.grace_s
         keys = index.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
         requests = [index.cancel_request(self._store, key, now=now, grace_s=grace_s) for key in keys]
-        return min(((at, begun + own_s) for at, own_s in requests), key=lambda request: request[1], default=None)
+        if not requests:
+            return None
+        return min(at for at, _ in requests), begun + min(own_s for _, own_s in requests)
 
     # --- The end
 

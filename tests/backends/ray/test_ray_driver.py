@@ -176,6 +176,24 @@ def test_tasks_that_ignore_a_cancel_request_are_killed_after_its_grace(play) -> 
     assert 30 <= cluster.clock.monotonic() - began < 45
 
 
+def test_the_first_of_two_cancel_requests_counts_and_the_shorter_grace(play) -> None:
+    cluster = PlayedCluster(FakeClock(), reserved=True)
+    failed = {"type": "KeyError", "message": "'column'", "traceback": ""}
+
+    def cancel() -> None:
+        cluster.tick = lambda: None
+        store = PosixStore(play.url)
+        record = json.dumps({"version": 1, "time": 15.0, "data": failed}).encode()
+        store.put_new("events/0001.chief-0.000001.failed.json", [record])
+        for name, grace_s, time in (("a", 300.0, 10.0), ("b", 0.0, 20.0)):
+            wish = json.dumps({"grace_s": grace_s, "requested_at": time}).encode()
+            store.put_new(f"control/0000-{name}.cancel.json", [wish])
+
+    cluster.tick = cancel
+    code, verdict, _ = play(cluster=cluster)
+    assert (code, verdict["state"]) == (4, "CANCELLED")
+
+
 def test_a_run_that_takes_too_long_is_asked_to_stop_and_then_killed(play) -> None:
     code, verdict, cluster = play(cluster=PlayedCluster(FakeClock()), timeout_s=60.0)
     assert (code, verdict["reason"]) == (1, "timeout")
