@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .cloud import Cloud
+from .hosts import LOCAL, PROGRAM, Containers, Given, Local, Play, Player
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
@@ -30,3 +31,21 @@ def cloud(podlift_gcs: GcsServer, monkeypatch, tmp_path: Path, remembered: Path)
     found = Cloud(podlift_gcs, folder, remembered)
     yield found
     found.close()
+
+
+@pytest.fixture
+def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequest) -> Play:
+    """Start `PROGRAM` on a host."""
+
+    def start(host: str, given: Given) -> Player:
+        write("train.py", PROGRAM)
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        if host in LOCAL:
+            return Local(given, shared)
+        cloud: Cloud = request.getfixturevalue("cloud")
+        if host.startswith("folder"):
+            cloud.root = f"file://{tmp_path}/runs"
+        return Containers(given, shared, cloud)
+
+    return start

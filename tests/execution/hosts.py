@@ -22,6 +22,8 @@ from sdk.records.recorder import read_events
 from .cloud import Cloud, Container
 
 RESTARTS = request.CONTAINER.restart_code
+# The kinds of run that have one agent for all tasks.
+LOCAL = ("local 1", "local 3")
 
 # The tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which
 # task does what: "worker-0 step 1 kill" is a kill in attempt 1, "1.1" is there after the task was restarted alone. The steps
@@ -85,7 +87,7 @@ def all_at(name, value):
 if os.environ.get("SAVES"):
     # As a loop with checkpoints does.
     ctx._auto_checkpoint.coordinator.handle_sigterm()
-print("attempt", attempt, ctx.task, flush=True)
+print("attempt", attempt, ctx.task, restarts, os.environ.get("TF_CONFIG", ""), flush=True)
 write(f"{ctx.task}.start", f"{os.getpid()} {restarts}")
 at("start")
 if role == "ps" or serves and role == "worker":
@@ -160,9 +162,15 @@ class Player(ABC):
     def pid(self, task: str) -> int:
         return int((self.shared / "1" / f"{task}.start").read_text().split()[0])
 
+    def kill(self, task: str) -> None:
+        os.kill(self.pid(task), signal.SIGKILL)
+
     def finish(self) -> None:
         """Let the program come to its end."""
         (self.shared / "enough").touch()
+
+
+Play = Callable[[str, Given], Player]
 
 
 def job(given: Given, shared: Path) -> sdk.Job:
@@ -176,8 +184,8 @@ class Local(Player):
 
     def __init__(self, given: Given, shared: Path) -> None:
         self.shared = shared
-        self._run = sdk.submit(job(given, shared))
-        self.plan, self.why = self._run.plan, self._run.why
+        self.run = sdk.submit(job(given, shared))
+        self.plan, self.why = self.run.plan, self.run.why
 
     def preempt(self, task: str) -> None:
         os.kill(self.pid(task), signal.SIGTERM)
@@ -186,17 +194,17 @@ class Local(Player):
         raise NotImplementedError("there is one machine")
 
     def cancel(self) -> None:
-        self._run.cancel(grace_s=30)
+        self.run.cancel(grace_s=30)
 
     def wait(self) -> None:
-        self.status = self._run.wait(LIMIT_S)
+        self.status = self.run.wait(LIMIT_S)
 
     def events(self, *kinds: str) -> list[Event]:
         found = [event for event in read_events(self.plan.paths, kinds) if event.kind in kinds]
         return sorted(found, key=lambda event: (event.attempt, event.time))
 
     def output(self, task: str, attempt: int) -> str:
-        return "\n".join(line.text for line in self._run.logs(task=task, attempt=attempt))
+        return "\n".join(line.text for line in self.run.logs(task=task, attempt=attempt))
 
 
 class Containers(Player):
@@ -208,29 +216,29 @@ class Containers(Player):
         self.plan = sdk.plan(wanted, root=cloud.root, name="run")
         self.started = 0
         self._words, self._env = cloud.order(self.plan), wanted.env
-        self._containers = {task: self._start(task) for task in self.plan.tasks}
-        self.why = lambda: "\n".join(container.said for container in self._containers.values())
+        self.containers = {task: self._start(task) for task in self.plan.tasks}
+        self.why = lambda: "\n".join(container.said for container in self.containers.values())
 
     def _start(self, task: str) -> Container:
         self.started += 1
         return self._cloud.start(self.plan, self._words, task, **self._env)
 
     def preempt(self, task: str) -> None:
-        self._containers[task].process.terminate()
-        assert self._containers[task].code() == RESTARTS, self.why()
-        self._containers[task] = self._start(task)
+        self.containers[task].process.terminate()
+        assert self.containers[task].code() == RESTARTS, self.why()
+        self.containers[task] = self._start(task)
 
     def replace(self, task: str) -> None:
         # The task ends with its agent.
-        self._containers[task].process.kill()
-        self._containers[task].code()
-        self._containers[task] = self._start(task)
+        self.containers[task].process.kill()
+        self.containers[task].code()
+        self.containers[task] = self._start(task)
 
     def cancel(self) -> None:
         self._cloud.store(self.plan).put_new(RunPaths("").remote_cancel_request(0, 1), [b"{}"])
 
     def wait(self) -> None:
-        self.codes = {task: container.code() for task, container in self._containers.items()}
+        self.codes = {task: container.code() for task, container in self.containers.items()}
 
     def events(self, *kinds: str) -> list[Event]:
         return self._cloud.events(self.plan, *kinds)

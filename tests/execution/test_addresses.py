@@ -12,49 +12,32 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import FakeClock, until
+from support import until
 
 from sdk.errors import StoreError
 from sdk.execution.identity import TaskAddress
-from sdk.execution.shared_agreement import SharedAgreement
 from sdk.execution.tail import LogFile
 from sdk.job import cluster
 from sdk.job.container import ContainerTerms
-from sdk.job.policies import Resources, Retry, Vertex
+from sdk.job.policies import Resources, Vertex
 from sdk.runtime.secret_values import words
 from sdk.storage.posix_store import PosixStore
 
+from .test_shared_agreement import Service, joined
+
 TASKS = ("chief-0", "worker-0")
-SERVED = ("chief-0", "worker-0", "ps-0")
-
-
-def container(
-    folder: Path, task: str, clock: FakeClock, address: str, tasks: tuple[str, ...] = TASKS
-) -> SharedAgreement:
-    clock.time += 1
-    return SharedAgreement(PosixStore(folder), task, tasks, 1, clock, retry=Retry(infrastructure=2), address=address)
-
-
-def begin(containers: list[SharedAgreement]):
-    """Return the attempt that the containers join, the first task's last."""
-    for each in containers[:-1]:
-        with pytest.raises(StoreError):
-            each.join(wait_s=0)
-    return containers[-1].join(wait_s=0)
 
 
 def test_an_attempt_knows_where_its_tasks_are_and_the_next_one_where_a_task_has_come_back(tmp_path: Path) -> None:
-    clock = FakeClock()
-    worker, chief = container(tmp_path, "worker-0", clock, "b:1"), container(tmp_path, "chief-0", clock, "a:1")
-    assert begin([worker, chief]).addresses == {"chief-0": "a:1", "worker-0": "b:1"}
-    replaced = container(tmp_path, "worker-0", clock, "c:7")
-    second = begin([replaced, chief])
+    service = Service(PosixStore(tmp_path), TASKS)
+    worker, chief = service.container("worker-0", address="b:1"), service.container("chief-0", address="a:1")
+    assert joined({"worker-0": worker, "chief-0": chief}).addresses == {"chief-0": "a:1", "worker-0": "b:1"}
+    second = joined({"worker-0": service.container("worker-0", address="c:7"), "chief-0": chief})
     assert (second.attempt, second.addresses) == (2, {"chief-0": "a:1", "worker-0": "c:7"})
 
 
 def test_where_a_service_names_the_tasks_records_hold_no_address(tmp_path: Path) -> None:
-    clock = FakeClock()
-    begin([container(tmp_path, "worker-0", clock, ""), container(tmp_path, "chief-0", clock, "")])
+    joined(Service(PosixStore(tmp_path), TASKS).all(address=""))
     kept = [bytes(PosixStore(tmp_path).get(stat.key)) for stat in PosixStore(tmp_path).list("attempts/")]
     assert kept
     assert not any(b"address" in data for data in kept)
@@ -63,14 +46,12 @@ def test_where_a_service_names_the_tasks_records_hold_no_address(tmp_path: Path)
 def test_a_worker_of_parameter_servers_that_moved_ends_the_attempt_instead_of_taking_its_task_over(
     tmp_path: Path,
 ) -> None:
-    clock = FakeClock()
-    others = [container(tmp_path, task, clock, f"{task}:1", SERVED) for task in ("ps-0", "worker-0")]
-    chief = container(tmp_path, "chief-0", clock, "chief-0:1", SERVED)
-    begin([*others, chief])
-    moved = container(tmp_path, "worker-0", clock, "elsewhere:1", SERVED)
+    service = Service(PosixStore(tmp_path), ("chief-0", "worker-0", "ps-0"))
+    containers = service.all(address="here:1")
+    joined(containers)
     with pytest.raises(StoreError):
-        moved.join(wait_s=0)
-    end = chief.end_of(1)
+        service.container("worker-0", address="elsewhere:1").join(wait_s=0)
+    end = containers["chief-0"].end_of(1)
     assert end is not None
     assert end.restart
 

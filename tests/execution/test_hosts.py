@@ -6,22 +6,19 @@ A run on a laptop has one agent for all tasks, and containers have one each. Whe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support import full_only, has_ended
 
-from .cloud import Cloud
-from .hosts import PROGRAM, Containers, Given, Local, Player
+from .hosts import LOCAL, Containers, Given, Local, Play, Player
 
 pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
 
 # Where the tasks run, or where their containers have their records, and how many tasks there are.
 HOSTS = {"local 1": 1, "local 3": 3, "folder 2": 2, "bucket 1": 1, "bucket 2": 2}
-LOCAL = ("local 1", "local 3")
 SEVERAL = ("local 3", "folder 2", "bucket 2")
 # The state of a local run and its exit code, and that of containers which one of these has ended.
 VERDICTS = {
@@ -228,7 +225,6 @@ ROWS = {
 
 
 ALONE_USED_UP = USED_UP.format("an infrastructure failure")
-Play = Callable[[str, Given], Player]
 
 
 def kind_of(host: str) -> str:
@@ -245,26 +241,9 @@ def cases() -> list[Any]:
     return found
 
 
-@pytest.fixture
-def play(write: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequest) -> Play:
-    """Start `PROGRAM` on a host."""
-
-    def start(host: str, given: Given) -> Player:
-        write("train.py", PROGRAM)
-        shared = tmp_path / "shared"
-        shared.mkdir()
-        if host in LOCAL:
-            return Local(given, shared)
-        cloud: Cloud = request.getfixturevalue("cloud")
-        if host.startswith("folder"):
-            cloud.root = f"file://{tmp_path}/runs"
-        return Containers(given, shared, cloud)
-
-    return start
-
-
 @pytest.mark.fidelity("whole-job-restarts", "local")
 @pytest.mark.fidelity("timeout", "local")
+@pytest.mark.fidelity("permanent-errors", "local")
 @pytest.mark.parametrize(("name", "host"), cases())
 def test_what_the_records_say(name: str, host: str, play: Play) -> None:
     row, workers = ROWS[name], HOSTS[host]
@@ -301,6 +280,8 @@ def test_a_lost_worker_of_parameter_servers_is_restarted_alone(host: str, budget
     assert all(data["failure"]["message"].startswith("worker-0 was killed by SIGKILL: ") for data in alone)
     assert "Restarting worker-0 alone after an infrastructure failure (killed)." in alone[0]["why"]
     assert [event.attempt for event in events if event.kind in ("attempt_started", "restarting")] == [1]
+    entered = [event.sequence for event in player.events("entry") if event.source == "worker-0"]
+    assert entered == [*range(1, budget + 2)], "each life continues the records of the one before"
     exits = {event.data["task"]: event.data for event in player.events("exited")}
     if budget == 2:
         assert (exits["chief-0"]["code"], exits["chief-0"]["reason"]) == (0, "done")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from sdk.job.plan import Plan
 from sdk.packaging import runtime_archive
 
 from .cloud import BUCKET, Cloud
-
-HELLO = "print('hello')"
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +28,12 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("bare")
     venv.create(place, symlinks=True, with_pip=False)
     return str(place / "bin" / "python")
+
+
+@pytest.fixture
+def plan(cloud: Cloud, write) -> Plan:
+    write("train.py", "print('hello')")
+    return cloud.plan("train.py")
 
 
 def refused(cloud: Cloud, plan, words: list[str], **more) -> str:
@@ -120,10 +126,8 @@ def test_an_image_of_another_platform_installs_crc32c_before_the_program_begins(
 
 
 def test_an_image_of_another_platform_without_crc32c_and_an_index_is_refused_with_both_named(
-    cloud: Cloud, write, bare, elsewhere
+    cloud: Cloud, plan, bare, elsewhere
 ) -> None:
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py")
     said = refused(cloud, plan, cloud.order(plan), python=bare)
     assert "no compiled crc32c" in said
     assert f"it has Python {sys.version.split()[0]} on Linux" in said
@@ -146,27 +150,19 @@ def test_an_image_of_another_platform_without_crc32c_and_an_index_is_refused_wit
         ({"version": 2}, "The launch spec has version 2"),
     ],
 )
-def test_an_image_or_an_order_that_does_not_fit_is_refused_and_both_are_named(cloud, write, changes, sentence) -> None:
-    import re
-
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py")
+def test_an_image_or_an_order_that_does_not_fit_is_refused_and_both_are_named(cloud, plan, changes, sentence) -> None:
     said = refused(cloud, plan, cloud.order(plan, **changes))
     assert re.search(sentence.replace("{python}", re.escape(sys.version.split()[0])), said), said
 
 
-def test_an_image_without_tensorflow_is_refused_where_the_run_needs_it(cloud: Cloud, write, bare) -> None:
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py")
+def test_an_image_without_tensorflow_is_refused_where_the_run_needs_it(cloud: Cloud, plan, bare) -> None:
     said = refused(cloud, plan, cloud.order(plan, tensorflow=["2.16", "2.21"]), python=bare)
     assert "This image has no TensorFlow" in said
     assert "tensorflow-tpu" in said
     assert "TensorFlow 2.16 to 2.21" in said
 
 
-def test_what_is_not_the_planned_bytes_is_neither_run_nor_unpacked(cloud: Cloud, write) -> None:
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py")
+def test_what_is_not_the_planned_bytes_is_neither_run_nor_unpacked(cloud: Cloud, plan) -> None:
     words = cloud.order(plan)
     bucket = cloud.gcs.client().bucket(BUCKET)
     order = json.loads(bucket.blob(words[3]).download_as_bytes())
@@ -178,9 +174,7 @@ def test_what_is_not_the_planned_bytes_is_neither_run_nor_unpacked(cloud: Cloud,
         blob.upload_from_string(good)
 
 
-def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, write) -> None:
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py")
+def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, plan) -> None:
     words = cloud.order(plan)
     wrong = [words[0], words[1], "0" * 64, *words[3:]]
     assert f"gs://{BUCKET}/{words[1]} cannot be downloaded: it has sha256 {words[2]}, and 0000" in refused(
@@ -190,9 +184,7 @@ def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, write) -
     assert "podlift/entrypoints/none.py does not exist (404): " in refused(cloud, plan, gone)
 
 
-def test_a_bucket_without_read_permission_is_a_message_and_not_a_traceback(cloud: Cloud, write) -> None:
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py")
+def test_a_bucket_without_read_permission_is_a_message_and_not_a_traceback(cloud: Cloud, plan) -> None:
     words = cloud.order(plan)
     cloud.gcs.faults({"kind": "status_before", "status": 403, "object": "launch_spec.json"})
     assert "cannot be read (403)" in refused(cloud, plan, words)

@@ -28,13 +28,14 @@ def ended(reason: Reason) -> AttemptEnd:
 class Service:
     """Starts containers, one after the other."""
 
-    def __init__(self, store: PosixStore, tasks: tuple[str, ...] = TASKS) -> None:
+    def __init__(self, store: PosixStore, tasks: tuple[str, ...] = TASKS, **retry: int | None) -> None:
         self.store, self.tasks, self.clock = store, tasks, FakeClock()
+        self.retry = Retry(**{"infrastructure": 2, **retry})
 
     def container(self, task: str, *, job: int = 1, **more) -> SharedAgreement:
         self.clock.time += 1
-        retry = more.pop("retry", Retry(infrastructure=2))
-        return SharedAgreement(self.store, task, self.tasks, job, self.clock, retry=retry, **more)
+        more = {"retry": self.retry, **more}
+        return SharedAgreement(self.store, task, self.tasks, job, self.clock, **more)
 
     def all(self, **more) -> dict[str, SharedAgreement]:
         return {task: self.container(task, **more) for task in reversed(self.tasks)}

@@ -6,37 +6,26 @@ import json
 from pathlib import Path
 
 import pytest
-from support import FakeClock
 
 from sdk.errors import AlreadyExistsError, MissingError, StoreError
 from sdk.execution.agreement import LeaveError
-from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
-from sdk.job.policies import Retry
-from sdk.records.verdicts import AttemptEnd
-from sdk.status import Reason, State
+from sdk.status import Reason
 from sdk.storage.posix_store import PosixStore
+
+from .test_shared_agreement import Service, ended
 
 TASKS = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
 KEYS = RunPaths("")
 
 
-def ended(reason: Reason) -> AttemptEnd:
-    return AttemptEnd(state=State.SUCCEEDED if reason is Reason.DONE else State.FAILED, reason=reason)
-
-
-class Job:
+class Job(Service):
     """The containers of a job with parameter servers, in its first attempt."""
 
     def __init__(self, store: PosixStore, **retry: int | None) -> None:
-        self.store, self.clock = store, FakeClock()
-        self.retry = Retry(**{"infrastructure": 2, **retry})
-        self.containers = {task: self.container(task) for task in TASKS}
+        super().__init__(store, TASKS, **retry)
+        self.containers = self.all()
         self.form()
-
-    def container(self, task: str, job: int = 1) -> SharedAgreement:
-        self.clock.time += 1
-        return SharedAgreement(self.store, task, TASKS, job, self.clock, retry=self.retry)
 
     def form(self) -> int:
         """Form the next attempt and return its number."""

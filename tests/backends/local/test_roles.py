@@ -13,7 +13,7 @@ from sdk.runtime import context
 from sdk.runtime.reporting import Reporter
 from sdk.testing import tasks
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
 
 def finished(entry: str, **more: Any) -> sdk.Run:
@@ -25,30 +25,6 @@ def printed(run: sdk.Run, task: str) -> str:
     return "\n".join(line.text for line in run.logs(task=task))
 
 
-@pytest.mark.process
-def test_servers_that_never_end_are_stopped_as_soon_as_the_chief_is_done(write: Any) -> None:
-    write(
-        "train.py",
-        """
-        import json, os, threading
-        import sdk
-
-        task = json.loads(os.environ["TF_CONFIG"])["task"]
-        if task["type"] in ("worker", "ps"):
-            print("serving", flush=True)
-            threading.Event().wait()
-        sdk.context().report({"loss": 0.5}, step=1)
-        """,
-    )
-    # Who waited for the servers would wait for an hour.
-    run = finished("train.py", workers=3, ps=2)
-    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED
-    assert run.result().metrics == {"loss": 0.5}
-    assert run.plan.tasks == ["chief-0", "worker-0", "worker-1", "ps-0", "ps-1"]
-    assert "limit_exit_wait" not in printed(run, "chief-0")
-
-
-@pytest.mark.process
 def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> None:
     write(
         "train.py",
@@ -75,50 +51,6 @@ def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> N
     assert pools == ["workerpool0", "workerpool1", "workerpool3"]
 
 
-@pytest.mark.process
-def test_a_failure_of_a_server_is_the_failure_of_the_run(write: Any) -> None:
-    write(
-        "train.py",
-        """
-        import sdk, threading
-        if sdk.context().task == "ps-0":
-            raise ValueError("no port")
-        threading.Event().wait()
-        """,
-    )
-    run = finished("train.py", workers=2, ps=1)
-    status = run.wait(timeout_s=LIMIT_S)
-    assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.USER_ERROR)
-    assert status.failure is not None
-    assert "ps-0 failed: ValueError: no port" in status.failure.message
-
-
-@pytest.mark.process
-def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write: Any) -> None:
-    write(
-        "train.py",
-        """
-        import threading, time
-        import sdk
-
-        ctx = sdk.context()
-        if not ctx.is_chief:
-            threading.Event().wait()
-        print("training", flush=True)
-        while not ctx.should_stop():
-            time.sleep(0.001)
-        print("saved", flush=True)
-        """,
-    )
-    run = finished("train.py", workers=2, ps=1)
-    until(lambda: "training" in printed(run, "chief-0"), run.why)
-    # Who gave the servers their time would take an hour.
-    run.cancel(grace_s=3600)
-    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.CANCELLED
-    assert printed(run, "chief-0").endswith("saved")
-
-
-@pytest.mark.process
 def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +63,6 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
         sdk.context().per_worker_data(lambda: None)
 
 
-@pytest.mark.process
 @pytest.mark.full
 def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_server_from_the_last_epoch(
     write: Any,
@@ -165,7 +96,6 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
     assert "with parameter servers, each worker begins its data anew" in printed(run, "chief-0")
 
 
-@pytest.mark.process
 @pytest.mark.full
 def test_a_fit_of_keras_3_with_parameter_servers_ends_with_what_can_train_with_them(write: Any) -> None:
     write(
