@@ -67,9 +67,7 @@ def test_of_commands_servers_and_keepers_that_deliver_one_slot_at_once_one_start
 def test_a_line_that_fires_at_hours_without_a_slot_does_nothing_then(world: World) -> None:
     """As in a crontab whose cron knows no zones: 23 of the 24 firings of a day are at other hours."""
     world.add(cron="30 3 * * *", time_zone="Europe/Berlin")
-    done = []
-    for hour in range(48):
-        done.append(fire(world, hour, 30 * MINUTE, within_s=59 * MINUTE))
+    done = [fire(world, hour, 30 * MINUTE, within_s=59 * MINUTE) for hour in range(48)]
     # 03:30 in Berlin is 02:30 UTC.
     assert [hour for hour, each in enumerate(done) if each.record] == [2, 26]
     assert done[0].text == (
@@ -130,10 +128,7 @@ def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(wo
 def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World) -> None:
     world.runs.outcome = lambda plan: State.FAILED
     world.add(notify=("webhook:HOOK",), pause_after_failures=2)
-    codes = []
-    for hour in range(3):
-        codes.append(fire(world, hour).exit_code)
-    assert codes == [1, 1, 0]
+    assert [fire(world, hour).exit_code for hour in range(3)] == [1, 1, 0]
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED"]
     assert world.history()[2].reason == "paused: 2 failures in a row"
     assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]

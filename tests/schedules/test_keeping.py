@@ -140,37 +140,27 @@ def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: Wo
     assert world.history()[0].reason == "missed: its keeper ended before it started the run"
 
 
-def test_an_outage_of_the_service_delays_the_submit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.add()
-    keeper, submit = world.keeper(hours=0), world.runs.submit
-
-    def fail(plan: object) -> None:
-        raise StoreUnavailableError("no answer")
-
-    monkeypatch.setattr(world.runs, "submit", fail)
-    for _ in range(2):
-        with pytest.raises(StoreUnavailableError):
-            keeper.step()
-    monkeypatch.setattr(world.runs, "submit", submit)
-    keeper.serve()
-    assert [record.state for record in world.history()] == ["SUCCEEDED"]
-
-
-def test_an_outage_while_a_run_is_replaced_delays_its_cancellation(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("delayed", ["cancel", "submit"])
+def test_an_outage_delays_the_submit_of_a_run_and_the_cancellation_of_the_one_before_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, delayed: str
 ) -> None:
     world.runs.takes_s = 100 * HOUR
     world.add(overlap="replace")
     world.keeper("1", hours=0).step()
-    second, cancel = world.keeper("2", hours=1), world.runs.cancel
+    second = world.keeper("2", hours=1)
 
-    def fail(url: str) -> None:
+    def fail(about: object) -> None:
         raise StoreUnavailableError("no answer")
 
-    monkeypatch.setattr(world.runs, "cancel", fail)
-    with pytest.raises(StoreUnavailableError):
-        second.step()
-    monkeypatch.setattr(world.runs, "cancel", cancel)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.runs, delayed, fail)
+        if delayed == "submit":
+            # The cancellation is asked for, and takes its time.
+            assert second.step()
+            world.clock.time += 60
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                second.step()
     second.serve(hours=0.5)
     assert [record.state for record in world.history()] == ["CANCELLED", "RUNNING"]
 

@@ -13,14 +13,17 @@ from paper_runs import HOUR, START, PaperRuns, World
 from support import FakeClock, needs
 
 from sdk import InputError, State
+from sdk.cli import schedule_text
 from sdk.errors import PodliftError
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book
 from sdk.schedules.server import LEASE_S
 from sdk.schedules.simulation import Simulation
+from sdk.status import Registered
 
 needs("cronsim")
+NOTICE = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="why", run="", text="")
 
 
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
@@ -108,6 +111,37 @@ def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: Wo
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("outcome", "events", "text"),
+    [
+        (
+            "promoted",
+            ["promoted"],
+            "version 2 of 'digits' was promoted: better by 0.1. Next: podlift models status digits 2",
+        ),
+        (
+            "asks",
+            ["asks"],
+            "version 2 of 'digits' needs an approval: better by 0.1. Next: podlift models promote digits 2 --as-compared",
+        ),
+        ("kept", [], ""),
+        ("registered", [], ""),
+    ],
+)
+def test_a_promotion_and_a_question_are_notified_with_the_next_command(
+    world: World, outcome: str, events: list[str], text: str
+) -> None:
+    world.runs.registered = Registered(model="digits", version=2, outcome=outcome, reason="better by 0.1")
+    world.add(notify=("webhook:HOOK",))
+    world.advance(world.server(), 0.5)
+    assert [post["event"] for post in world.posts] == events
+    for post in world.posts:
+        assert (post["text"], post["model"], post["version"]) == (f"podlift schedule each: {text}", "digits", 2)
+    (record,) = world.history()
+    assert record.registered == world.runs.registered
+    assert world.runs.registered.line in schedule_text.row_of_slot(record)[-1]
+
+
 def test_a_webhook_is_retried_and_its_url_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     calls, clock = [], FakeClock()
 
@@ -115,15 +149,13 @@ def test_a_webhook_is_retried_and_its_url_is_not_logged(caplog: pytest.LogCaptur
         calls.append(clock.now())
         raise OSError(url)
 
-    notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="", run="", text="")
-    Notifier(clock, {"HOOK": "https://hooks.invalid/secret"}, post).deliver("webhook:HOOK", notice)
+    Notifier(clock, {"HOOK": "https://hooks.invalid/secret"}, post).deliver("webhook:HOOK", NOTICE)
     assert len(calls) > 2 and calls[-1] - calls[0] <= 45
     assert "webhook:HOOK" in caplog.text and "secret" not in caplog.text
 
 
 def test_a_webhook_in_secret_manager_is_read_when_there_is_something_to_say(caplog: pytest.LogCaptureFixture) -> None:
     name, posts = "projects/p/secrets/hook/versions/latest", list[str]()
-    notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="", run="", text="")
 
     def denied(name: str) -> str:
         raise PodliftError("403: a role is missing")
@@ -131,17 +163,16 @@ def test_a_webhook_in_secret_manager_is_read_when_there_is_something_to_say(capl
     def post(url: str, data: bytes) -> None:
         posts.append(url)
 
-    Notifier(FakeClock(), {}, post, lambda each: f"https://hooks.invalid/{each}\n").deliver(f"webhook:{name}", notice)
+    Notifier(FakeClock(), {}, post, lambda each: f"https://hooks.invalid/{each}\n").deliver(f"webhook:{name}", NOTICE)
     assert posts == [f"https://hooks.invalid/{name}"]
-    Notifier(FakeClock(), {}, post, denied).deliver(f"webhook:{name}", notice)
+    Notifier(FakeClock(), {}, post, denied).deliver(f"webhook:{name}", NOTICE)
     assert "403: a role is missing" in caplog.text and len(posts) == 1
 
 
 @pytest.mark.process
 def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
-    notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="why", run="", text="")
     notifier = Notifier(FakeClock())
-    notifier.send((f"command:tee {tmp_path / 'said'}", "command:false", "command:no-such-command"), notice)
+    notifier.send((f"command:tee {tmp_path / 'said'}", "command:false", "command:no-such-command"), NOTICE)
     notifier.settle()
     assert json.loads((tmp_path / "said").read_text())["reason"] == "why"
 

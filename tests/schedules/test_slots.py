@@ -101,24 +101,21 @@ def test_sunday_is_0_and_7_and_two_kinds_of_days_are_joined_by_or() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delivered", "slot"),
+    ("cron", "delivered", "slot"),
     [
-        ("2027-01-04T03:00:00", "2027-01-04T03:00:00"),
-        ("2027-01-04T02:59:59.800", "2027-01-04T03:00:00"),  # 200 ms early
-        ("2027-01-04T02:59:00", "2027-01-04T03:00:00"),
-        ("2027-01-04T02:58:59", "2027-01-03T03:00:00"),
-        ("2027-01-04T03:50:00", "2027-01-04T03:00:00"),  # 50 min late
-        ("2027-01-04T12:00:00", "2027-01-04T03:00:00"),  # a forced run
+        ("0 3 * * *", "2027-01-04T03:00:00", "2027-01-04T03:00:00"),
+        ("0 3 * * *", "2027-01-04T02:59:59.800", "2027-01-04T03:00:00"),  # 200 ms early
+        ("0 3 * * *", "2027-01-04T02:59:00", "2027-01-04T03:00:00"),
+        ("0 3 * * *", "2027-01-04T02:58:59", "2027-01-03T03:00:00"),
+        ("0 3 * * *", "2027-01-04T03:50:00", "2027-01-04T03:00:00"),  # 50 min late
+        ("0 3 * * *", "2027-01-04T12:00:00", "2027-01-04T03:00:00"),  # a forced run
+        # Less than half a period early counts only where slots are close.
+        ("* * * * *", "2027-01-01T00:00:29", "2027-01-01T00:00:00"),
+        ("* * * * *", "2027-01-01T00:00:31", "2027-01-01T00:01:00"),
     ],
 )
-def test_a_delivery_belongs_to_the_slot_that_it_is_for(delivered: str, slot: str) -> None:
-    assert Cron("0 3 * * *").nearest(at(f"{delivered}+00:00")) == at(f"{slot}+00:00")
-
-
-def test_less_than_half_a_period_early_counts_only_where_slots_are_close() -> None:
-    every = Cron("* * * * *")
-    assert every.nearest(at("2027-01-01T00:00:29+00:00")) == at("2027-01-01T00:00:00+00:00")
-    assert every.nearest(at("2027-01-01T00:00:31+00:00")) == at("2027-01-01T00:01:00+00:00")
+def test_a_delivery_belongs_to_the_slot_that_it_is_for(cron: str, delivered: str, slot: str) -> None:
+    assert Cron(cron).nearest(at(f"{delivered}+00:00")) == at(f"{slot}+00:00")
 
 
 def test_an_instant_inside_a_clock_change_is_warned_of_with_the_nearest_safe_hour() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from support import LIMIT_S, REPO, Shown
+from test_remove import POWERLESS, as_somebody
 
 from sdk import backends
 from sdk.checks.check import Check, Row, fine
@@ -208,11 +209,7 @@ def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:
 
 
 def test_a_root_that_cannot_be_written_fails(bare: Path, tmp_path: Path) -> None:
-    before: tuple[str, ...] = ()
-    if os.geteuid() == 0:
-        before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
-        if shutil.which("setpriv") is None or subprocess.run([*before, "true"], capture_output=True).returncode:
-            pytest.skip("there is no way to give up the rights of root")
+    before = tuple(as_somebody(*POWERLESS))
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     shown = doctor("--root", str(closed / "root"), python=bare.parents[2] / "bin" / "python", before=before)

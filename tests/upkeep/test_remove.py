@@ -105,7 +105,7 @@ def test_old_runs_and_their_bundles_go_and_the_newest_stay_however_old_they_are(
     assert sorted(path.name for path in (root / "bundles").iterdir()) == [f"{name * 64}.tar" for name in "abc"]
 
 
-def test_sizes_and_ages_are_those_of_the_files(make, find) -> None:
+def test_sizes_and_ages_are_those_of_the_files_and_of_the_last_change_of_anything(make, find) -> None:
     run = make("a", days=40)
     (run / "weights").write_bytes(b"x" * 5000)
     os.link(run / "weights", run / "again")
@@ -114,6 +114,8 @@ def test_sizes_and_ages_are_those_of_the_files(make, find) -> None:
     item = next(item for item in find().items if item.kind == "run")
     assert (item.size_bytes, item.state, round(item.age_s / DAY_S)) == (wanted, "SUCCEEDED", 40)
     assert find().size_bytes == wanted + 1000
+    (run / "notes.txt").write_text("looked at it today")
+    assert names(find()) == []
 
 
 def test_a_copied_root_of_cloud_runs_and_what_other_folders_name_are_understood_too(make, find, root: Path) -> None:
@@ -154,12 +156,6 @@ def test_a_copy_of_podlift_for_containers_goes_from_the_cache_when_it_was_not_us
     age(archive, 40)
     assert names(remove.remove(find(cache=tmp_path / "cache")), "cache") == [archive.name]
     assert not archive.exists()
-
-
-def test_a_run_is_as_old_as_the_last_change_of_anything_in_it(make, find) -> None:
-    run = make("a", days=40)
-    (run / "notes.txt").write_text("looked at it today")
-    assert names(find()) == []
 
 
 @pytest.mark.parametrize(
@@ -513,13 +509,7 @@ def test_nothing_that_is_mounted_in_a_run_is_emptied(make, root: Path, tmp_path:
     (mine / "data").write_text("mine")
     age(root / "runs" / "a-aaaaaa", 40)
     line = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
-    program = [sys.executable, "-m", "sdk", "remove", "--older-than", "0s", "--keep", "0", "--yes"]
-    shown = subprocess.run(
-        ["unshare", "-m", "/bin/sh", "-c", line, "sh", str(mine), str(place), *program],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    shown = command(*ALL, before=["unshare", "-m", "/bin/sh", "-c", line, "sh", str(mine), str(place)])
     if "unshare" in shown.stderr or "mount:" in shown.stderr:
         pytest.skip("this user cannot mount")
     assert f"a-aaaaaa: something is mounted in it, at {str(place)!r}." in shown.stderr

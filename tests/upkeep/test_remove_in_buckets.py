@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import LIMIT_S, files_of_a_run
+from test_remove import names, why
 
 import sdk
 from sdk.clock import SystemClock
@@ -72,14 +73,6 @@ def settled(monkeypatch) -> None:
 
 def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> remove.RemovalPlan:
     return remove.find(ROOT, older_than_s=older_than_s, keep=keep, now=time.time() + 2, **more)
-
-
-def names(removing: remove.RemovalPlan | remove.RemovalResult, kind: str = "run") -> list[str]:
-    return sorted(item.name for item in removing.items if item.kind == kind)
-
-
-def why(removing: remove.RemovalPlan | remove.RemovalResult) -> dict[str, str]:
-    return {each.path.rpartition("/")[2]: each.why for each in removing.skipped}
 
 
 def objects(gcs, prefix: str = "") -> dict[str, int]:
