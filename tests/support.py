@@ -152,7 +152,7 @@ class FakeClock:
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]) -> Iterator[str]:
-    """Answer each GET and POST with what `answer` returns, a status and a body; yield "127.0.0.1:PORT"."""
+    """Answer each GET, HEAD and POST with what `answer` returns, a status and a body; yield "127.0.0.1:PORT"."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -164,7 +164,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]) -> It
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET
+        do_HEAD = do_POST = do_GET
 
         def log_message(self, *_: object) -> None: ...
 

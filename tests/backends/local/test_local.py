@@ -135,29 +135,6 @@ def test_a_module_is_main_with_relative_imports_until_its_threads_are_done(write
     assert said(run) == ["helped __main__ ['x']", "True"]
 
 
-@pytest.mark.fidelity("permanent-errors", "local")
-def test_the_first_tasks_own_traceback_is_what_the_user_sees(write, left_alive: Alive) -> None:
-    text = """
-        import os, time
-        def train():
-            raise KeyError("the column")
-        if os.environ["PODLIFT_TASK"] == "worker-0":
-            train()
-        time.sleep(600)
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py", workers=3)
-    with pytest.raises(sdk.RunFailedError) as caught:
-        run.result(LIMIT_S)
-    said = str(caught.value)
-    assert "worker-0 failed: KeyError: 'the column'" in said
-    assert 'raise KeyError("the column")' in said
-    assert "bootstrap" not in said, "frames of ours are nobody's business"
-    assert "worker-0.log" in said
-    assert caught.value.exit_code == 1
-    assert left_alive(run) == []
-
-
 def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(write, left_alive: Alive) -> None:
     text = """
         import os, sys, time

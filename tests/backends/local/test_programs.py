@@ -128,10 +128,32 @@ def test_success_of_the_chief_is_not_undone_by_what_its_end_does_to_the_others(w
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 
 
-def test_a_worker_that_leaves_without_a_word_does_not_keep_the_chief(write) -> None:
-    write("program.py", "import os\nif os.environ['PODLIFT_TASK'] != 'chief-0': os._exit(0)")
+@pytest.mark.parametrize(
+    ("when", "how"),
+    [("at any time", "os._exit(0)"), ("once the chief is done", "os.abort()")],
+    ids=["without a word", "by a crash once the chief is done"],
+)
+def test_a_worker_that_leaves_does_not_keep_the_chief(write, when: str, how: str) -> None:
+    text = f"""
+        import os, pathlib, time
+        if os.environ["PODLIFT_TASK"] != "chief-0":
+            events = pathlib.Path(os.environ["PODLIFT_RUN"], "events")
+            while {when!r} != "at any time" and not list(events.glob("0001.chief-0.*.done.json")):
+                time.sleep(0.05)
+            {how}
+    """
+    write("program.py", text)
     run = sdk.submit(sdk.Job("program.py", resources={"workers": 2}, limits={"exit_wait_s": 600}))
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+
+
+# It breaks any look at its attributes.
+ODD_ERROR = """
+class Answer(Exception):
+    def __getattr__(self, name):
+        return self.args[0][name]
+raise Answer({"code": 7})
+"""
 
 
 @pytest.mark.parametrize(
@@ -143,6 +165,7 @@ def test_a_worker_that_leaves_without_a_word_does_not_keep_the_chief(write) -> N
             "if True:\n    from os import getcwd as other\ndef __getattr__(n): raise AttributeError(n)",
             "main",
         ),
+        ("program.py", ODD_ERROR, "chief-0 failed: Answer: {'code': 7}"),
     ],
 )
 def test_no_frame_of_podlift_is_in_what_the_user_sees(write, entry: str, text: str, kind: str) -> None:
@@ -151,20 +174,8 @@ def test_no_frame_of_podlift_is_in_what_the_user_sees(write, entry: str, text: s
         sdk.submit(entry).result(LIMIT_S)
     assert kind in str(caught.value)
     assert "bootstrap" not in str(caught.value)
-
-
-def test_an_error_that_breaks_any_look_at_its_attributes_is_shown_as_any_other(write) -> None:
-    text = """
-        class Answer(Exception):
-            def __getattr__(self, name):
-                return self.args[0][name]
-        raise Answer({"code": 7})
-    """
-    write("program.py", text)
-    with pytest.raises(sdk.RunFailedError) as caught:
-        sdk.submit("program.py").result(LIMIT_S)
-    assert "chief-0 failed: Answer: {'code': 7}" in str(caught.value)
-    assert 'raise Answer({"code": 7})' in str(caught.value)
+    assert "chief-0.log" in str(caught.value)
+    assert text is not ODD_ERROR or 'raise Answer({"code": 7})' in str(caught.value)
 
 
 def test_a_huge_message_is_cut(write) -> None:
@@ -211,22 +222,23 @@ def test_a_second_wish_to_cancel_may_be_more_impatient(write) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
 
 
-def test_a_crash_in_exit_handlers_is_a_failure_if_the_program_had_not_returned_with_0(write) -> None:
-    write("train.py", "import atexit, os\natexit.register(os.abort)\nos.abort()\n")
-    status = sdk.submit("train.py", retry_infrastructure=0).wait(LIMIT_S)
-    assert (status.state.value, status.findings) == ("FAILED", ())
+# The second one waits for its peer, and its abort is no matter of its exit handlers.
+ABORTS = {
+    "the program had not returned with 0": (1, "import atexit, os\natexit.register(os.abort)\nos.abort()\n"),
+    "a peer is lost for which it waits": (2, f"""
+import os, threading, time
+if os.environ["PODLIFT_TASK"] == "chief-0":
+    threading.Timer(1, os.abort).start()
+else:
+    time.sleep({LIMIT_S})
+"""),
+}  # fmt: skip
 
 
-def test_a_peer_that_is_lost_while_the_first_task_waits_for_it_fails_the_run(write) -> None:
-    """The abort of the first task is then no matter of its exit handlers."""
-    write("train.py", """
-        import os, signal, threading, time
-        if os.environ["PODLIFT_TASK"] == "chief-0":
-            threading.Timer(1, os.abort).start()
-        else:
-            time.sleep(LIMIT_S)
-        """.replace("LIMIT_S", str(LIMIT_S)))  # fmt: skip
-    status = sdk.submit("train.py", workers=2, retry_infrastructure=0).wait(LIMIT_S)
+@pytest.mark.parametrize(("workers", "text"), ABORTS.values(), ids=ABORTS)
+def test_an_abort_of_the_first_task_is_a_failure(write, workers: int, text: str) -> None:
+    write("train.py", text)
+    status = sdk.submit("train.py", workers=workers, retry_infrastructure=0).wait(LIMIT_S)
     assert (status.state.value, status.findings) == ("FAILED", ())
 
 

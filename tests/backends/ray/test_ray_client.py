@@ -44,6 +44,11 @@ def submit(ray: FakeRay, root: Path, **target: object) -> sdk.Run:
     return sdk.submit("train.py", workers=2, backend=sdk.Ray(address=ray.address, **target), root=root)
 
 
+@pytest.fixture
+def run(ray: FakeRay, tmp_path: Path) -> sdk.Run:
+    return submit(ray, tmp_path / "root")
+
+
 def files_in(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob("*") if path.is_file()]
 
@@ -51,19 +56,15 @@ def files_in(folder: Path) -> list[str]:
 # --- One job for a run
 
 
-def test_a_lost_reply_does_not_start_a_second_job(ray: FakeRay, tmp_path: Path) -> None:
-    ray.lost = 1
+@pytest.mark.parametrize(("fault", "times", "requests"), [("lost", 1, 1), ("failing", 2, 3)])
+def test_neither_a_lost_reply_nor_a_request_that_failed_starts_a_second_job(
+    ray: FakeRay, tmp_path: Path, fault: str, times: int, requests: int
+) -> None:
+    setattr(ray, fault, times)
     run = submit(ray, tmp_path / "root")
     assert list(ray.jobs) == [f"{run.id}-1"]
-    assert [body["submission_id"] for body in ray.bodies] == [f"{run.id}-1"]
+    assert [body["submission_id"] for body in ray.bodies] == [f"{run.id}-1"] * requests
     assert run.status().vendor == "PENDING"
-
-
-def test_a_request_that_failed_is_sent_again_with_the_same_name(ray: FakeRay, tmp_path: Path) -> None:
-    ray.failing = 2
-    run = submit(ray, tmp_path / "root")
-    assert [body["submission_id"] for body in ray.bodies] == [f"{run.id}-1"] * 3
-    assert list(ray.jobs) == [f"{run.id}-1"]
 
 
 def test_a_rejected_job_ends_the_run_with_the_reason(ray: FakeRay, tmp_path: Path) -> None:
@@ -76,8 +77,7 @@ def test_a_rejected_job_ends_the_run_with_the_reason(ray: FakeRay, tmp_path: Pat
     assert ray.jobs == {}
 
 
-def test_a_resumed_run_has_a_job_of_its_own(ray: FakeRay, tmp_path: Path) -> None:
-    run = submit(ray, tmp_path / "root")
+def test_a_resumed_run_has_a_job_of_its_own(ray: FakeRay, run: sdk.Run) -> None:
     ray.set(f"{run.id}-1", "FAILED", message="boom")
     assert run.wait(20).state is State.FAILED
     run.resume()
@@ -88,8 +88,7 @@ def test_a_resumed_run_has_a_job_of_its_own(ray: FakeRay, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"])
-def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, tmp_path: Path, status: str) -> None:
-    run = submit(ray, tmp_path / "root")
+def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, run: sdk.Run, status: str) -> None:
     ray.set(f"{run.id}-1", status)
     found = sdk.attach(run.url).status()
     assert found.service == f"Ray at {ray.address}"
@@ -99,8 +98,7 @@ def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, tmp_path: Path
         assert found.state is State.FAILED
 
 
-def test_a_driver_that_ended_without_a_verdict_is_quoted(ray: FakeRay, tmp_path: Path) -> None:
-    run = submit(ray, tmp_path / "root")
+def test_a_driver_that_ended_without_a_verdict_is_quoted(ray: FakeRay, run: sdk.Run) -> None:
     ray.logs[f"{run.id}-1"] = (
         "starting\npodlift: /mnt/x cannot be read on node-7: No such file. Next: use another root.\n"
     )
@@ -147,8 +145,7 @@ def test_a_run_can_be_looked_at_while_the_cluster_does_not_answer(tmp_path: Path
     assert "No Ray cluster can be reached" in found.why()
 
 
-def test_a_job_that_waits_is_stopped_at_once(ray: FakeRay, tmp_path: Path) -> None:
-    run = submit(ray, tmp_path / "root")
+def test_a_job_that_waits_is_stopped_at_once(ray: FakeRay, run: sdk.Run) -> None:
     run.status()
     run.cancel(grace_s=60)
     assert ray.stopped == [f"{run.id}-1"]

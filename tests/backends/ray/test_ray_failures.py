@@ -17,15 +17,18 @@ from sdk.status import Reason, State
 
 from .conftest import DIGITS, MISSING, PYTHON
 
-pytestmark = [pytest.mark.full, pytest.mark.usefixtures("digits"), pytest.mark.tensorflow]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.usefixtures("digits"),
+    pytest.mark.tensorflow,
+]
 SLOW = {"epochs": 10, "slow_s": 0.1}
 RESTARTS = {"retry_infrastructure": 3, "retry_preemptions": 3}
 
 
 @pytest.fixture
 def two_nodes() -> Iterator[RayCluster]:
-    if MISSING:
-        pytest.skip(MISSING)
     found = RayCluster(PYTHON, 1, 1)
     yield found
     found.close()
@@ -108,8 +111,6 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
     (tmp_path / "devices.py").write_text("import os; print('devices', os.environ.get('CUDA_VISIBLE_DEVICES'))")
     monkeypatch.chdir(tmp_path)
     raw = {"placement": {"tasks": {task: {"GPU": 2} for task in ("chief-0", "worker-0")}}}
-    if MISSING:
-        pytest.skip(MISSING)
     cluster = RayCluster(PYTHON, more=("--num-gpus=4",))
     try:
         target = sdk.Ray(address=cluster.address, raw=raw)
@@ -128,8 +129,6 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
 def test_a_cluster_with_tokens_accepts_the_one_of_a_header_and_that_of_rays_own_clients(
     tmp_path: Path, monkeypatch
 ) -> None:
-    if MISSING:
-        pytest.skip(MISSING)
     (tmp_path / "train.py").write_text("print('trains')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # without a token of Ray's

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import serving
 
 import sdk
 from sdk.backends.vertex import client, locations
@@ -320,22 +320,13 @@ def registry() -> Iterator[tuple[str, list[str]]]:
     """A registry that has tf:2.19, lets nobody look at "closed", and notes what it is asked."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            asked.append(f"{self.path} {self.headers['Accept']}")
-            there = self.path == "/v2/my-project/train/tf/manifests/2.19"
-            self.send_response(403 if "closed" in self.path else 200 if there else 404)
-            self.end_headers()
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        asked.append(f"{request.path} {request.headers['Accept']}")
+        there = request.path == "/v2/my-project/train/tf/manifests/2.19"
+        return 403 if "closed" in request.path else 200 if there else 404, b""
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", asked
-    server.shutdown()
-    server.server_close()
+    with serving(answer) as place:
+        yield f"http://{place}", asked
 
 
 def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -> None:

@@ -81,15 +81,19 @@ def requests(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> Requests:
     return Requests(monkeypatch, plan)
 
 
-def resubmission(plan: Plan, store: Any, job: Latest, clock: FakeClock) -> Resubmission:
+@pytest.fixture
+def job() -> Latest:
+    return Latest()
+
+
+@pytest.fixture
+def one(plan: Plan, store: PosixStore, job: Latest, clock: FakeClock) -> Resubmission:
     return Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
 
 
 def test_a_next_job_is_requested_after_its_delay_in_its_place_with_the_rest_of_the_time(
-    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+    job: Latest, one: Resubmission, requests: Requests
 ) -> None:
-    job = Latest()
-    one = resubmission(plan, store, job, clock)
     job.requested_s = 29.0
     assert not one.submit_next()
     job.requested_s = 30.0
@@ -98,11 +102,9 @@ def test_a_next_job_is_requested_after_its_delay_in_its_place_with_the_rest_of_t
 
 
 def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
-    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+    job: Latest, one: Resubmission, requests: Requests
 ) -> None:
-    job = Latest()
     job.begun, job.intent_s = None, 59.0
-    one = resubmission(plan, store, job, clock)
     assert not one.submit_next()
     job.intent_s = 60.0
     assert one.submit_next()
@@ -110,11 +112,9 @@ def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
 
 
 def test_a_process_without_the_right_only_looks_from_then_on_and_leaves_the_run_to_others(
-    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+    store: PosixStore, job: Latest, one: Resubmission, requests: Requests
 ) -> None:
-    job, requests.error = Latest(), JobNotCreatedError("It may not.", Reason.PERMISSION)
-    job.requested_s = 30.0
-    one = resubmission(plan, store, job, clock)
+    requests.error, job.requested_s = JobNotCreatedError("It may not.", Reason.PERMISSION), 30.0
     one.lease.renew()
     assert not one.submit_next()
     assert (one.gave_up, one.refused) == (True, "It may not.")
@@ -125,18 +125,16 @@ def test_a_process_without_the_right_only_looks_from_then_on_and_leaves_the_run_
 
 
 def test_any_other_rejection_is_the_verdict(
-    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+    store: PosixStore, job: Latest, one: Resubmission, requests: Requests
 ) -> None:
-    job, requests.error = Latest(), JobNotCreatedError("It is not valid.", Reason.REFUSED)
-    job.requested_s = 30.0
-    assert resubmission(plan, store, job, clock).submit_next()
+    requests.error, job.requested_s = JobNotCreatedError("It is not valid.", Reason.REFUSED), 30.0
+    assert one.submit_next()
     assert [stat.key for stat in store.list("")] == [KEYS.event(0, "supervisor-1", 1, "final")]
 
 
-def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock: FakeClock) -> None:
-    said, job = heard("backends"), Latest()
-    job.number = 1
-    one = resubmission(plan, store, job, clock)
+def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock: FakeClock, job: Latest) -> None:
+    said, job.number = heard("backends"), 1
+    one = Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
     for _ in range(3):
         one.tell()
     assert [text for text in said if text.startswith("Job 1 ended")] == ["Job 1 ended (stockout). Job 2 follows."]
