@@ -23,7 +23,7 @@ from sdk.records.sync.push import PeriodicAction, Pusher
 from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.root import bucket
 
-pytestmark = [pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
 
 ROOT = "gs://mine/podlift"
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
@@ -53,12 +53,9 @@ if os.environ["PODLIFT_ATTEMPT"] == "1":
 
 
 @pytest.fixture
-def gcs(podlift_gcs, monkeypatch, tmp_path):
-    """An emulator with a bucket, known to all that is started here; `machine` moves to another machine."""
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+def gcs(podlift_gcs, mine, monkeypatch):
+    """An emulator with a bucket, known to all that is started here; `elsewhere` moves to another machine."""
     monkeypatch.setenv("PODLIFT_ROOT", ROOT)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     return podlift_gcs
 
 
@@ -100,7 +97,6 @@ def is_complete(gcs, run: sdk.Run, task: str = "chief-0") -> bool:
     return content(gcs, run, f"attempts/0001/logs/{task}.log") == Path(run.plan.paths.log(1, task)).read_bytes()
 
 
-@pytest.mark.process
 def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp_path) -> None:
     run = submit(TWO_TASKS, resources=sdk.Resources(workers=2))
     assert run.url == f"{ROOT}/runs/{run.id}"
@@ -127,7 +123,6 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
-@pytest.mark.process
 def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_on_elsewhere(
     gcs, write, elsewhere, monkeypatch
 ) -> None:
@@ -151,7 +146,6 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
     assert sdk.attach(run.url).status().state is sdk.State.SUCCEEDED
 
 
-@pytest.mark.process
 def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     run = uploading(gcs)
     watchdog = uploader._uploaders[-1].pid
@@ -168,7 +162,6 @@ def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     assert uploader.is_uploaded(run.plan.paths)
 
 
-@pytest.mark.process
 def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatch) -> None:
     run = submit("import os; open('run.sh', 'w').close(); os.chmod('run.sh', 0o755)")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
@@ -189,7 +182,6 @@ def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatc
         Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock()).push(last=True)
 
 
-@pytest.mark.process
 def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes() -> None:
     outcomes = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
 
@@ -208,7 +200,6 @@ def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_t
     assert next(outcomes, "all were taken") == "all were taken"
 
 
-@pytest.mark.process
 def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, write, tmp_path) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match="there is no bucket 'other'"):
@@ -231,7 +222,6 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
         sdk.attach(f"{ROOT}/runs/train-aaaaaa")
 
 
-@pytest.mark.process
 def test_the_doctor_warns_of_buckets_that_multiply_cost_with_the_command(gcs, monkeypatch) -> None:
     assert [check.name for check in bucket(ROOT)] == ["root"], "an emulator bills nothing"
     # As if Google had answered.
@@ -246,7 +236,6 @@ def test_the_doctor_warns_of_buckets_that_multiply_cost_with_the_command(gcs, mo
     assert "gcloud storage buckets create gs://other" in missing.fix
 
 
-@pytest.mark.process
 def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_back(gcs, write) -> None:
     run = uploading(gcs)
     gcs.faults({"kind": "status_before", "operation": "objects.insert", "status": 403})
@@ -260,7 +249,6 @@ def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_b
     assert is_complete(gcs, run)
 
 
-@pytest.mark.process
 @pytest.mark.full
 def test_no_byte_is_lost_or_doubled_when_the_carrier_is_killed_again_and_again(gcs, write) -> None:
     kinds = ("status_before", "drop_before", "status_after", "drop_after", "stall")
@@ -277,7 +265,6 @@ def test_no_byte_is_lost_or_doubled_when_the_carrier_is_killed_again_and_again(g
     assert len(list(run.logs())) > 1000
 
 
-@pytest.mark.process
 def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monkeypatch, tmp_path) -> None:
     write("train.py", "print(1)")
     for name in ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"):
@@ -289,7 +276,6 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
         sdk.plan("train.py", root=ROOT)
 
 
-@pytest.mark.process
 def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
     assert start.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
     monkeypatch.setitem(sys.modules, "sdk.process.redirect.proxy", None)
@@ -297,7 +283,6 @@ def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_
         start.start({"PODLIFT_EMULATOR": f"http://127.0.0.1:1/{'0' * 32}"}, str(tmp_path))
 
 
-@pytest.mark.process
 @pytest.mark.full
 def test_ended_runs_of_a_bucket_are_listed_from_what_is_known_here_until_they_are_resumed(
     gcs, write, elsewhere, monkeypatch

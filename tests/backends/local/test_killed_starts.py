@@ -15,7 +15,10 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.records.recorder import read_events
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the hook finds the supervisor in /proc")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="the hook finds the supervisor in /proc"),
+]
 
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 HOOK = """
@@ -101,7 +104,6 @@ def lost(run: sdk.Run) -> None:
     until(lambda: run.status().state is sdk.State.LOST, run.status)
 
 
-@pytest.mark.process
 def test_the_table_names_all_that_is_created_before_the_record_of_an_attempt(starts) -> None:
     run = submitted()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
@@ -111,7 +113,6 @@ def test_the_table_names_all_that_is_created_before_the_record_of_an_attempt(sta
     assert tuple(dict.fromkeys(found[begun:recorded])) == CREATED
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("last", [name if name in ALWAYS else full_only(name) for name in CREATED])
 def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_on(starts, last) -> None:
     starts.kill_after(last)
@@ -125,7 +126,6 @@ def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_o
     assert said(run)[-1] == f"attempt {status.attempts}"
 
 
-@pytest.mark.process
 @pytest.mark.full
 def test_each_of_several_resumes_may_be_killed_while_it_starts_its_attempt(starts) -> None:
     starts.kill_after("payload.json")

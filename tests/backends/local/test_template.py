@@ -20,6 +20,8 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.job.job import FromCaller
 
+pytestmark = pytest.mark.process
+
 Fake = Callable[..., dict]
 # Prints what a process is, but for what cannot be the same twice.
 STATE = """
@@ -115,7 +117,6 @@ def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", co
     return sdk.submit(job, local_start=start)
 
 
-@pytest.mark.process
 def test_what_is_imported_once_says_and_sets_is_in_every_task(write, fake: Fake, tmp_path: Path) -> None:
     once = f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')"
     env = fake(f"{once}; os.environ['SET_BY_IMPORT'] = '1'\n{NAMED_THREAD}")
@@ -163,7 +164,6 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
         assert len(set(values)) == len(values), "nobody shares what is drawn at random"
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("text", "state", "code", "message"),
     [
@@ -185,7 +185,6 @@ def test_every_way_out_of_a_forked_task_is_seen(
     assert left_alive(run) == []
 
 
-@pytest.mark.process
 def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake: Fake) -> None:
     write("train.py", """
         import atexit, tensorflow, threading
@@ -198,7 +197,6 @@ def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake:
     assert said(run, "chief-0") == said(run, "worker-0") == ["main", "thread", "handler"]
 
 
-@pytest.mark.process
 def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
     write, fake: Fake, tmp_path: Path
 ) -> None:
@@ -240,7 +238,6 @@ REFUSED = {
 IN_EVERY_RUN = {"a thread is left", "the process dies between two forks", "the project replaces what is imported"}
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("case", [case if case in IN_EVERY_RUN else full_only(case) for case in REFUSED])
 def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake, tmp_path: Path, case: str) -> None:
     text, files, reason = REFUSED[case]
@@ -257,7 +254,6 @@ def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake,
     assert left_alive(run) == []
 
 
-@pytest.mark.process
 def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_log_of_a_task(tmp_path: Path) -> None:
     (orders, no_orders), (go, no_go), (nobody, news) = os.pipe(), os.pipe(), os.pipe()
     for end in (no_orders, no_go, nobody):
@@ -271,7 +267,6 @@ def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_l
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.process
 def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> None:
     write("train.py", "def load():\n    import tensorflow\nload()")
     run = submit(fake("raise ImportError('libcudart.so')"))
@@ -283,7 +278,6 @@ def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> 
 HANGING = "import os, sys, time\nprint('importing', flush=True)\ntime.sleep(600)"
 
 
-@pytest.mark.process
 def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
     write("train.py", "import tensorflow")
     run = submit(fake(HANGING))
@@ -293,7 +287,6 @@ def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
     assert left_alive(run) == []
 
 
-@pytest.mark.process
 def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fake) -> None:
     write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
     run = submit(fake())
@@ -303,7 +296,6 @@ def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fak
     until(lambda: left_alive(run) == [])
 
 
-@pytest.mark.process
 def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None:
     write("train.py", """
         import signal, subprocess, sys, tensorflow, time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -29,9 +30,8 @@ RESTARTS = {"retry_infrastructure": 3, "retry_preemptions": 3}
 
 @pytest.fixture
 def two_nodes() -> Iterator[RayCluster]:
-    found = RayCluster(PYTHON, 1, 1)
-    yield found
-    found.close()
+    with closing(RayCluster(PYTHON, 1, 1)) as found:
+        yield found
 
 
 def slowly(target: sdk.Ray, folder: Path, **settings: object) -> sdk.Run:
@@ -111,8 +111,7 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
     (tmp_path / "devices.py").write_text("import os; print('devices', os.environ.get('CUDA_VISIBLE_DEVICES'))")
     monkeypatch.chdir(tmp_path)
     raw = {"placement": {"tasks": {task: {"GPU": 2} for task in ("chief-0", "worker-0")}}}
-    cluster = RayCluster(PYTHON, more=("--num-gpus=4",))
-    try:
+    with closing(RayCluster(PYTHON, more=("--num-gpus=4",))) as cluster:
         target = sdk.Ray(address=cluster.address, raw=raw)
         run = sdk.submit("devices.py", workers=2, backend=target, root=tmp_path / "shared")
         assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
@@ -122,8 +121,6 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
             ["devices 0,2", "devices 1,3"],
             ["devices 0,3", "devices 1,2"],
         )
-    finally:
-        cluster.close()
 
 
 def test_a_cluster_with_tokens_accepts_the_one_of_a_header_and_that_of_rays_own_clients(
@@ -133,8 +130,7 @@ def test_a_cluster_with_tokens_accepts_the_one_of_a_header_and_that_of_rays_own_
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # without a token of Ray's
     token = "0123456789abcdef" * 4
-    cluster = RayCluster(PYTHON, env={"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
-    try:
+    with closing(RayCluster(PYTHON, env={"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})) as cluster:
         with pytest.raises(InputError, match="does not accept this client"):
             sdk.submit("train.py", backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared")
         assert not (tmp_path / "shared" / "runs").exists()
@@ -145,5 +141,3 @@ def test_a_cluster_with_tokens_accepts_the_one_of_a_header_and_that_of_rays_own_
         monkeypatch.setenv("RAY_AUTH_TOKEN", token)
         run = sdk.submit("train.py", backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared")
         assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
-    finally:
-        cluster.close()

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from support import LIMIT_S, made, until
-from vertex_faults import Start
+from vertex_faults import HOLD, Start
 
 import sdk
 from sdk import State
@@ -22,7 +22,6 @@ from sdk.run import Run
 from sdk.testing.vertex import Cloud
 
 HOUR, DAY = 3600.0, 86400.0
-HOLD = {"api": "vertex", "kind": "hold"}
 
 
 class WrongClock(SystemClock):

@@ -1,4 +1,4 @@
-"""A new user's first job, by Google's own client on an emulated Vertex AI: from the submit to weights that are the same."""
+"""Trainings by Google's own client on an emulated Vertex AI: a new user's first job, an evaluator, weights of a champion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support import LONG_LIMIT_S as LIMIT_S
-from support import REPO, made
+from support import PROGRAMS, REPO, made
 
 import sdk
 from sdk.drill.comparison import compare_ends, end_of
@@ -88,3 +88,50 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     assert compare_ends(ends[0], ends[1]) == ([], [])  # type: ignore[arg-type]
     second = [line.text for line in run.logs(task="chief-0", attempt=2)]
     assert not any(f"Epoch 1/{epochs}" in line for line in second), "it went on where it was"
+
+
+def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_training(
+    write, podlift_vertex: Cloud
+) -> None:
+    write("train.py", (PROGRAMS / "evaluated.py").read_text())
+    chief = "workerpool0-0"
+    # Once: the chief prints it after its second step.
+    fault = {"api": "vertex", "kind": "preempt", "replica": chief, "writer": chief, "log": '"sum"'}
+    podlift_vertex.faults(fault)
+    job = sdk.Job(
+        "train.py",
+        args=["loop", "0.2"],
+        resources=sdk.Resources(evaluator=True),
+        checkpoints=sdk.Checkpoints(every_steps=2, keep_last=20, on_busy="block"),
+        retry=sdk.Retry(preemptions=None),
+        limits=sdk.Limits(timeout_s=LIMIT_S, grace_s=30),
+    )
+    run = sdk.submit(job, backend=podlift_vertex.backend())
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    steps = [record["step"] for record in run.metrics() if "val_sum" in record["metrics"]]
+    assert steps == sorted(set(steps)) and {2, 4, 6, 8} <= set(steps), "each checkpoint once"
+    assert "evaluator: the training has ended" in "\n".join(line.text for line in run.logs(task="evaluator-0"))
+
+
+def losses(run: sdk.Run, word: str) -> dict[str, float]:
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    return {line.task: float(line.text.split()[1]) for line in run.logs() if line.text.startswith(f"{word} ")}
+
+
+def test_every_container_begins_with_the_champion_of_the_bucket(podlift_vertex: Cloud) -> None:
+    def submitted(**settings: object) -> sdk.Run:
+        backend = podlift_vertex.backend()
+        return sdk.submit(PROGRAMS / "warm_started.py", backend=backend, model="digits", workers=2, **settings)  # type: ignore[arg-type]
+
+    first = submitted()
+    (loss,) = {round(each, 5) for each in losses(first, "last").values()}
+    registry = sdk.models(first.plan.root)
+    registry.add(first.url, model="digits")
+    registry["digits"].promote("latest")
+    second = submitted(warm_start="champion")
+    assert second.plan.initial is not None
+    assert second.plan.initial.version == 1
+    found = losses(second, "first")
+    assert set(found) == {"chief-0", "worker-0"}
+    assert list(found.values()) == [pytest.approx(loss, rel=1e-4)] * 2

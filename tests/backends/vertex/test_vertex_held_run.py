@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support import heard, made, until
-from vertex_faults import HOLD, QuickClock, asked, vertex
+from vertex_faults import HOLD, QuickClock, asked, flat, vertex
 
 import sdk
 from sdk import Reason, State
@@ -36,10 +36,6 @@ def quick(run: sdk.Run) -> Run:
     found = Run(run.plan, QuickClock())
     found.status()
     return found
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_a_run_that_waits_says_what_for(held: Held, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import LIMIT_S, FakeClock, made, until
-from vertex_faults import Start
+from vertex_faults import HOLD, Start, only_run
 
 import sdk
 from sdk import Reason, State, api
@@ -17,7 +17,6 @@ from sdk.clock import SystemClock
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.vertex import Cloud
 
-HOLD = {"api": "vertex", "kind": "hold"}
 GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
 
 
@@ -54,8 +53,7 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
         patch.setattr(JobClient, "create", killed)
         start()
     monkeypatch.setattr("sdk.backends.vertex.latest_job._START_LIMIT_S", 0.0)
-    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
-    run = api.attach(info.url)
+    run = only_run(podlift_vertex)
     assert run.status().state is State.LOST
     run.resume()
     # Another process had begun to wait before, and asks for the first job now.

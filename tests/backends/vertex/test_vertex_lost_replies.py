@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support import full_only, made
-from vertex_faults import Start
+from vertex_faults import HOLD, Start
 
 import sdk
 from sdk import Reason, api
@@ -16,7 +16,6 @@ from sdk.errors import PodliftError
 from sdk.storage.retry import RetryPolicy
 from sdk.testing.vertex import Cloud
 
-HOLD = {"api": "vertex", "kind": "hold"}
 # The default run takes each ninth call.
 EVERY = [9, full_only(1)]
 

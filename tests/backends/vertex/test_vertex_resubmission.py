@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support import LIMIT_S, PROGRAMS, full_only, heard, made, until
-from vertex_faults import Start
+from vertex_faults import HOLD, Start, flat
 
 import sdk
 from sdk import Reason, State, api
@@ -37,10 +37,6 @@ LIMITS = sdk.Limits(timeout_s=3600.0)
 @pytest.fixture
 def start(start: Start) -> Callable[..., sdk.Run]:
     return partial(start, regions=PLACES, retry=RETRY)
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(podlift_vertex: Cloud, start: Start) -> None:
@@ -187,7 +183,7 @@ def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch, moment: str, dies: bool
 ) -> None:
     owner, name, before = MOMENTS[moment]
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    podlift_vertex.faults(HOLD)
     run = start("import time; time.sleep(600)")
     other, cancelled = api.attach(run.url), list[bool]()
     assert other.status().state is State.PENDING

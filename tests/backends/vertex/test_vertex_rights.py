@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support import LIMIT_S, until
+from test_vertex_online import said
 
 import sdk
 from sdk.backends.vertex import rights
@@ -32,10 +33,6 @@ def plan(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
         return sdk.plan("program.py", backend=backend, retry_infrastructure=2, online=online)
 
     return make
-
-
-def said(made: sdk.Plan, level: str) -> str:
-    return "\n".join(each.message for each in made.findings if each.level == level)
 
 
 def test_a_plan_that_asks_says_that_the_account_has_what_it_needs(plan: Callable[..., sdk.Plan]) -> None:

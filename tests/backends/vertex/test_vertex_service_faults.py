@@ -6,22 +6,15 @@ import pytest
 from support import LIMIT_S, full_only, heard, made, until
 from vertex_faults import HOLD, Start, asked, vertex
 
-import sdk
 from sdk import State, api
 from sdk.backends.vertex.client import VertexRejectedError
 from sdk.status import Progress
 from sdk.testing.vertex import Cloud
 
-SLEEPS = "import time; print('started', flush=True); time.sleep(600)"
-
 
 @pytest.fixture(autouse=True)
 def _lost_jobs_are_searched_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
-
-
-def running(run: sdk.Run) -> None:
-    until(lambda: any(line.text == "started" for line in run.logs()), run.status)
 
 
 def test_who_may_not_cancel_a_job_is_told_and_can_still_look_at_the_run(
@@ -62,8 +55,8 @@ def test_whatever_becomes_of_the_create_request_there_is_one_job(
 def test_a_replica_is_preempted_once_the_run_reports_a_step(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = start(SLEEPS, provisioning="spot")
-    running(run)
+    run = start("import time; print('started', flush=True); time.sleep(600)", provisioning="spot")
+    until(lambda: any(line.text == "started" for line in run.logs()), run.status)
     reports = iter([None, Progress(step=3), Progress(step=12)])
     monkeypatch.setattr(run, "progress", lambda: next(reports))
     assert podlift_vertex.preempt_at_step(run, 12)
@@ -74,6 +67,3 @@ def test_a_replica_is_preempted_once_the_run_reports_a_step(
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is State.CANCELLED
     assert not podlift_vertex.preempt_at_step(run, 12), "it has ended"
-
-
-# --- The command ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,10 @@ def vertex(kind: str, operation: str = "", **more: Any) -> dict[str, Any]:
 HOLD = vertex("hold")
 
 
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
 def asked(cloud: Cloud, operation: str) -> int:
     return cloud.requests().operations.get(operation, 0)
 
