@@ -216,26 +216,17 @@ def test_a_file_that_goes_between_the_walk_and_the_reading_is_not_packaged(tmp_p
 
 def test_what_cannot_be_read_is_left_out_with_a_warning_and_the_project_stays_usable(tmp_path, monkeypatch) -> None:
     folder = tree(tmp_path, {**FILES, "locked/secret.txt": "", "key.bin": "", "unseen.bin": ""})
-    scan, look, read = os.scandir, os.lstat, os.open
 
-    def guarded_scan(path):
-        if str(path).endswith("locked"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
+    def guarded(call, denied: str):
+        def guarding(path, *more, **options):
+            if str(path).endswith(denied):
+                raise PermissionError(13, "Permission denied", str(path))
+            return call(path, *more, **options)
 
-    def guarded_look(path, **options):
-        if str(path).endswith("unseen.bin"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return look(path, **options)
+        return guarding
 
-    def guarded_read(path, *more, **options):
-        if str(path).endswith("key.bin"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return read(path, *more, **options)
-
-    monkeypatch.setattr(os, "scandir", guarded_scan)
-    monkeypatch.setattr(os, "lstat", guarded_look)
-    monkeypatch.setattr(os, "open", guarded_read)
+    for name, denied in (("scandir", "locked"), ("lstat", "unseen.bin"), ("open", "key.bin")):
+        monkeypatch.setattr(os, name, guarded(getattr(os, name), denied))
     bundle = build(folder)
     assert [member.path for member in bundle.members] == sorted(FILES)
     said = [f"{name} (cannot be read: permission denied)" for name in ("locked/", "unseen.bin", "key.bin")]
@@ -310,6 +301,16 @@ def sparse(kind: str, size: int) -> bytearray:
     return data
 
 
+def refuse(tmp_path: Path, data: bytes, said: str | None = None) -> None:
+    """Both unpackers refuse an archive before they have written anything."""
+    (tmp_path / "evil.tar").write_bytes(data)
+    with pytest.raises(BadBundleError, match=said):
+        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
+    with pytest.raises((entrypoint.EntrypointError, tarfile.TarError), match=said):
+        entrypoint.unpack(tmp_path / "evil.tar", tmp_path / "half")
+    assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
+
+
 @pytest.mark.parametrize("kind", ["old", "pax 0.1", "pax 1.0"])
 def test_a_small_archive_of_endless_zeros_is_refused_before_anything_is_written(tmp_path: Path, kind: str) -> None:
     size = 1 << 28
@@ -317,24 +318,14 @@ def test_a_small_archive_of_endless_zeros_is_refused_before_anything_is_written(
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         zeros = tar.getmembers()[1]
     assert (len(data), zeros.issparse(), zeros.size) == (10240, True, size)
-    (tmp_path / "evil.tar").write_bytes(data)
-    with pytest.raises(BadBundleError, match="'zeros'"):
-        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
-    with pytest.raises(entrypoint.EntrypointError, match="'zeros'"):
-        entrypoint.unpack(tmp_path / "evil.tar", tmp_path / "half")
-    assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
+    refuse(tmp_path, data, "'zeros'")
 
 
 @pytest.mark.parametrize("size", [-512, 1 << 40])
 def test_a_file_that_claims_to_be_longer_than_its_archive_is_refused_before_anything_is_written(tmp_path, size) -> None:
     data = bytearray(archive_of(member("a.py"), member("b.py")))
     numbered(data, 2, 124, size)
-    (tmp_path / "evil.tar").write_bytes(data)
-    with pytest.raises(BadBundleError):
-        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
-    with pytest.raises((entrypoint.EntrypointError, tarfile.TarError)):
-        entrypoint.unpack(tmp_path / "evil.tar", tmp_path / "half")
-    assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
+    refuse(tmp_path, data)
 
 
 def test_a_file_that_comes_twice_and_a_flipped_bit_write_nothing(tmp_path: Path) -> None:

@@ -51,7 +51,6 @@ def test_programs_that_ask_for_the_chief_hear_nothing(write, text: str) -> None:
         "import os\ndef unseen():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\n",
         "import keras, os\nos.environ['TF_CONFIG'] = '{}'\n",
         "import os\nos.environ['MY_TF_THING'] = 'x'\n",
-        "import os\nprint(os.environ.get('KERAS_BACKEND'))\n",
     ],
 )
 def test_variables_that_are_set_in_time_and_others_are_the_programs_own_business(write, text: str) -> None:

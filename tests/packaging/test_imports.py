@@ -15,6 +15,13 @@ def findings(entry: str = "train.py", **options: object) -> list[str]:
     return [message for message in said if "TensorFlow" not in message]
 
 
+def refused(entry: str = "train.py", **options: object) -> tuple[str, ...]:
+    """The problems for which a plan is refused."""
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(entry, **options)
+    return caught.value.problems
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -46,7 +53,6 @@ def test_an_import_that_the_program_may_provide_for_is_a_warning_and_no_error(wr
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import not_there\n",
         "from fastpkg import inner, NAME\nfrom fastpkg.inner import *\nimport space.module\n",
         "import fastmod\n",
-        "import fastpkg.inner\n",
         "import data\n",
     ],
 )
@@ -69,9 +75,7 @@ def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a
     write("other.py", "if __name__ == '__main__':\n    import not_there_either\n")
     assert findings("train:main") == []
     for entry in ("train.py", "train"):
-        with pytest.raises(sdk.InputError) as caught:
-            sdk.plan(entry)
-        assert [problem.partition(":")[0] for problem in caught.value.problems] == ["train.py"]
+        assert [problem.partition(":")[0] for problem in refused(entry)] == ["train.py"]
 
 
 @pytest.mark.parametrize(
@@ -81,14 +85,11 @@ def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a
         ("from __future__ import nonsense\n", "train.py:1: syntax error"),
         ("x = 1\0\n", "train.py: "),
         ("x = " + "-" * 200_000 + "1", "nested too deeply"),
-        ("x = 1" + " + 1" * 200_000, "nested too deeply"),
     ],
 )
 def test_a_script_that_python_cannot_compile_is_a_sentence(write, text: str, said: str) -> None:
     write("train.py", text)
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train.py")
-    assert said in str(caught.value)
+    assert said in "".join(refused())
 
 
 @pytest.mark.parametrize("top", ["", "src/"])
@@ -98,9 +99,7 @@ def test_a_relative_import_is_refused_in_a_script_and_accepted_in_a_module(write
     write(f"{top}pkg/other.py", "x = 1\n")
     write(f"{top}pkg/train.py", "from .other import x\n")
     write(f"{top}pkg/guarded.py", "try:\n    from .other import x\nexcept ImportError:\n    from other import x\n")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan(f"{top}pkg/train.py")
-    assert caught.value.problems == (
+    assert refused(f"{top}pkg/train.py") == (
         f"{top}pkg/train.py:1: 'from .other import x' works in a module of a package, not in a script. Next: import by "
         "the full name, or start it as a module (podlift submit pkg.train).",
     )
@@ -139,9 +138,7 @@ def test_a_function_that_comes_about_in_any_way_is_accepted(write, text: str) ->
 )
 def test_a_function_that_is_not_there_or_would_succeed_without_running_is_refused(write, text: str, said: str) -> None:
     write("train.py", text)
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train:main")
-    assert said in str(caught.value)
+    assert said in "".join(refused("train:main"))
 
 
 @pytest.mark.parametrize(
@@ -155,9 +152,7 @@ def test_a_function_that_is_not_there_or_would_succeed_without_running_is_refuse
 )
 def test_arguments_that_do_not_fit_the_function_are_found_before_the_run(write, head: str, args, said: str) -> None:
     write("train.py", f"def main({head}): ...\n")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train:main", args=args)
-    assert said in str(caught.value)
+    assert said in "".join(refused("train:main", args=args))
 
 
 @pytest.mark.parametrize(
@@ -167,11 +162,8 @@ def test_arguments_that_do_not_fit_the_function_are_found_before_the_run(write, 
 def test_a_list_that_a_function_would_never_see_is_refused(write, args: list, nearby: str) -> None:
     write("train.py", "import helpers\ndef main(epochs=3, rate=1): ...\n")
     write("helpers.py", "")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train:main", args=args)
-    assert "sets no argument of main(epochs, rate)" in str(caught.value) and f"args={nearby} (--args)" in str(
-        caught.value
-    )
+    (said,) = refused("train:main", args=args)
+    assert "sets no argument of main(epochs, rate)" in said and f"args={nearby} (--args)" in said
 
 
 @pytest.mark.parametrize(
@@ -210,19 +202,10 @@ def test_a_project_with_its_own_sdk_is_refused_with_the_way_out(write, file: str
     write("pyproject.toml", "[tool.setuptools.packages.find]\nwhere = ['.', 'src']\n")
     write(file, "W = 1")
     write(entry, "print(1)\n")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan(entry)
-    assert caught.value.problems == (
+    assert refused(entry) == (
         f"The project has a module of its own named 'sdk', {file!r}: that is podlift's import name, and a process has one of "
         "them. Next: rename it, or move it below another package.",
     )
-
-
-def test_a_projects_own_sdk_below_another_package_is_its_own(write) -> None:
-    write("tools/__init__.py")
-    write("tools/sdk/__init__.py", "W = 1")
-    write("train.py", "import sdk\nfrom tools import sdk as ours\n")
-    assert findings() == []
 
 
 @pytest.mark.parametrize("text", ["from sdk.model import W\n", "from sdk import model\n"])
@@ -236,9 +219,7 @@ def test_an_import_from_a_folder_that_podlift_hides_is_refused(write, text: str)
 @pytest.mark.parametrize("text", ["import podlift\n", "from podlift import context\n", "import podlift.errors as e\n"])
 def test_an_import_by_the_commands_name_is_refused_with_the_import_name(write, text: str) -> None:
     write("train.py", f"{text}print('podlift')\n")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train.py")
-    (said,) = caught.value.problems
+    (said,) = refused()
     assert said.startswith("train.py:1 imports 'podlift") and said.endswith("Next: write import sdk.")
 
 
@@ -250,17 +231,19 @@ def test_an_import_by_the_commands_name_that_may_fail_is_no_mistake(write) -> No
     assert said.startswith("train.py:2 imports 'podlift' when it is called") and said.endswith("write import sdk.")
 
 
-@pytest.mark.parametrize("text", ["import podlift\nprint(podlift.VALUE)\n", "from podlift.model import W\n"])
-def test_a_project_may_have_its_own_podlift(write, text: str) -> None:
-    write("podlift/__init__.py", "VALUE = 1")
-    write("podlift/model.py", "W = 1")
-    write("train.py", text)
-    assert findings() == []
-
-
-@pytest.mark.parametrize("text", ["import sdk\n", "from sdk import submit, Job\n", "print(1)\n"])
-def test_a_folder_named_sdk_that_nobody_imports_from_does_no_harm(write, text: str) -> None:
-    write("sdk/model.py")
+@pytest.mark.parametrize(
+    ("files", "text"),
+    [
+        (["tools/__init__.py", "tools/sdk/__init__.py"], "import sdk\nfrom tools import sdk as ours\n"),
+        (["podlift/__init__.py"], "import podlift\nprint(podlift.VALUE)\n"),
+        (["podlift/__init__.py", "podlift/model.py"], "from podlift.model import VALUE\n"),
+        (["sdk/model.py"], "from sdk import submit, Job\n"),
+        (["sdk/model.py"], "print(1)\n"),
+    ],
+)
+def test_a_project_may_have_these_names_where_nobody_takes_them_for_podlift(write, files: list, text: str) -> None:
+    for file in files:
+        write(file, "VALUE = 1")
     write("train.py", text)
     assert findings() == []
 
@@ -287,12 +270,10 @@ def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_name_that_podlift_does_not_have_is_an_error_when_it_is_imported_at_the_start(write) -> None:
     write("train.py", "from sdk import contxt\nimport sdk.runtme\nfrom sdk import context, errors, __version__\n")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train.py")
-    assert list(caught.value.problems) == [
+    assert refused() == (
         "train.py:1 imports 'sdk.contxt', which podlift does not have. Did you mean 'sdk.context'?",
         "train.py:2 imports 'sdk.runtme', which podlift does not have. Did you mean 'sdk.runtime'?",
-    ]
+    )
 
 
 def test_a_name_that_podlift_does_not_have_is_a_warning_when_only_a_function_reads_it(write) -> None:

@@ -8,26 +8,17 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from reading import read, refused
 
 import sdk
 from sdk.packaging.requirements import lock
-from sdk.packaging.requirements.read import Requirements, gather
+from sdk.packaging.requirements.read import gather
 from sdk.process import uv
 
 pytestmark = pytest.mark.process
 
 LOCK = Path(__file__).with_name("app.uv.lock")
 SCRIPTS = sysconfig.get_path("scripts")
-
-
-def read(setting: str | tuple[str, ...] = "auto") -> Requirements:
-    return gather(setting, Path.cwd())
-
-
-def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
-    with pytest.raises(sdk.InputError) as caught:
-        read(setting)
-    return list(caught.value.problems)
 
 
 def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way_to_them(write) -> None:

@@ -149,15 +149,12 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypa
     )
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link to nothing", "folder"])
-def test_rules_that_are_no_file_leave_nothing_out_and_are_not_waited_for(write, kind: str) -> None:
-    rules = write("train.py").with_name(".gitignore")
-    if kind == "pipe":
-        os.mkfifo(rules)
-    elif kind == "folder":
-        rules.mkdir()
-    else:
-        rules.symlink_to("nothing")
+NO_FILES = {"pipe": os.mkfifo, "folder": Path.mkdir, "link to nothing": lambda rules: rules.symlink_to("nothing")}
+
+
+@pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
+def test_rules_that_are_no_file_leave_nothing_out_and_are_not_waited_for(write, make: Callable) -> None:
+    make(write("train.py").with_name(".gitignore"))
     assert "train.py" in [file.path for file in sdk.plan("train.py").code.files]
 
 

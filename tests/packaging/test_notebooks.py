@@ -27,6 +27,12 @@ def converted(tmp_path: Path, *cells: str | list[str], **more: Any) -> Script:
     return script(path)
 
 
+def printed(text: str) -> str:
+    """What a script prints in a Python of its own."""
+    command = [sys.executable, "-I", "-"]
+    return subprocess.run(command, input=text.encode(), capture_output=True, check=True).stdout.decode()
+
+
 def above(cell: str) -> str:
     count = len(cell.split("\n"))
     return f"# cell 1, {count} line{'s' * (count > 1)}"
@@ -51,11 +57,7 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
         *("# cell 3, 2 lines", "print(a,", "      b)"),
     ]
     assert program.notes == ()
-    (tmp_path / "train.py").write_text(program.text)
-    done = subprocess.run(
-        [sys.executable, "-I", str(tmp_path / "train.py")], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "1 2\n"
+    assert printed(program.text) == "1 2\n"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +121,7 @@ def test_future_imports_of_later_cells_go_to_the_top(tmp_path: Path) -> None:
 
 def test_a_cell_cannot_change_the_encoding_of_the_script(tmp_path: Path) -> None:
     program = converted(tmp_path, "# coding: latin-1\nx = 'é'\nprint(ascii(x))")
-    (tmp_path / "train.py").write_text(program.text, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-I", str(tmp_path / "train.py")], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "'\\xe9'\n"
+    assert printed(program.text) == "'\\xe9'\n"
 
 
 def test_the_mistakes_of_all_cells_are_said_at_once(tmp_path: Path) -> None:
@@ -168,8 +166,7 @@ def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> No
 
 def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Path) -> None:
     program = converted(tmp_path, "from __future__ import annotations\ndisplay('a', 2)", "print(get_ipython())")
-    done = subprocess.run([sys.executable, "-c", program.text], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["a", "2", "None"]
+    assert printed(program.text).split() == ["a", "2", "None"]
     assert program.notes[1:] == (
         "outside of a notebook display() prints text",
         "outside of a notebook get_ipython() returns None",
@@ -203,12 +200,10 @@ def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str)
         ("{", "Not a notebook, because it is not JSON: Expecting property name"),
         (b"\xff\xfe\xff", "because it is not JSON"),
         ("[" * 100_000, "it is nested too deeply"),
-        ("9" * 5000, "Not a notebook"),
         ("{}", "its nbformat is not a number"),
         ({"nbformat": True}, "its nbformat is not a number"),
         ({"nbformat": 3, "worksheets": []}, "format of the notebook is not 4. Received: nbformat 3. Next: save it with a"),
         ({"nbformat": 4}, "its cells are not a list"),
-        ({"nbformat": 4, "cells": []}, "has no code cell"),
         ({"nbformat": 4, "cells": [{"cell_type": "raw"}]}, "has no code cell"),
         (notebook("1", metadata=3), "its metadata.kernelspec.language is not a string"),
         (notebook("1", metadata={"kernelspec": {"language": 3}}), "its metadata.kernelspec.language is not a string"),

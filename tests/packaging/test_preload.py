@@ -16,7 +16,6 @@ def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:
     ("text", "modules"),
     [
         ("import tensorflow as tf", ["tensorflow", "keras"]),
-        ("import tensorflow.data", ["tensorflow", "keras"]),
         ("import keras", ["keras"]),
         ("import tf_keras", ["tf_keras"]),
         ("def main():\n    import tensorflow", ["tensorflow", "keras"]),

@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reading import read, refused
 
 import sdk
 from sdk.packaging.requirements.read import Requirements, gather
-
-
-def read(setting: str | tuple[str, ...] = "auto") -> Requirements:
-    return gather(setting, Path.cwd())
-
-
-def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
-    with pytest.raises(sdk.InputError) as caught:
-        read(setting)
-    return list(caught.value.problems)
 
 
 @pytest.mark.parametrize(
