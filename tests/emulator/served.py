@@ -25,6 +25,14 @@ AT_ONCE = JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0)
 TERMINAL = {"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED"}
 
 
+def repeated(value: Any) -> Iterator[Any]:
+    """Yield a value every hundredth of a second, for as long as a test waits."""
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        yield value
+        pause.wait(0.01)
+
+
 class FakeReplicas:
     """Replicas that exit when the test says so."""
 
@@ -137,13 +145,10 @@ class Served:
 
     def until(self, job: Any, *states: str) -> Any:
         """The job as soon as it is in one of these states."""
-        pause = threading.Event()
-        for _ in range(int(WAIT_S / 0.01)):
-            found = self.get(job)
+        for found in map(self.get, repeated(job)):
             if found.state.name in states:
                 return found
             assert found.state.name not in TERMINAL, found
-            pause.wait(0.01)
         raise AssertionError(f"still {found.state.name}")
 
     def runs(self, job: dict | None = None) -> tuple[Any, FakeReplicas]:
@@ -163,15 +168,19 @@ class Served:
 
     def running(self, job: Any, tries: int) -> FakeReplicas:
         """The group of that try of the whole job, as soon as it runs."""
-        pause = threading.Event()
-        for _ in range(int(WAIT_S / 0.01)):
+        for _ in repeated(job):
             if len(self.launcher.of(job)) == tries and self.get(job).state.name == "JOB_STATE_RUNNING":
                 return self.launcher.of(job)[-1]
-            pause.wait(0.01)
         raise AssertionError(f"{len(self.launcher.of(job))} tries")
 
     def over(self, job: Any) -> Any:
         return self.until(job, *TERMINAL)
+
+    def finish(self, job: Any, code: int = 0, replica: str = "workerpool0-0") -> Any:
+        """Let a replica exit as soon as the job runs, and return the job when it is over."""
+        self.until(job, "JOB_STATE_RUNNING")
+        self.launcher.of(job)[-1].codes[replica] = code
+        return self.over(job)
 
     def lines(self, job: Any, more: str = "") -> list[dict]:
         job_id = job.name.rpartition("/")[2]

@@ -84,20 +84,6 @@ def test_bytes_that_are_changed_on_the_wire_are_refused_when_a_checksum_was_decl
     assert stored(bucket) == b"0123556789"
 
 
-def test_bytes_that_the_server_stores_wrongly_show_in_the_checksum_of_its_answer(bucket, gcs) -> None:
-    gcs.faults({"kind": "corrupt", "at": "stored", "operation": "objects.insert"})
-    put(bucket, checksum="crc32c")
-    assert stored(bucket) == b"1123456789"
-
-
-def test_bytes_that_rot_on_the_disk_are_noticed_by_whoever_reads_all_of_them(bucket, gcs) -> None:
-    gcs.faults({"kind": "corrupt", "at": "disk", "at_byte": 9, "operation": "objects.insert"})
-    put(bucket, checksum="crc32c")
-    with pytest.raises(DataCorruption):
-        bucket.blob("object").download_as_bytes(checksum="crc32c")
-    assert bucket.blob("object").download_as_bytes(start=8, end=9) == b"88"
-
-
 def statuses(gcs, times: int = 25) -> list[int]:
     gcs.forget_requests()
     for _ in range(times):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from support import LIMIT_S
@@ -82,12 +82,6 @@ assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
     assert bucket.get_blob("large").size == 9 << 20
 
 
-def door(redirect) -> tuple[SplitResult, str]:
-    """The address of the proxy, and the credentials that open it."""
-    place = urlsplit(redirect.environment["https_proxy"])
-    return place, base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
-
-
 def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:
     """What the proxy answers to a request with these credentials, by default the right ones."""
     place = urlsplit(redirect.environment["https_proxy"])
@@ -132,7 +126,8 @@ def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None
         thread.start()
         own = {"https_proxy": f"http://127.0.0.1:{other.getsockname()[1]}"}
         with Redirect(gcs.url, tmp_path / "redirect", own) as redirect:
-            place, basic = door(redirect)
+            place = urlsplit(redirect.environment["https_proxy"])
+            basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
             with socket.create_connection(("127.0.0.1", place.port), LIMIT_S) as client, client.makefile("rb") as lines:
                 text = f"CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {basic}\r\nHost: x\r\n\r\nabc"
                 client.sendall(text.encode())

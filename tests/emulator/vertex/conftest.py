@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from served import Served, serving
+from stored import Stored
+from stored import serving as serving_buckets
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +30,9 @@ def vertex(_one: Served) -> Served:
 def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     with serving(Served, tmp_path / "data") as start:
         yield start
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Stored]:
+    with serving_buckets(tmp_path) as found:
+        yield found

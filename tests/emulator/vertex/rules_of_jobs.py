@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from rule import PLACE, PROJECT, REGION, Rule, bucket, lacking
 
@@ -56,7 +57,6 @@ def names_and_labels() -> Iterator[Rule]:
         ("a label's value has no 65 characters", {"k": "v" * 65}),
         ("a label's key is not empty", {"": "v"}),
         ("a label's key has no capitals", {"Key": "v"}),
-        ("a label has no dots", {"k": "a.b"}),
         ("a job has no 65 labels", {f"k{number}": "" for number in range(65)}),
     ):
         yield refused(says, job(given={"labels": labels}), "label")
@@ -118,14 +118,7 @@ def on(kind: str, accelerator: str = "", count: int = 0, topology: str = "") -> 
 
 
 def cpus() -> Iterator[Rule]:
-    for kind in (
-        "e2-standard-4",
-        "e2-highcpu-32",
-        "n1-standard-96",
-        "n1-highmem-2",
-        "n2-standard-16",
-        "c2-standard-60",
-    ):
+    for kind in ("e2-highcpu-32", "n1-standard-96", "n2-standard-16", "c2-standard-60"):
         yield taken(f"{kind} trains", on(kind))
     hyperdisk = {"bootDiskType": "hyperdisk-balanced"}
     yield taken("n4-standard-4 trains", job(pool(machineSpec=machine("n4-standard-4"), diskSpec=hyperdisk)))
@@ -200,7 +193,6 @@ def tpus() -> Iterator[Rule]:
 
 def scheduling() -> Iterator[Rule]:
     a100 = pool(machineSpec=machine("a2-highgpu-1g", "NVIDIA_TESLA_A100", 1))
-    t4 = pool(machineSpec=machine("n1-standard-4", "NVIDIA_TESLA_T4", 1))
     l4 = pool(machineSpec=machine("g2-standard-4", "NVIDIA_L4", 1))
     flex = {"strategy": "FLEX_START"}
     for says, pools_, given in (
@@ -213,11 +205,9 @@ def scheduling() -> Iterator[Rule]:
         yield taken(says, job(*pools_, scheduling=given))
     for says, pools_, given, part in (
         ("a timeout is not zero", [pool()], {"timeout": "0s"}, "timeout"),
-        ("a timeout is not negative", [pool()], {"timeout": "-1s"}, "timeout"),
         ("a duration ends in s", [pool()], {"timeout": "1h"}, "Duration"),
         ("a wait is not negative", [a100], {**flex, "maxWaitDuration": "-1s"}, "max_wait_duration"),
         ("a strategy is one of the enum", [pool()], {"strategy": "PREEMPTIBLE"}, "Strategy"),
-        ("T4 have no flex start", [t4], flex, "not supported with accelerator NVIDIA_TESLA_T4"),
         ("CPUs have no flex start", [pool()], flex, "not supported with accelerator none"),
         ("flex start takes one kind of machines", [a100, l4], flex, "the same machine in all worker pools"),
         ("flex start takes no 8 days", [a100], {**flex, "timeout": "604801s"}, "7 days at most"),
@@ -288,19 +278,16 @@ def the_api() -> Iterator[Rule]:
     yield taken("fields are read in the spelling of the proto, and a null is no value", snake)
     yield refused("a field is given once", {**job(), "display_name": "x"}, "twice")
     yield taken("what the service sets is ignored", job(given={"state": "JOB_STATE_SUCCEEDED"}), "JOB_STATE_QUEUED")
+    running = [("POST", JOBS, job())]
     unknown = "The provided location ID doesn't match the endpoint."
     for region in ("us", "us-central1-a", "mars-west1"):
         yield refused(f"{region} is no region of Vertex AI", job(), unknown, region=region)
     for says, method, path, body, code, part in (
         ("a job that is not there", "GET", f"{JOBS}/1", None, 404, "does not exist"),
-        ("a job's number has digits", "GET", f"{JOBS}/٣", None, 404, "does not exist"),
         ("a job's number is no number of 40 digits", "GET", f"{JOBS}/{'9' * 40}", None, 404, "does not exist"),
-        ("a cancel of a job that is not there", "POST", f"{JOBS}/1:cancel", {}, 404, "does not exist"),
-        ("a delete of a job that is not there", "DELETE", f"{JOBS}/1", None, 404, "does not exist"),
         ("a cancel has no fields", "POST", f"{JOBS}/1:cancel", {"force": True}, 400, "Unknown name"),
         ("a field is text that can be encoded", "POST", f"{JOBS}/1:cancel", {"\ud800": 1}, 400, "Unknown name"),
         ("custom jobs are not changed", "PATCH", f"{JOBS}/1", {}, 405, "does not serve"),
-        ("custom jobs are not paused", "POST", f"{JOBS}/1:pause", {}, 405, "does not serve"),
         ("jobs are listed in a region", "GET", JOBS.replace(REGION, "mars-west1"), None, 400, unknown),
         ("an empty list has no field", "GET", f"{JOBS}?pageSize=2", None, 200, "{}"),
         ("a page has a size", "GET", f"{JOBS}?pageSize=x", None, 400, "page"),
@@ -313,6 +300,28 @@ def the_api() -> Iterator[Rule]:
         ("v1beta1 is not served", "GET", f"/v1beta1/{PLACE}/customJobs", None, 405, "does not serve"),
     ):
         yield Rule(says=says, method=method, path=path, body=body, code=code, part=part)
+    for query, part in (
+        ("filter=display_nam='x'", "unknown field 'display_nam'"),
+        ("filter=display_name>'x'", "display_name is compared by = != :"),
+        ("filter=state='DONE'", "unknown state"),
+        ("filter=create_time>'yesterday'", "RFC 3339"),
+        ("filter=display_name='x' AND", "expected the name of a field"),
+        ("filter=(display_name='x'", "expected ')'"),
+        ("filter=display_name", "expected a comparison"),
+        (f"filter={'(' * 5000}", "nested too deeply"),
+        ("pageToken=abc", "page token"),
+        ("readMask=nothing", "no field 'nothing'"),
+    ):
+        path = f"{JOBS}?{quote(query, safe='=')}"
+        yield Rule(says=f"no list with {query[:40]}", method="GET", path=path, code=400, part=part, before=running)
+    for says, asked, part in (
+        ("is an object", [], "is not an object"),
+        ("names projects", {"resourceNames": ["acme"]}, "resources such as projects"),
+        ("is in the order of time", {"resourceNames": ["projects/p"], "orderBy": "severity"}, "timestamp asc"),
+        ("has times", {"resourceNames": ["projects/p"], "filter": "timestamp>yesterday"}, "RFC 3339"),
+        ("has a page token", {"resourceNames": ["projects/p"], "pageToken": "x"}, "page token"),
+    ):
+        yield Rule(says=f"a request for lines {says}", path="/v2/entries:list", body=asked, code=400, part=part)
     binary = {"Content-Type": "application/octet-stream"}
     yield Rule(says="a body is JSON", path=JOBS, data=b"{}", headers=binary, code=400, part="is JSON")
 

@@ -56,8 +56,6 @@ def settings() -> Iterator[Rule]:
     yield refused("a bucket is not in three regions", "dataLocations", location="US", customPlacementConfig=three)
     near = {"dataLocations": ["us-east1", "us-wset1"]}
     yield refused("a region of two is known", "Did you mean 'US-WEST1'?", location="US", customPlacementConfig=near)
-    for kind in ("ARCHIVE", "standard"):
-        yield made(f"a bucket has the class {kind}", storageClass=kind)
     yield refused("a bucket has no class NEERLINE", "Did you mean 'NEARLINE'?", storageClass="NEERLINE")
     for says, labels in (
         ("labels of 63 characters", {"k" * 63: "v" * 63, "empty": "", "größe_1": ""}),
@@ -84,23 +82,18 @@ def settings() -> Iterator[Rule]:
         access = {"publicAccessPrevention": word}
         yield refused(f"publicAccessPrevention is not {word}", "publicAccessPrevention", iamConfiguration=access)
     yield made("uniform access", iamConfiguration={"uniformBucketLevelAccess": {"enabled": False}})
-    yes = {"uniformBucketLevelAccess": {"enabled": "yes"}}
-    yield refused("uniform access is a switch", "uniform", iamConfiguration=yes)
     misspelt = {"uniformBucketLevelAcess": {}}
     yield refused("uniform access is spelt right", "'uniformBucketLevelAccess'", iamConfiguration=misspelt)
     yield refused("versioning is a switch", "versioning.enabled", versioning={"enabled": "on"})
-    yield refused("versioning is an object", "is an object", versioning=True)
     yield refused("a bucket has no field colour", "Unknown name 'colour'", colour="red")
 
 
 def lifecycle() -> Iterator[Rule]:
     delete, old = {"type": "Delete"}, {"age": 30}
     nearline = {"type": "SetStorageClass", "storageClass": "NEARLINE"}
-    abort = {"type": "AbortIncompleteMultipartUpload"}
     good: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
         ("delete by names", delete, {"age": 0, "matchesPrefix": ["tmp/"], "matchesSuffix": [".part"]}),
         ("set a class", nearline, old),
-        ("abort uploads", abort, old),
         ("a null is no condition and no class", {**delete, "storageClass": None}, {**old, "isLive": None}),
     )
     for says, action, condition in good:
@@ -108,7 +101,6 @@ def lifecycle() -> Iterator[Rule]:
     for says, action, condition, part in (
         ("an action", None, old, "needs an action"),
         ("a known action", {"type": "Remove"}, old, "needs an action with a type"),
-        ("a type of text", {"type": ["Delete"]}, old, "needs an action with a type"),
         ("a known field of an action", {**delete, "colour": 1}, old, "Unknown name 'colour'"),
         ("a condition", delete, None, "at least one condition"),
         ("a known condition", delete, {"olderThan": 3}, "Unknown name 'olderThan'"),
@@ -116,8 +108,6 @@ def lifecycle() -> Iterator[Rule]:
         given = {"action": action, "condition": condition}
         rule = {name: value for name, value in given.items() if value is not None}
         yield refused(f"lifecycle: a rule has {says}", part, lifecycle={"rule": [rule]})
-    other = {"action": delete, "condition": old, "colour": 1}
-    yield refused("lifecycle: no other fields", "Unknown name 'colour'", lifecycle={"rule": [other]})
     yield refused("lifecycle: rules are objects", "a list of objects", lifecycle={"rule": ["Delete"]})
 
 
@@ -133,7 +123,6 @@ def buckets() -> Iterator[Rule]:
         ("a bucket with objects stays", "DELETE", path, None, 409, "conflict", [BUCKET, put("x")]),
         ("an empty bucket goes", "DELETE", path, None, 204, "", here),
         ("a bucket is not moved by PATCH", "PATCH", path, {"location": "EU"}, 400, "cannot be changed", here),
-        ("a bucket is not moved by PUT", "PUT", path, {"location": "EU"}, 400, "cannot be changed", here),
         ("a metageneration matches", "PATCH", f"{path}?ifMetagenerationMatch=7", {}, 412, "conditionNotMet", here),
         ("a patch follows the rules too", "PATCH", path, hour, 400, "7 to 90 days", here),
         (
@@ -174,13 +163,9 @@ def objects() -> Iterator[Rule]:
     there = [BUCKET, put("x")]
     over, one = f"{UPLOADS}?uploadType=media&name=x", f"{path}/x?"
     for method, where, query, code, name in (
-        ("POST", over, "&ifGenerationMatch=0", 412, "conditionNotMet"),
-        ("POST", over, "&ifGenerationNotMatch=0", 200, ""),
-        ("POST", over, "&ifMetagenerationNotMatch=1", 412, "conditionNotMet"),
         ("POST", over, "&ifGenerationMatch=-1", 400, "invalid"),
         ("GET", one, "", 200, ""),
         ("GET", one, "generation=1", 404, "notFound"),
-        ("GET", one, "generation=x", 400, "invalid"),
         ("GET", one, "ifGenerationMatch=1", 412, "conditionNotMet"),
         ("GET", one, "ifMetagenerationNotMatch=1", 304, ""),
         ("GET", one, "ifgenerationmatch=1", 400, "invalid"),

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stored import Stored, serving
 from support import until
-
-
-@pytest.fixture
-def stored(tmp_path) -> Iterator[Stored]:
-    with serving(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture

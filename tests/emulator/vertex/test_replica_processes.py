@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from served import EXECUTOR
-from stored import Stored, serving
+from stored import Stored
 from support import LIMIT_S, full_only, until
 
 from sdk.emulator.vertex import environment, replicas
@@ -85,12 +85,6 @@ def living(marker: str) -> list[int]:
             if entry.name.isdigit() and marker.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-@pytest.fixture
-def stored(tmp_path) -> Iterator[Stored]:
-    with serving(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture

@@ -24,17 +24,6 @@ def test_a_job_is_made_runs_and_succeeds_when_its_chief_exits(vertex) -> None:
     assert group.calls == ["start", "terminate", "close"]
 
 
-@pytest.mark.fidelity("permanent-errors", "emulator")
-def test_an_ordinary_exit_code_is_permanent(vertex) -> None:
-    made, group = vertex.runs(body(1))
-    group.codes["workerpool1-0"] = 1
-    failed = vertex.over(made)
-    assert failed.state == JobState.JOB_STATE_FAILED
-    assert failed.error.code == 3
-    assert failed.error.message.startswith("The replica workerpool1-0 exited with a non-zero status of 1. ")
-    assert "please check the logs: https://console.cloud.google.com/logs/viewer?project=" in failed.error.message
-
-
 def test_cancel_and_delete(vertex) -> None:
     made = vertex.create()
     vertex.until(made, "JOB_STATE_RUNNING")

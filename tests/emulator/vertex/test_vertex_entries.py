@@ -16,10 +16,7 @@ from sdk.emulator.vertex.timing import EmulatorClock
 def run(vertex: Served, *lines: tuple[str, str, str]):
     """A job whose replicas write these lines and that succeeds."""
     vertex.launcher.script = lambda group: [group.emit(*line) for line in lines]
-    job = vertex.create(body(1))
-    vertex.until(job, "JOB_STATE_RUNNING")
-    vertex.launcher.of(job)[0].codes["workerpool0-0"] = 0
-    return vertex.over(job)
+    return vertex.finish(vertex.create(body(1)))
 
 
 def asked(vertex: Served, text: str, **more) -> dict:
@@ -80,7 +77,6 @@ def test_the_filters_that_gcloud_and_podlift_send(vertex) -> None:
         (f"{base} AND NOT resource.labels.task_name=service AND severity>=ERROR", 0),
         (f'{base} severity=INFO resource.labels.task_name!="service"', 6),
         (f'{base} AND resource.labels.missing="x"', 0),
-        ('resource.type="gce_instance"', 0),
         ('textPayload="of another job"', 1),
     ):
         assert len(asked(vertex, text, pageSize=1000).get("entries", [])) == count, text
@@ -97,22 +93,6 @@ def test_pages_and_order(vertex) -> None:
             token, pages = page.get("nextPageToken", ""), pages + 1
         assert found == sorted(range(9), reverse=order.endswith("desc"))
         assert pages == 3
-
-
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [
-        ([], "is not an object"),
-        ({"resourceNames": ["acme"]}, "resources such as projects"),
-        ({"resourceNames": ["projects/p"], "orderBy": "severity"}, "timestamp asc"),
-        ({"resourceNames": ["projects/p"], "filter": "timestamp>yesterday"}, "RFC 3339"),
-        ({"resourceNames": ["projects/p"], "pageToken": "x"}, "page token"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(vertex, request_, words) -> None:
-    answer = vertex.ask("POST", "/v2/entries:list", request_)
-    assert answer.status_code == 400
-    assert words in answer.json()["error"]["message"]
 
 
 @pytest.fixture(scope="module")

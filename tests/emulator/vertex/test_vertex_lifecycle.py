@@ -117,6 +117,7 @@ def test_the_chief_decides_about_success_alone() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 137, 255])
+@pytest.mark.fidelity("permanent-errors", "emulator")
 def test_codes_that_are_permanent(code) -> None:
     job = Job(restart_job=True).exit("workerpool1-0", code)
     assert (job.state, job.status.outcome.code) == ("FAILED", 3)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-import pytest
-from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import JobState
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,9 +37,7 @@ def test_jobs_are_listed_newest_first_in_pages(vertex) -> None:
 
 def test_filters(vertex) -> None:
     a, b, c = made(vertex, "digits-a", "digits-b", "other", **{"podlift-run": "r1"})
-    vertex.until(a, "JOB_STATE_RUNNING")
-    vertex.launcher.of(a)[0].codes["workerpool0-0"] = 0
-    vertex.over(a)
+    vertex.finish(a)
     for job in (b, c):
         vertex.until(job, "JOB_STATE_RUNNING")
     between = (b.create_time + timedelta(microseconds=1)).isoformat().replace("+00:00", "Z")
@@ -51,7 +47,6 @@ def test_filters(vertex) -> None:
         ('display_name:"digits-*"', ["digits-b", "digits-a"]),
         ('display_name:"digits"', []),
         ('state="JOB_STATE_SUCCEEDED"', ["digits-a"]),
-        ("labels.n=other", ["other"]),
         ('labels.podlift-run="r1" AND display_name:"digits*"', ["digits-b", "digits-a"]),
         ('labels."podlift-run":*', ["other", "digits-b", "digits-a"]),
         (f'create_time>"{between}"', ["other"]),
@@ -62,27 +57,6 @@ def test_filters(vertex) -> None:
         ('NOT"labels"."n"=other', ["digits-b", "digits-a"]),
     ):
         assert names(vertex, text) == expected, text
-
-
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [
-        ({"filter": "display_nam='x'"}, "unknown field 'display_nam'.*display_name"),
-        ({"filter": "display_name>'x'"}, "display_name is compared by = != :"),
-        ({"filter": "state='DONE'"}, "unknown state"),
-        ({"filter": "create_time>'yesterday'"}, "RFC 3339"),
-        ({"filter": "display_name='x' AND"}, "expected the name of a field"),
-        ({"filter": "(display_name='x'"}, r"expected '\)'"),
-        ({"filter": "display_name"}, "expected a comparison"),
-        ({"filter": "(" * 5000}, "nested too deeply"),
-        ({"page_token": "abc"}, "page token"),
-        ({"read_mask": {"paths": ["nothing"]}}, "no field 'nothing'"),
-    ],
-)
-def test_a_list_that_makes_no_sense_is_refused(vertex, request_, words) -> None:
-    made(vertex, "a")
-    with pytest.raises(exceptions.BadRequest, match=words):
-        vertex.client.list_custom_jobs(request={"parent": PARENT, **request_}, timeout=WAIT_S)
 
 
 def test_a_read_mask_leaves_the_rest_out(vertex) -> None:

@@ -9,7 +9,7 @@ from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
 from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import PARENT, TERMINAL, WAIT_S, body, pool
+from served import PARENT, WAIT_S, body, pool
 from support import any_json
 
 from sdk.emulator.vertex.errors import VertexApiError
@@ -53,10 +53,7 @@ def job_of(vertex, made: TrainingPipeline):
 
 
 def end(vertex, made: TrainingPipeline, code: int = 0) -> None:
-    job = job_of(vertex, made)
-    vertex.until(job, "JOB_STATE_RUNNING")
-    vertex.launcher.of(job)[-1].codes["workerpool0-0"] = code
-    vertex.until(job, *TERMINAL)
+    vertex.finish(job_of(vertex, made), code)
 
 
 def test_a_pipeline_runs_a_custom_job_and_shows_its_state(vertex, client) -> None:

@@ -49,7 +49,7 @@ def test_a_job_that_could_not_be_stored_does_not_run(serve) -> None:
 
 def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
     server = serve(capacity=2)
-    running, done, waiting = server.create(body(1)), None, None
+    running = server.create(body(1))
     server.until(running, "JOB_STATE_RUNNING")
     waiting = server.create()
     server.stop()
@@ -57,9 +57,7 @@ def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
     failed = server.get(running)
     assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 13)
     assert "Internal error occurred for the current attempt: the emulator was restarted" in failed.error.message
-    server.until(waiting, "JOB_STATE_RUNNING")
-    server.launcher.of(waiting)[0].codes["workerpool0-0"] = 0
-    done = server.over(waiting)
+    done = server.finish(waiting)
     lines = server.lines(waiting)
     server.stop()
     server = serve()
@@ -73,11 +71,11 @@ def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
 def test_the_error_may_come_later_than_the_state(serve) -> None:
     server = serve(frozen=True, timings=JobTimings(queue_s=0, provision_s=0, grace_s=0, error_s=60))
     job = server.create()
-    server.until(job, "JOB_STATE_RUNNING")
-    server.launcher.of(job)[0].codes["workerpool0-0"] = 1
-    assert not server.over(job).error.message
+    assert not server.finish(job, code=1).error.message
     server.advance(61, jobs=True)
-    assert "non-zero status of 1" in server.get(job).error.message
+    found = server.get(job).error.message
+    assert "non-zero status of 1. " in found
+    assert "please check the logs: https://console.cloud.google.com/logs/viewer?project=" in found
 
 
 TOKEN = """

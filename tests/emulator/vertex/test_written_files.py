@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stored import Stored, serving
+from stored import Stored
 
 from sdk.clock import SystemClock
 from sdk.emulator.connections import Connections, Journal
@@ -18,15 +18,16 @@ from sdk.emulator.project.state import ProjectState
 from sdk.emulator.vertex import bucket_fs
 
 
-def test_a_list_has_a_file_that_was_closed_just_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_has_a_file_that_was_closed_just_before_it(
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bucket_fs, "_POLL_S", 3600.0)
-    with serving(tmp_path) as stored:
-        stored.view.mount()
-        (stored.view.folder / "bucket" / "model.keras").write_bytes(b"trained")
-        listed = _names(stored, tmp_path)
-        stored.view.unmount()
-        (stored.view.folder / "bucket" / "after.keras").write_bytes(b"no job sees it")
-        assert (listed, _names(stored, tmp_path)) == (["model.keras"], ["model.keras"])
+    stored.view.mount()
+    (stored.view.folder / "bucket" / "model.keras").write_bytes(b"trained")
+    listed = _names(stored, tmp_path)
+    stored.view.unmount()
+    (stored.view.folder / "bucket" / "after.keras").write_bytes(b"no job sees it")
+    assert (listed, _names(stored, tmp_path)) == (["model.keras"], ["model.keras"])
 
 
 def _names(stored: Stored, folder: Path) -> list[str]:
