@@ -18,17 +18,12 @@ import pytest
 
 
 class Disk:
-    """What is on the disk below a folder, which is there itself.
+    """What is on the disk below a folder, which is there itself; `monkeypatch` puts the recorder in its place."""
 
-    Args:
-        top: the folder.
-        monkeypatch: puts the recorder in its place.
-        look: called before each sync below the folder, which is after everything that came before it.
-    """
-
-    def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._top = top
-        self.look = look
+        # Called before each sync below the folder, which is after everything that came before it.
+        self.look: Callable[[], object] = lambda: None
         self._fsync = os.fsync
         self._lock = threading.RLock()
         # Each number stays that of one file as long as somebody has it open.
@@ -72,11 +67,9 @@ class Disk:
         return found
 
     def after(self, target: Path, *, lucky: Callable[[], bool] = lambda: False) -> Path:
-        """Make a folder as the disk would hold it after a loss of power at this moment.
+        """Make `target` as the disk would hold it after a loss of power at this moment.
 
-        Args:
-            target: the folder to make.
-            lucky: asked for each folder whether its names have come to the disk without being synced.
+        `lucky` is asked for each folder whether its names have come to the disk without being synced.
         """
         with self._lock:
             self._write(os.stat(self._top).st_ino, str(self._top), target, lucky)

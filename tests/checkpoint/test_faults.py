@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -181,27 +182,29 @@ def test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stay
     assert restored(store) == 1
 
 
-DAMAGES: dict[str, Callable[[PosixStore, str, str], object]] = {
-    "15-a-bit-of-the-data": lambda store, commit, data: flip(path_of(store, data)),
-    "16-half-of-the-data": lambda store, commit, data: cut(path_of(store, data)),
-    "16-empty-data": lambda store, commit, data: path_of(store, data).write_bytes(b""),
-    "17-the-data-is-deleted": lambda store, commit, data: store.delete(data),
-    "18-the-data-is-written-by-somebody-else": lambda store, commit, data: overwritten(store, data),
-    "18-the-data-is-a-folder": lambda store, commit, data: (
-        path_of(store, data).unlink(),
-        path_of(store, data).mkdir(),
+def made_a_folder(store: PosixStore, key: str) -> None:
+    path_of(store, key).unlink()
+    path_of(store, key).mkdir()
+
+
+Damage = Callable[[PosixStore, str], object]
+# What is damaged, and how.
+DAMAGES: dict[str, tuple[str, Damage]] = {
+    "15-a-bit-of-the-data": ("data", lambda store, key: flip(path_of(store, key))),
+    "16-half-of-the-data": ("data", lambda store, key: cut(path_of(store, key))),
+    "16-empty-data": ("data", lambda store, key: path_of(store, key).write_bytes(b"")),
+    "17-the-data-is-deleted": ("data", PosixStore.delete),
+    "18-the-data-is-written-by-somebody-else": ("data", lambda store, key: overwritten(store, key)),
+    "18-the-data-is-a-folder": ("data", made_a_folder),
+    "19-a-bit-of-the-manifest": ("commit", lambda store, key: flip(path_of(store, key))),
+    "19-half-of-the-manifest": ("commit", lambda store, key: cut(path_of(store, key))),
+    "19-an-empty-manifest": ("commit", lambda store, key: path_of(store, key).write_bytes(b"")),
+    "19-a-manifest-of-another-shape": ("commit", lambda store, key: replaced(store, key, wrap("manifest", {"epoch": 1}))),
+    "19-a-manifest-that-is-no-json": ("commit", lambda store, key: replaced(store, key, b"<html>")),
+    "20-a-manifest-of-another-place": (
+        "commit", lambda store, key: replaced(store, key, bytes(store.get(files(store, "commits/")[0]))),
     ),
-    "19-a-bit-of-the-manifest": lambda store, commit, data: flip(path_of(store, commit)),
-    "19-half-of-the-manifest": lambda store, commit, data: cut(path_of(store, commit)),
-    "19-an-empty-manifest": lambda store, commit, data: path_of(store, commit).write_bytes(b""),
-    "19-a-manifest-of-another-shape": lambda store, commit, data: replaced(
-        store, commit, wrap("manifest", {"epoch": 1})
-    ),
-    "19-a-manifest-that-is-no-json": lambda store, commit, data: replaced(store, commit, b"<html>"),
-    "20-a-manifest-of-another-place": lambda store, commit, data: replaced(
-        store, commit, bytes(store.get(files(store, "commits/")[0]))
-    ),
-}
+}  # fmt: skip
 
 
 def replaced(store: PosixStore, key: str, data: bytes) -> None:
@@ -210,13 +213,13 @@ def replaced(store: PosixStore, key: str, data: bytes) -> None:
 
 
 @pytest.mark.shows("a bit of a checkpoint flips")
-@pytest.mark.parametrize("damage", [pytest.param(damage, id=name) for name, damage in DAMAGES.items()])
+@pytest.mark.parametrize(("part", "damage"), DAMAGES.values(), ids=DAMAGES)
 def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
-    store: PosixStore, damage: Callable[[PosixStore, str, str], object]
+    store: PosixStore, part: str, damage: Damage
 ) -> None:
     commits = saved(store, 1, 2, 3)
     newest = restore.read_manifest(store, commits[-1])
-    damage(store, commits[-1], newest.files[1].key)
+    damage(store, newest.files[1].key if part == "data" else commits[-1])
     said = heard("checkpoint")
     assert check(restore.newest(store)) == 2
     assert len(files(store, "quarantine/")) == 1
@@ -281,17 +284,13 @@ def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None
 
 def test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_fenced(store: PosixStore) -> None:
     start = threading.Barrier(24)
-    taken: list[opening.Lease] = []
 
-    def racer(number: int) -> None:
+    def racer(number: int) -> opening.Lease:
         start.wait()
-        taken.append(opening.take(store, f"racer {number}", CLOCK))
+        return opening.take(store, f"racer {number}", CLOCK)
 
-    threads = [threading.Thread(target=racer, args=[number]) for number in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(24) as pool:
+        taken = list(pool.map(racer, range(24)))
     assert sorted(mine.epoch for mine in taken) == list(range(1, 25))
     for mine in taken:
         if mine.epoch == 24:

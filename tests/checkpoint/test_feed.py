@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import pytest
 from support import heard
 
 from sdk.checkpoint import restore
@@ -13,8 +12,8 @@ from sdk.storage.posix_store import PosixStore
 from .parts import Attempt, check
 
 
-def test_each_checkpoint_comes_once_until_the_training_is_over(tmp_path: Path) -> None:
-    store, waits = PosixStore(str(tmp_path / "store")), []
+def test_each_checkpoint_comes_once_until_the_training_is_over(store: PosixStore) -> None:
+    waits = []
 
     def wait() -> None:
         # The training goes on while the evaluator waits: nothing, one checkpoint, two at once, its end.
@@ -31,24 +30,25 @@ def test_each_checkpoint_comes_once_until_the_training_is_over(tmp_path: Path) -
     assert [check(checkpoint) for checkpoint in feed] == [3, 5, 8]
 
 
-def test_what_was_evaluated_before_is_left_out_and_the_last_one_is_seen_after_the_end(tmp_path: Path) -> None:
-    store = PosixStore(str(tmp_path / "store"))
+@pytest.fixture
+def saved(store: PosixStore) -> PosixStore:
+    """A store with three checkpoints."""
     attempt = Attempt(store)
     for step in (3, 5, 8):
         attempt.save(step)
-    feed = CheckpointFeed(store.url, "test", after=3, over=lambda: True, wait=lambda: None)
+    return store
+
+
+def test_what_was_evaluated_before_is_left_out_and_the_last_one_is_seen_after_the_end(saved: PosixStore) -> None:
+    feed = CheckpointFeed(saved.url, "test", after=3, over=lambda: True, wait=lambda: None)
     assert [check(checkpoint) for checkpoint in feed] == [5, 8]
 
 
-def test_one_that_retention_has_removed_is_named_and_the_others_follow(tmp_path: Path) -> None:
-    store = PosixStore(str(tmp_path / "store"))
-    attempt = Attempt(store)
-    for step in (3, 5, 8):
-        attempt.save(step)
+def test_one_that_retention_has_removed_is_named_and_the_others_follow(saved: PosixStore) -> None:
     lines, steps = heard("checkpoint"), []
-    for checkpoint in CheckpointFeed(store.url, "test", after=-1, over=lambda: True, wait=lambda: None):
+    for checkpoint in CheckpointFeed(saved.url, "test", after=-1, over=lambda: True, wait=lambda: None):
         steps.append(check(checkpoint))
         if len(steps) == 1:
-            store.delete(restore.commits_of(store)[1].key)
+            saved.delete(restore.commits_of(saved)[1].key)
     assert steps == [3, 8]
     assert any("step 5 is not evaluated: retention has removed it" in line for line in lines)

@@ -6,11 +6,10 @@ last one.
 
 from __future__ import annotations
 
-import re
-import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -57,54 +56,42 @@ def on(kind: str, operation: str, object: str, nth: Any = 1, **more: Any) -> dic
 
 
 COMMIT, DATA, LEASE = "/commits/", "/data/", "LEASE"
+# Of each number one is enough for every run.
 PASSING = {
-    "03-503-on-the-data": on("status_before", "insert", DATA, [1, 2, 5]),
     "03-503-on-the-commit": on("status_before", "insert", COMMIT, [1, 2, 4]),
+    "05-500": on("status_before", "insert", DATA, 2, status=500),
+    "06-408": on("status_before", "insert", DATA, 2, status=408),
+    "07-reset-before-the-commit": on("drop_before", "insert", COMMIT, [1, 2]),
+    "08-the-answer-to-the-commit-is-lost": on("drop_after", "insert", COMMIT, [1, 3]),
+    "09-503-behind-the-commit": on("status_after", "insert", COMMIT, [1, 3]),
+    "10-half-of-the-data-on-its-way-back": on("truncate", "download", DATA, [1, 3]),
+    "11-a-stall-before-the-commit-that-comes-late": on("stall", "insert", COMMIT, 3, seconds=1, at="late"),
+    "14-other-bytes-on-their-way-there": on("corrupt", "insert", DATA, [1, 3], at="wire", at_byte=9),
+    "21-other-bytes-on-their-way-back": on("corrupt", "download", DATA, [1, 3], at_byte=9),
+    "44-412-from-a-checksum": on("status_before", "insert", DATA, 2, status=412),
+}
+RARER = {
+    "03-503-on-the-data": on("status_before", "insert", DATA, [1, 2, 5]),
     "03-503-on-the-lease": on("status_before", "download", LEASE, [1, 2, 4]),
     "03-503-on-a-removal": on("status_before", "delete", COMMIT, [1, 2]),
     "03-503-on-a-list": {"kind": "status_before", "operation": "objects.list", "nth": [1, 2, 5, 9]},
     "03-503-on-what-is-restored": on("status_before", "download", DATA, [1, 2, 3, 4]),
-    "05-500": on("status_before", "insert", DATA, 2, status=500),
-    "06-408": on("status_before", "insert", DATA, 2, status=408),
     "07-reset-before-the-data": on("drop_before", "insert", DATA, [1, 4]),
-    "07-reset-before-the-commit": on("drop_before", "insert", COMMIT, [1, 2]),
     "08-the-answer-to-the-data-is-lost": on("drop_after", "insert", DATA, [1, 4]),
-    "08-the-answer-to-the-commit-is-lost": on("drop_after", "insert", COMMIT, [1, 3]),
     "08-the-answer-to-a-removal-is-lost": on("drop_after", "delete", COMMIT),
     "08-the-answer-to-the-lease-is-lost": on("drop_after", "insert", LEASE),
     "08-the-answer-to-the-opening-is-lost": on("drop_after", "insert", "/openings/"),
     "09-503-behind-the-data": on("status_after", "insert", DATA, [1, 4]),
-    "09-503-behind-the-commit": on("status_after", "insert", COMMIT, [1, 3]),
     "10-half-of-an-answer-to-the-commit": on("truncate", "insert", COMMIT),
-    "10-half-of-the-data-on-its-way-back": on("truncate", "download", DATA, [1, 3]),
     "10-half-of-a-list": {"kind": "truncate", "operation": "objects.list", "nth": [2, 5]},
     "11-a-stall-before-the-data": on("stall", "insert", DATA, 2, seconds=3, at="before"),
-    "11-a-stall-before-the-commit-that-comes-late": on("stall", "insert", COMMIT, 3, seconds=1, at="late"),
     "11-a-stall-behind-the-commit": on("stall", "insert", COMMIT, 2, seconds=3, at="after"),
-    "14-other-bytes-on-their-way-there": on("corrupt", "insert", DATA, [1, 3], at="wire", at_byte=9),
     "14-another-commit-on-its-way-there": on("corrupt", "insert", COMMIT, 1, at="wire", at_byte=9),
-    "21-other-bytes-on-their-way-back": on("corrupt", "download", DATA, [1, 3], at_byte=9),
     "21-another-commit-on-its-way-back": on("corrupt", "download", COMMIT, 1, at_byte=9),
-    "44-412-from-a-checksum": on("status_before", "insert", DATA, 2, status=412),
     "44-412-from-the-commit's-checksum": on("status_before", "insert", COMMIT, 2, status=412),
 }
-
-
-# Of each number one is enough for every run.
-ALWAYS = {
-    "03-503-on-the-commit",
-    "05-500",
-    "06-408",
-    "07-reset-before-the-commit",
-    "08-the-answer-to-the-commit-is-lost",
-    "09-503-behind-the-commit",
-    "10-half-of-the-data-on-its-way-back",
-    "11-a-stall-before-the-commit-that-comes-late",
-    "14-other-bytes-on-their-way-there",
-    "21-other-bytes-on-their-way-back",
-    "44-412-from-a-checksum",
-}
-CASES = [pytest.param(rule, id=name, marks=[pytest.mark.full] * (name not in ALWAYS)) for name, rule in PASSING.items()]
+CASES = [pytest.param(rule, id=name) for name, rule in PASSING.items()]
+CASES += [full_only(rule, id=name) for name, rule in RARER.items()]
 
 
 @pytest.mark.parametrize("rule", CASES)
@@ -158,6 +145,10 @@ def test_04_who_is_asked_to_come_later_comes_later(gcs: GcsServer) -> None:
         pytest.param({"kind": "drop_before"}, "the connection broke", id="07-reset"),
         pytest.param({"kind": "stall", "seconds": 2, "at": "before"}, "did not respond in time", id="11-stall"),
         pytest.param({"kind": "drip", "bytes_per_s": 10}, "too slow|did not respond in time", id="12-drip"),
+        pytest.param(
+            {"kind": "corrupt", "at": "stored", "at_byte": 20}, "stored different bytes", id="14-stored-wrongly"
+        ),
+        pytest.param({"kind": "status_before", "status": 412}, "(data|commits)/e000002", id="44-412-for-ever"),
     ],
 )
 @pytest.mark.parametrize("part", [pytest.param(DATA, marks=pytest.mark.full), COMMIT])
@@ -197,19 +188,6 @@ def test_13_an_object_needs_no_session_that_could_be_lost_and_begins_anew_if_it_
     operations = gcs.requests().operations
     assert operations["objects.insert"] > 1
     assert set(operations) == {"buckets.insert", "objects.insert", "objects.download"}
-
-
-@pytest.mark.parametrize("part", [DATA, COMMIT])
-def test_14_what_the_service_stores_wrongly_is_no_checkpoint(gcs: GcsServer, store: GcsStore, part: str) -> None:
-    saved(store, 1)
-    attempt = Attempt(store, 1)
-    gcs.faults(on("corrupt", "insert", part, at="stored", at_byte=20))
-    with pytest.raises(SaveFailedError, match="stored different bytes"):
-        attempt.save(2)
-    gcs.faults()
-    assert restored(store) == 1
-    saved(store, 2, number=2)
-    assert restored(store) == 2
 
 
 def foreign(gcs: GcsServer, store: GcsStore, key: str, data: bytes) -> None:
@@ -263,15 +241,8 @@ def test_15_a_bit_that_changes_where_it_is_stored_is_found(gcs: GcsServer, store
 def test_22_and_25_a_page_that_fails_is_an_error_and_never_a_shorter_list(gcs, store, prefix: str, page: int) -> None:
     saved(store, 1)
     many = [f"{prefix}e000000/{number:012d}-000000.json" for number in range(1001)]
-    each = 1 + len(many) // 8
-    threads = [
-        threading.Thread(target=lambda keys: [store.put_new(key, [b""]) for key in keys], args=[many[i : i + each]])
-        for i in range(0, len(many), each)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put_new(key, [b""]), many))
     path = prefix[:-1] if page == 1 else rf"{prefix[:-1]}.*pageToken|pageToken.*{prefix[:-1]}"
     gcs.faults({"kind": "status_before", "operation": "objects.list", "path": path})
     hasty = GcsStore("bucket/run/store", retry=SOON_OVER)
@@ -349,16 +320,6 @@ def test_41_a_checkpoint_may_lie_below_any_name(gcs: GcsServer, prefix: str) -> 
     assert restored(GcsStore(f"bucket/{prefix}/")) == 2
     names = [blob.name for blob in gcs.client().list_blobs("bucket")]
     assert all(name.startswith(f"{prefix}/") for name in names)
-
-
-def test_44_a_412_for_ever_where_nothing_is_fails_and_commits_nothing(gcs: GcsServer, store: GcsStore) -> None:
-    saved(store, 1)
-    attempt = Attempt(store, 1)
-    gcs.faults({"kind": "status_before", "status": 412, "operation": "objects.insert", "object": COMMIT})
-    with pytest.raises(SaveFailedError, match=re.escape("commits/e000002")):
-        attempt.save(2)
-    gcs.faults()
-    assert restored(store) == 1
 
 
 def test_01_a_service_that_is_gone_for_a_while_is_waited_for(gcs: GcsServer, store: GcsStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdk.checkpoint import manifest, names, opening
+from sdk.checkpoint import names, opening
 from sdk.checkpoint.contents import decode_receipt
 from sdk.checkpoint.envelope import unwrap, wrap
 from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, FileEntry, Manifest, decode, encode
@@ -52,12 +51,9 @@ def body_of(value: Manifest) -> dict[str, Any]:
 
 def test_a_manifest_comes_back_as_it_was() -> None:
     assert decode(encode(GOOD)) == GOOD
+    for loss in (1e30, -1e30, 1e308):
+        assert decode(encode(replace(GOOD, metrics={"loss": loss}))).metrics == {"loss": loss}
     assert str(decode(encode(replace(GOOD, metrics={"x": float("nan")}))).metrics["x"]) == "nan"
-
-
-@pytest.mark.parametrize("loss", [1e30, -1e30, 1e308])
-def test_a_loss_may_be_as_large_as_a_float_and_negative(loss: float) -> None:
-    assert decode(encode(replace(GOOD, metrics={"loss": loss}))).metrics == {"loss": loss}
 
 
 def test_a_backslash_and_a_control_character_of_a_text_are_no_half_of_a_surrogate_pair() -> None:
@@ -195,10 +191,3 @@ def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
 @pytest.mark.parametrize("key", ["e1/2-3.json", "e000001/000000000001-000001.json.part", "LATEST", "e0000001/1-1.json"])
 def test_what_is_no_commit_of_ours_is_none(key: str) -> None:
     assert names.parse_commit(f"commits/{key}") is None
-
-
-def test_the_body_of_an_object_is_one_line_of_json() -> None:
-    head, body = wrap("manifest", body_of(GOOD)).splitlines()
-    assert json.loads(head)["podlift"] == "manifest"
-    assert json.loads(body)["total_bytes"] == 77
-    assert manifest.decode(wrap("manifest", body_of(GOOD))) == GOOD

@@ -28,22 +28,15 @@ CLOCK = SystemClock()
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """Watch the folder `disk`: the check gets what each loss of power would leave of it."""
-    disks: list[Disk] = []
+    (tmp_path / "disk").mkdir()
+    disk = Disk(tmp_path / "disk", monkeypatch)
 
     def begin(checked: Callable[[Path], object]) -> Disk:
-        (tmp_path / "disk").mkdir()
-
-        def look() -> None:
-            for world in worlds(disks[0], tmp_path):
-                checked(world)
-
-        disks.append(Disk(tmp_path / "disk", monkeypatch, look))
-        disks[0].look = look
-        return disks[0]
+        disk.look = lambda: [checked(world) for world in worlds(disk, tmp_path)]
+        return disk
 
     yield begin
-    for disk in disks:
-        disk.close()
+    disk.close()
 
 
 def test_a_file_that_was_put_is_there_with_every_folder_on_its_way_and_is_never_there_by_half(tmp_path, watch) -> None:

@@ -39,16 +39,8 @@ def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:
     manifest = checkpoint.manifest
     assert (manifest.run_id, manifest.metrics, manifest.keep) == ("test", {"loss": 0.5}, True)
     assert manifest.downgrades == ("the data is skipped",)
-
-
-def test_an_array_may_be_larger_than_an_object_and_starts_aligned(store: PosixStore) -> None:
-    attempt = Attempt(store)
-    attempt.save(1)
-    attempt.close()
-    checkpoint = restore.newest(store)
-    assert len(checkpoint.manifest.stream("arrays")) > 2
-    assert all(array.offset % 64 == 0 for array in checkpoint.manifest.arrays)
-    assert check(checkpoint) == 1
+    assert len(manifest.stream("arrays")) > 2, "an array may be larger than an object"
+    assert all(array.offset % 64 == 0 for array in manifest.arrays)
 
 
 def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(store: PosixStore) -> None:

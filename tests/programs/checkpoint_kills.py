@@ -165,7 +165,7 @@ def kill_many(
         with calm():
             found = check(folder, store)
         report.violations += [f"kill {attempt}, after {life_s:.3f} s: {wrong}" for wrong in found]
-    report.acks = _count(f"{folder}/acks")
+    report.acks = len(acked(f"{folder}/acks"))
     return report
 
 
@@ -268,14 +268,6 @@ def _rules(share: float, seed: int) -> list[dict[str, Any]]:
     return [{**fault, "probability": each, "seed": seed} for fault in _FAULTS]
 
 
-def _count(path: str) -> int:
-    try:
-        with open(path, "rb") as file:
-            return file.read().count(b"\n")
-    except FileNotFoundError:
-        return 0
-
-
 def kill_chain(folder: str, words: list[str], store: _Opener | None = None, calm: _Calm = nullcontext) -> KillReport:
     """Kill a writer at each named point, each the successor of the one before; "linked 7" is a moment of a write."""
     os.makedirs(folder)
@@ -289,7 +281,7 @@ def kill_chain(folder: str, words: list[str], store: _Opener | None = None, calm
         report.kills += 1
         with calm():
             report.violations += [f"{point}: {wrong}" for wrong in check(folder, store)]
-    report.acks = _count(f"{folder}/acks")
+    report.acks = len(acked(f"{folder}/acks"))
     return report
 
 
@@ -316,13 +308,8 @@ def main() -> None:
                 for number, words in enumerate(options.chain)
             ]
         else:
-            given = {
-                "seed": options.seed,
-                "longest_s": GCS_LONGEST_S if store else LONGEST_S,
-                "store": store,
-                "calm": calm,
-            }
-            reports = [kill_many(options.folder, options.count, **given)]
+            about = {"seed": options.seed, "longest_s": GCS_LONGEST_S if store else LONGEST_S, "store": store}
+            reports = [kill_many(options.folder, options.count, calm=calm, **about)]
     for report in reports:
         summary = f"{report.kills} kills, {report.acks} acknowledged saves, {len(report.violations)} violations"
         print(summary, *report.violations, sep="\n")
