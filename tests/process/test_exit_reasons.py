@@ -20,12 +20,7 @@ pytestmark = pytest.mark.process
     [
         (7, OutOfMemory.UNKNOWN, Reason.USER_ERROR, "exit code 7 and no traceback."),
         (137, OutOfMemory.UNKNOWN, Reason.USER_ERROR, "killed by SIGKILL"),
-        (
-            -9,
-            OutOfMemory.YES,
-            Reason.OUT_OF_MEMORY,
-            "killed by SIGKILL: the machine or its control group was out of memory",
-        ),
+        (-9, OutOfMemory.YES, Reason.OUT_OF_MEMORY, "SIGKILL: the machine or its control group was out of memory"),
         (-9, OutOfMemory.PERHAPS, Reason.KILLED, "at that time"),
         (-9, OutOfMemory.NO, Reason.KILLED, "another process did"),
         (-9, OutOfMemory.UNKNOWN, Reason.KILLED, "this system does not report"),

@@ -27,6 +27,12 @@ def group(name: str, *, limit: int, used: int, **stat: int) -> dict[str, str]:
     return {f"sys/fs/cgroup/{name}/memory.{file}": text for file, text in texts.items()}
 
 
+def written(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 @pytest.mark.parametrize(
     ("files", "free"),
     [
@@ -53,9 +59,7 @@ def group(name: str, *, limit: int, used: int, **stat: int) -> dict[str, str]:
 def test_42_what_is_left_is_what_the_kernel_and_the_control_group_leave(
     tmp_path: Path, files: dict[str, str], free: int | None
 ) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    written(tmp_path, files)
     assert free_memory.available(str(tmp_path)) == free
 
 
@@ -68,16 +72,9 @@ def test_42_a_state_that_does_not_fit_twice_is_told(size: int, free: int | None,
 
 def test_files_that_were_read_leave_room_for_a_process_that_waits_and_unknown_memory_does_not(tmp_path: Path) -> None:
     assert not free_memory.allows_standby(str(tmp_path))
-    group = tmp_path / "sys/fs/cgroup"
-    group.mkdir(parents=True)
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
-    (tmp_path / "proc/meminfo").write_text("MemAvailable:    8000000 kB\n")
-    (group / "memory.max").write_text("4000000000\n")
-    (group / "memory.current").write_text("3900000000\n")
-    (group / "memory.stat").write_text("inactive_file 2000000000\n")
+    written(tmp_path, {**MEMINFO, **SECOND, **group("user/job", limit=4000, used=3900, inactive_file=2000)})
     assert free_memory.allows_standby(str(tmp_path))
-    (group / "memory.stat").write_text("inactive_file 1000000000\n")
+    written(tmp_path, group("user/job", limit=4000, used=3900, inactive_file=1000))
     assert not free_memory.allows_standby(str(tmp_path))
 
 

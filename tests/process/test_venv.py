@@ -122,20 +122,15 @@ class Place:
         options = ("--no-index", f"--find-links {self.dists}") if requirements else ()
         return envs.EnvironmentSpec(python=sys.executable, requirements=requirements, options=options)
 
-    def using(self, *requirements: str, stop: Callable[[], bool] = lambda: False, **environ: str):
+    def using(self, spec: envs.EnvironmentSpec, environ: dict[str, str], stop: Callable[[], bool] = lambda: False):
+        return envs.using(spec, cache=self.cache, log=self.log, environ=environ, clock=SystemClock(), stop=stop)
+
+    def ensure(self, *requirements: str, stop: Callable[[], bool] = lambda: False, **environ: str) -> Path:
         env = clean_environ(self.folder, SLOW_FOLDER=str(self.folder), **environ)
-        wanted = self.wanted(*requirements)
-        return envs.using(wanted, cache=self.cache, log=self.log, environ=env, clock=SystemClock(), stop=stop)
+        return self.ensure_spec(self.wanted(*requirements), env, stop)
 
-    def ensure(self, *requirements: str, **more) -> Path:
-        with self.using(*requirements, **more) as python:
-            return python
-
-    def ensure_spec(self, spec: envs.EnvironmentSpec, environ: dict[str, str]) -> Path:
-        clock = SystemClock()
-        with envs.using(
-            spec, cache=self.cache, log=self.log, environ=environ, clock=clock, stop=lambda: False
-        ) as python:
+    def ensure_spec(self, *about) -> Path:
+        with self.using(*about) as python:
             return python
 
     def in_another_process(self, log: str, *requirements: str) -> subprocess.Popen[str]:
@@ -617,7 +612,7 @@ def test_an_environment_that_is_damaged_is_built_anew(place: Place, damage: str)
 
 def test_only_environments_that_nobody_has_asked_for_or_uses_are_named_as_unused(place: Place) -> None:
     now = time.time()
-    with place.using() as python:
+    with place.using(place.wanted(), clean_environ(place.folder)) as python:
         home = python.parent.parent.parent
         assert envs.unused(place.cache, unused_for_s=60, now=now + 3600) == [], "a run uses it"
         assert not envs.remove(home)

@@ -26,6 +26,11 @@ def template(python: str, folder: Path) -> Template:
     return Template(imports, dict(os.environ), cwd=str(folder), log=str(folder / "log"), room=200, yields=True)
 
 
+def start(folder: Path, *command: str, cpus: tuple[int, ...] = ()) -> TaskStart:
+    log = str(folder / "task.log")
+    return TaskStart(task="chief-0", command=[*command], env=dict(os.environ), cwd=str(folder), log=log, cpus=cpus)
+
+
 @linux
 def test_one_whose_orders_end_within_an_attempt_ends(tmp_path: Path) -> None:
     orders, end = os.pipe()
@@ -47,19 +52,12 @@ def test_one_that_may_not_raise_its_priority_again_forks_tasks_of_the_usual_one(
     python.write_text(f'#!/bin/sh\nexec {unshare} -r {sys.executable} "$@"\n')
     python.chmod(0o755)
     task.write_text("import os\nprint('priority', os.getpriority(os.PRIO_PROCESS, 0), flush=True)\n")
-    log = tmp_path / "task.log"
-    start = TaskStart(
-        task="chief-0",
-        command=[sys.executable, str(task)],
-        env=dict(os.environ),
-        cwd=str(tmp_path),
-        log=str(log),
-        cpus=(4000,),  # that it may not use: it starts nevertheless
-    )
+    # With a CPU that it may not use it starts nevertheless.
+    begun = start(tmp_path, sys.executable, str(task), cpus=(4000,))
     spawn.adopt_orphans()
-    (forked,) = template(str(python), tmp_path).fork([start], lambda: False)
+    (forked,) = template(str(python), tmp_path).fork([begun], lambda: False)
     until(lambda: forked.poll() is not None)
-    assert log.read_text() == f"priority {os.getpriority(os.PRIO_PROCESS, 0)}\n"
+    assert Path(begun.log).read_text() == f"priority {os.getpriority(os.PRIO_PROCESS, 0)}\n"
 
 
 @linux
@@ -73,20 +71,12 @@ def test_one_that_has_died_or_failed_is_no_longer_spared(tmp_path: Path, monkeyp
     until(lambda: not died.is_alive)
     assert died.pid not in spawn.SPARED
     died.close()
-    start = TaskStart(
-        task="chief-0",
-        command=["true"],
-        env=dict(os.environ),
-        cwd=str(tmp_path),
-        log=str(tmp_path / "task.log"),
-        cpus=(),
-    )
 
     def lost(*_: object) -> None:
         raise OSError("an error that no message of it names")
 
     monkeypatch.setattr(failed, "_send_orders", lost)
     with pytest.raises(CannotForkError, match="the process to be forked failed"):
-        failed.fork([start], lambda: False, stays=True)
+        failed.fork([start(tmp_path, "true")], lambda: False, stays=True)
     assert failed.pid not in spawn.SPARED
     assert not failed.is_alive

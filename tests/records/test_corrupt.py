@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN
+from support import FINISHED_RUN, finished_run
 
 import sdk
 
@@ -49,10 +49,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_reported_and_the_other_runs_stay_readable(tmp_path: Path, name: str) -> None:
-    broken, whole = tmp_path / "runs" / FINISHED_RUN.name, tmp_path / "runs" / "whole-aaaaaa"
-    shutil.copytree(FINISHED_RUN, broken)
-    shutil.copytree(FINISHED_RUN, whole)
-    plan_with(run_id=whole.name)(whole)
+    broken, whole = (Path(finished_run(tmp_path, run).url) for run in (FINISHED_RUN.name, "whole-aaaaaa"))
     DAMAGE[name](broken)
     before = {path: path.read_bytes() for path in broken.rglob("*") if path.is_file()}
     with pytest.raises(sdk.InputError):
@@ -65,31 +62,27 @@ def test_damage_is_reported_and_the_other_runs_stay_readable(tmp_path: Path, nam
     assert listed[whole.name].status.state is sdk.State.SUCCEEDED
 
 
+FINAL = "0000.supervisor.000003.final.json"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("0000.supervisor.000003.final.json", b"", "damaged"),
-        ("0000.supervisor.000003.final.json", b'{"version": 7}', "version 1"),
-        ("0000.supervisor.000003.final.json", b'{"version": 1, "time": 1, "data": {}}', "are damaged"),
-        (
-            "0000.supervisor.000003.final.json",
-            b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}',
-            "are damaged",
-        ),
-        (
-            "0000.supervisor.000003.final.json",
-            b'{"version":1,"time":-0.5,"data":{"state":"SUCCEEDED","reason":"done"}}',
-            "damaged",
-        ),
+        (FINAL, b"", "damaged"),
+        (FINAL, b'{"version": 7}', "version 1"),
+        (FINAL, b'{"version": 1, "time": 1, "data": {}}', "are damaged"),
+        (FINAL, b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}', "are damaged"),
+        (FINAL, b'{"version":1,"time":-0.5,"data":{"state":"SUCCEEDED","reason":"done"}}', "damaged"),
         ("notes.txt", b"hello", "not the name of a record"),
     ],
 )
 def test_a_damaged_record_is_reported_and_not_repaired(tmp_path: Path, name: str, content: bytes, said: str) -> None:
-    copy = tmp_path / "runs" / FINISHED_RUN.name
-    shutil.copytree(FINISHED_RUN, copy)
+    copy = Path(finished_run(tmp_path).url)
     (copy / "events" / name).write_bytes(content)
-    with pytest.raises(sdk.CorruptRunError, match=said):
-        sdk.attach(copy).status()
+    run = sdk.attach(copy)
+    for look in (run.status, run.why):
+        with pytest.raises(sdk.CorruptRunError, match=said):
+            look()
     assert (copy / "events" / name).read_bytes() == content
     assert [info.status for info in sdk.runs(root=tmp_path)] == [None]
 

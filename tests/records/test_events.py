@@ -33,7 +33,6 @@ FINAL = ended("SUCCEEDED", "done")
         ([SUBMITTED], False, State.LOST, Reason.SUPERVISOR_LOST, 3),
         ([SUBMITTED, STARTED], True, State.RUNNING, Reason.TRAINING, None),
         ([SUBMITTED, STARTED, STOPPING], True, State.RUNNING, Reason.STOPPING, None),
-        ([SUBMITTED, STARTED], False, State.LOST, Reason.SUPERVISOR_LOST, 3),
         ([SUBMITTED, STARTED, STOPPING, FINAL], False, State.SUCCEEDED, Reason.DONE, 0),
         ([SUBMITTED, ended("FAILED", "user_error")], False, State.FAILED, Reason.USER_ERROR, 1),
         ([SUBMITTED, ended("FAILED", "killed")], False, State.FAILED, Reason.KILLED, 3),

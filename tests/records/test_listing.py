@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import FINISHED_RUN
+from support import finished_run
 
 import sdk
 from sdk.clock import SystemClock
@@ -57,11 +57,7 @@ def make(root: Path):
     """Make a run that has ended, with its summary: `make("a")`."""
 
     def maker(letter: str, *, summary: bool = True) -> RunPaths:
-        run = root / "runs" / f"{letter}-aaaaaa"
-        shutil.copytree(FINISHED_RUN, run)
-        plan = json.loads((run / "plan.json").read_text())
-        (run / "plan.json").write_text(json.dumps({**plan, "run_id": run.name}))
-        paths = RunPaths(str(run))
+        paths = finished_run(root, f"{letter}-aaaaaa")
         if summary:
             summaries.write(paths)
             assert os.path.exists(paths.summary)

@@ -26,6 +26,10 @@ UNKNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), region
 RATE = DEAR.at_least
 
 
+def record(kind: str, time: float, source: str = "supervisor", **data: object) -> Event:
+    return Event(attempt=0, source=source, sequence=1, kind=kind, time=time, data=data)
+
+
 def limits(timeout_s: float | None = None, usd: float | None = None, **more: bool) -> sdk.Limits:
     return sdk.Limits(timeout_s=timeout_s, max_cost_usd=usd, **more)
 
@@ -172,10 +176,10 @@ def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume(
     part = spending.booked(Spent(seconds=HOUR, usd=2.0))
     end = {"state": "FAILED", "reason": "preempted", "failure": None}
     events = [
-        Event(attempt=0, source="client", sequence=1, kind="submitted", time=1.0, data={}),
-        Event(attempt=0, source="supervisor", sequence=1, kind="final", time=2.0, data={**end, **part}),
-        Event(attempt=0, source="client-1", sequence=1, kind="resumed", time=3.0, data={"attempts": 0}),
-        Event(attempt=0, source="supervisor-1", sequence=1, kind="final", time=4.0, data={**end, **part}),
+        record("submitted", 1.0, "client"),
+        record("final", 2.0, **end, **part),
+        record("resumed", 3.0, "client-1", attempts=0),
+        record("final", 4.0, "supervisor-1", **end, **part),
     ]
     status = fold(events, supervisor_alive=True)
     assert (status.spent_s, status.spent_usd, status.spent_at_least) == (2 * HOUR, 4.0, False)
@@ -188,16 +192,9 @@ def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_op
     write("train.py", "print(1)")
     cloud = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     plan = sdk.plan("train.py", backend=cloud, accelerator="v5e-8", timeout="4h", max_cost_usd=50, name="digits")
-    end = {
-        "state": "FAILED",
-        "reason": "budget",
-        "failure": None,
-        **spending.booked(Spent(seconds=3 * HOUR, usd=33.12)),
-    }
-    events = [
-        Event(attempt=0, source="client", sequence=1, kind="submitted", time=1.0, data={}),
-        Event(attempt=0, source="supervisor", sequence=1, kind="final", time=2.0, data=end),
-    ]
+    spent = spending.booked(Spent(seconds=3 * HOUR, usd=33.12))
+    end = record("final", 2.0, state="FAILED", reason="budget", failure=None, **spent)
+    events = [record("submitted", 1.0, "client"), end]
     status = fold(events, supervisor_alive=False)
     with pytest.raises(sdk.InputError) as caught:
         launch.resume(plan, events, status, "same", SystemClock())

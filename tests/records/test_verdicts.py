@@ -199,7 +199,7 @@ def run_of(events: Sequence[Event], service: ServiceAnswer, **more: Any) -> RunE
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_one_table_says_how_a_run_has_ended(name: str) -> None:
+def test_one_table_says_how_a_run_has_ended_also_to_who_looks_after_the_final_record(name: str) -> None:
     events, service, more, expected, words = ROWS[name]
     end = verdict(run_of(events, service, **more))
     assert end is not None
@@ -207,12 +207,6 @@ def test_one_table_says_how_a_run_has_ended(name: str) -> None:
     assert f"{data['state']} {data['reason']}" == expected
     assert words in data["failure"]["message"] if words else data["failure"] is None
 
-
-@pytest.mark.parametrize("name", ROWS)
-def test_who_looks_after_the_final_record_finds_what_it_says(name: str) -> None:
-    events, service, more, _, _ = ROWS[name]
-    end = verdict(run_of(events, service, **more))
-    assert end is not None
     source = "supervisor-1" if RESUMED in events or FOLLOWED in events else "supervisor"
     record = Event(attempt=0, source=source, sequence=1, kind="final", time=70.0, data=final(end))
     later = verdict(run_of([*events, record], ServiceAnswer(job="unknown")))

@@ -38,6 +38,18 @@ def failed(kind: str, time: float, source: str, attempt: int = 1, message: str =
     return event("failed", time, source, attempt, type=kind, message=message, traceback=text)
 
 
+def stopping(time: float, reason: str, attempt: int = 1) -> Event:
+    return event("stopping", time, attempt=attempt, reason=reason)
+
+
+def restarting(time: float, message: str, **data: object) -> Event:
+    return event("restarting", time, attempt=1, failure={"message": message}, **data)
+
+
+def final(state: str, reason: str, **data: object) -> Event:
+    return event("final", 40.0, state=state, reason=reason, **data)
+
+
 def told(*events: Event, alive: bool = True) -> str:
     return explain(events, fold(events, supervisor_alive=alive), CONTEXT)
 
@@ -53,8 +65,8 @@ FAILURE = {"task": "worker-0", "message": "worker-0 failed: KeyError: m"}
 RESUMED = [
     *STEPPED,
     failed("KeyError", 30, "worker-0"),
-    event("stopping", 31, attempt=1, reason="user_error"),
-    event("final", 40, state="FAILED", reason="user_error", failure=FAILURE),
+    stopping(31, "user_error"),
+    final("FAILED", "user_error", failure=FAILURE),
     event("resumed", 50, "client-1", attempts=1, cancel_requests=0),
 ]
 AGAIN = [event("started", 52, "supervisor-1", supervisor="boot:88:5"), event("attempt_started", 53, attempt=2)]
@@ -100,30 +112,20 @@ def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> No
             ["no task has been active for 1 min 30 s", "The slowest task is worker-0."],
         ),
         (
-            [
-                *STEPPED,
-                event("stopping", 40, attempt=1, reason="cancelled"),
-                event("exited", 41, attempt=1, task="chief-0"),
-            ],
+            [*STEPPED, stopping(40, "cancelled"), event("exited", 41, attempt=1, task="chief-0")],
             True,
             ["RUNNING (stopping)", "Reason: cancelled.", "Waiting for worker-0 to exit.", "Next: podlift wait REF"],
         ),
         (
-            [
-                *STEPPED,
-                event("stopping", 40, attempt=1, reason="killed"),
-                event("restarting", 41, attempt=1, why="Started again.", failure={"message": "chief-0 was killed."}),
-            ],
+            [*STEPPED, stopping(40, "killed"), restarting(41, "chief-0 was killed.", why="Started again.")],
             True,
             ["RUNNING (restarting)", "Started again.", "chief-0 was killed."],
         ),
         (
             [
                 *STEPPED,
-                event("stopping", 40, attempt=1, reason="killed"),
-                event("restarting", 41, attempt=1, reason="killed", failure={"message": "chief-0 was killed."}),
-                event("attempt_started", 42, attempt=2),
-                event("stopping", 43, attempt=2, reason="hung"),
+                *(stopping(40, "killed"), restarting(41, "chief-0 was killed.", reason="killed")),
+                *(event("attempt_started", 42, attempt=2), stopping(43, "hung", attempt=2)),
                 event("attempt_started", 44, attempt=3),
             ],
             True,
@@ -141,19 +143,15 @@ def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> No
         ([*RESUMED, *AGAIN], False, ["LOST", "It was process 88", *EARLIER]),
         ([*STEPPED, failed("KeyError", 30, "worker-0")], False, ["LOST", "worker-0 failed: KeyError: m"]),
         (
-            [*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")],
+            [*STEPPED, final("SUCCEEDED", "done")],
             False,
             [
                 "is SUCCEEDED (done). It ended at 1970-01-01 00:00:40, 30 s after it was submitted.",
                 "Next: podlift get REF",
             ],
         ),
-        (
-            [*STEPPED, event("final", 40, state="CANCELLED", reason="cancelled")],
-            False,
-            ["It was cancelled on request."],
-        ),
-        ([*STEPPED, event("final", 40, state="CHECKPOINTED", reason="checkpointed")], False, ["asked to be restarted"]),
+        ([*STEPPED, final("CANCELLED", "cancelled")], False, ["It was cancelled on request."]),
+        ([*STEPPED, final("CHECKPOINTED", "checkpointed")], False, ["asked to be restarted"]),
     ],
 )
 def test_the_state_what_is_waited_for_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
@@ -177,9 +175,9 @@ def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -
         failed("ValueError", 30.5, "worker-2"),
         event("exited", 31.0, attempt=1, task="worker-1", code=-6),
         event("exited", 31.0, attempt=1, task="worker-0", code=1),
-        event("stopping", 32.0, attempt=1, reason="user_error"),
+        stopping(32.0, "user_error"),
         event("exited", 33.0, attempt=1, task="chief-0", code=-9),
-        event("final", 40.0, state="FAILED", reason="user_error", failure=failure),
+        final("FAILED", "user_error", failure=failure),
     )
     lines = text.splitlines()
     assert lines[1] == "worker-0 failed: KeyError: 'x'"
@@ -194,7 +192,14 @@ def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -
     assert max(map(len, lines)) < 300
 
 
-USER_ERROR = event("final", 40.0, state="FAILED", reason="user_error", failure=FAILURE)
+def continued(step: int) -> list[Event]:
+    """A second attempt that trains, from a step on."""
+    entered = [event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)]
+    began = [event("continued", 55, "chief-0", 2, step=step), event("first_step", 56, "chief-0", 2)]
+    return [*RESUMED, *AGAIN, *entered, *began]
+
+
+USER_ERROR = final("FAILED", "user_error", failure=FAILURE)
 
 
 @pytest.mark.parametrize(
@@ -204,22 +209,8 @@ USER_ERROR = event("final", 40.0, state="FAILED", reason="user_error", failure=F
         ([*STEPPED, USER_ERROR], {}, "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning."),
         ([*ENTERED, USER_ERROR], {}, ""),
         ([*RESUMED, *AGAIN, event("continued", 54, "chief-0", 2, step=480), event("entry", 54, "chief-0", 2)], {}, ""),
-        (
-            [
-                *(*RESUMED, *AGAIN, event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)),
-                *(event("continued", 55, "chief-0", 2, step=480), event("first_step", 56, "chief-0", 2)),
-            ],
-            {},
-            "Attempt 2 continues at step 480.",
-        ),
-        (
-            [
-                *(*RESUMED, *AGAIN, event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)),
-                *(event("continued", 55, "chief-0", 2, step=0), event("first_step", 56, "chief-0", 2)),
-            ],
-            {},
-            "No checkpoint was saved: attempt 2 starts from the beginning.",
-        ),
+        (continued(480), {}, "Attempt 2 continues at step 480."),
+        (continued(0), {}, "No checkpoint was saved: attempt 2 starts from the beginning."),
     ],
 )
 def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, sentence: str) -> None:
@@ -248,7 +239,7 @@ def test_after_an_error_of_the_program_the_next_command_starts_it_with_the_curre
     ],
 )
 def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, changes: dict, command: str) -> None:
-    events = [SUBMITTED, event("final", 40.0, state="FAILED", reason=reason, failure={"task": "", "message": "m"})]
+    events = [SUBMITTED, final("FAILED", reason, failure={"task": "", "message": "m"})]
     text = explain(events, replace(fold(events, supervisor_alive=False), **changes), CONTEXT)
     assert text.splitlines()[-1] == f"Next: {command}"
 
@@ -260,7 +251,7 @@ def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, chang
         (STEPPED, 512, None, "Current step: 512. No checkpoint was saved yet."),
         ([*STEPPED, USER_ERROR], 512, None, "Last step: 512.\nIf it is resumed, no checkpoint was saved: attempt 2"),
         ([*STEPPED, USER_ERROR], 512, 480, "Last step: 512. Last checkpoint: step 480"),
-        ([*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")], 512, 480, ""),
+        ([*STEPPED, final("SUCCEEDED", "done")], 512, 480, ""),
     ],
 )
 def test_the_last_step_and_the_last_checkpoint_are_named(events: list, step, saved, sentence: str) -> None:
@@ -397,17 +388,6 @@ def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(
     assert run.why() in capsys.readouterr().err
 
 
-@pytest.mark.process
-def test_a_run_whose_records_are_damaged_is_said_to_be(write) -> None:
-    write("train.py", "print(1)")
-    run = sdk.submit("train.py")
-    run.wait(LIMIT_S)
-    final = next(Path(run.plan.paths.events).glob("*.final.json"))
-    final.write_text('{"version": 1, "time": 1e300, "data": {"state": "FAILED", "reason": "killed"}}')
-    with pytest.raises(sdk.CorruptRunError, match="damaged"):
-        run.why()
-
-
 @pytest.mark.parametrize(
     ("message", "explained"),
     [("`keras.optimizers.legacy` is not supported in Keras 3.", True), ("the label is missing", False)],
@@ -416,6 +396,6 @@ def test_an_error_that_only_keras_3_raises_is_explained_with_the_setting_for_ker
     message: str, explained: bool
 ) -> None:
     failure = {"task": "worker-0", "message": f"worker-0 failed: ImportError: {message}"}
-    final = event("final", 40, state="FAILED", reason="user_error", failure=failure)
-    said = told(*ENTERED, failed("ImportError", 30, "worker-0", message=message), final)
+    ended = final("FAILED", "user_error", failure=failure)
+    said = told(*ENTERED, failed("ImportError", 30, "worker-0", message=message), ended)
     assert ("--code-keras legacy" in said) is explained
