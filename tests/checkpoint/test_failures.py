@@ -22,7 +22,7 @@ from sdk.runtime.hooks import rescue
 from .parts import manager
 from .runs import said, succeeded, sums, texts, trained
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("here")]
 
 # A fault that comes in one attempt, and not again.
 HEAD = """
@@ -126,9 +126,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tup
     ],
 )
 def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
-    monkeypatch, tmp_path, undisturbed, where: tuple, fault: str, step: int
+    undisturbed, where: tuple, fault: str, step: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     run = submit(fit(where, fault))
     status = run.status()
     assert (status.reason, status.saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
@@ -145,9 +144,8 @@ def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
 @pytest.mark.full
 @pytest.mark.parametrize(("where", "step"), [("behind", 11), ("data", 11), ("step", None)])
 def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
-    monkeypatch, tmp_path, undisturbed, where: str, step: int | None
+    undisturbed, where: str, step: int | None
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     program = LOOP.replace("WHERE", repr(where))
     if where == "data":
         program = program.replace(
@@ -162,8 +160,7 @@ def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
 
 
 @pytest.mark.full
-def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_failure_does_not_save_what_is_no_number() -> None:
     fault = "self.model.layers[0].kernel.assign([[np.nan] * 3] * 4); " + RAISE
     run = submit(fit((1, "batch_end", 3), fault), checkpoints=sdk.Checkpoints(every_s=None))
     assert run.checkpoints() == []
@@ -177,8 +174,7 @@ def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> Non
 @pytest.mark.shows("the program has a bug")
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights(monkeypatch, tmp_path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights() -> None:
     normalized = "keras.layers.BatchNormalization(), keras.layers.Dropout"
     program = fit((2, "batch_end", 3)).replace("keras.layers.Dropout", normalized)
     undisturbed = submit(program, workers=2, faulty=False)
@@ -210,8 +206,7 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
 
 
 @pytest.mark.full
-def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch, tmp_path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together() -> None:
     run = submit(fit((1, "epoch_end", None)), workers=2)
     assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 16), run.why() + texts(run)
     resumed(run)
@@ -222,8 +217,7 @@ def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch,
 @pytest.mark.full
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(monkeypatch, tmp_path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time() -> None:
     fault = f"if ctx.task == 'worker-0': {RAISE}"
     limits, points = sdk.Limits(grace_s=2), sdk.Checkpoints(every_s=None)
     run = submit(fit((1, "epoch_end", None), fault), workers=2, limits=limits, checkpoints=points)
@@ -275,10 +269,7 @@ def test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported(tasks: 
 
 
 @pytest.mark.full
-def test_after_a_step_that_failed_a_fit_goes_on_from_the_end_of_the_epoch_before(
-    monkeypatch, tmp_path, undisturbed
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_after_a_step_that_failed_a_fit_goes_on_from_the_end_of_the_epoch_before(undisturbed) -> None:
     broken = """
 class Faulty(keras.Sequential):
     def train_step(self, data):

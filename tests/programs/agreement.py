@@ -589,24 +589,17 @@ def attention(strategy, dtype="float32", **clipping):
     return fitted(model, in_batches((text[:, :-1], text[:, 1:])), predict_on=text[:, :-1])
 
 
-@case
-def attention_adamw(strategy):
-    return attention(strategy)
+def attending(options):
+    return lambda strategy: attention(strategy, **options)
 
 
-@case
-def attention_global_clipnorm(strategy):
-    return attention(strategy, global_clipnorm=0.1)
-
-
-@case
-def attention_clipnorm(strategy):
-    return attention(strategy, clipnorm=0.05)
-
-
-@case
-def attention_mixed_bfloat16(strategy):
-    return attention(strategy, dtype="mixed_bfloat16")
+ATTENTIONS = {
+    "adamw": {},
+    "global_clipnorm": {"global_clipnorm": 0.1},
+    "clipnorm": {"clipnorm": 0.05},
+    "mixed_bfloat16": {"dtype": "mixed_bfloat16"},
+}
+CASES |= {f"attention_{name}": attending(options) for name, options in ATTENTIONS.items()}
 
 
 # --- Running and writing ------------------------------------------------------------------------------------------

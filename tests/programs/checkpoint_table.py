@@ -25,13 +25,16 @@ y = (x.sum(1, keepdims=True) > 0).astype("float32")
 layers = keras.layers
 
 
-def build() -> tuple[keras.Model, keras.optimizers.Optimizer, bool]:
+def build() -> tuple[keras.Model, keras.optimizers.Optimizer]:
     middle = {"dropout": layers.Dropout(0.4), "batchnorm": layers.BatchNormalization()}
     parts = [keras.Input((6,)), layers.Dense(8, activation="relu")]
     parts += [middle[FEATURE]] if FEATURE in middle else []
     model = keras.Sequential([*parts, layers.Dense(1)])
     rate = keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.8) if FEATURE == "schedule" else 0.02
-    return model, keras.optimizers.Adam(rate), FEATURE == "lossscale"
+    optimizer = keras.optimizers.Adam(rate)
+    if FEATURE == "lossscale":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
+    return model, optimizer
 
 
 def dataset() -> tf.data.Dataset:
@@ -55,9 +58,7 @@ def dataset() -> tf.data.Dataset:
 
 def fit() -> None:
     with strategy.scope():
-        model, optimizer, scaled = build()
-        if scaled:
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
+        model, optimizer = build()
         model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True), metrics=["accuracy"])
     callbacks = []
     if FEATURE == "earlystopping":
@@ -81,9 +82,7 @@ def fit() -> None:
 
 def loop() -> None:
     with strategy.scope():
-        model, optimizer, scaled = build()
-        if scaled:
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
+        model, optimizer = build()
         optimizer.build(model.trainable_variables)
     loss_of = keras.losses.BinaryCrossentropy(from_logits=True, reduction="none")
 
@@ -91,7 +90,7 @@ def loop() -> None:
         features, labels = batch
         with tf.GradientTape() as tape:
             loss = tf.nn.compute_average_loss(loss_of(labels, model(features, training=True)), global_batch_size=BATCH)
-            seen = optimizer.scale_loss(loss) if scaled else loss
+            seen = optimizer.scale_loss(loss) if FEATURE == "lossscale" else loss
         optimizer.apply(tape.gradient(seen, model.trainable_variables), model.trainable_variables)
         return loss
 

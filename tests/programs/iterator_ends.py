@@ -36,14 +36,18 @@ def taken(iterable) -> list[float]:
     return [taken_once(iterable) for _ in range(3)]
 
 
-def taken_once(iterable) -> float:
-    gc.collect()
-    gc.freeze()  # the collection below looks at what is made from here on
-    iterator = iter(iterable)
-    until = time.monotonic() + AGE_S
+def aged(iterable):
+    iterator, until = iter(iterable), time.monotonic() + AGE_S
     while time.monotonic() < until:
         next(iterator)
         time.sleep(0.01)
+    return iterator
+
+
+def taken_once(iterable) -> float:
+    gc.collect()
+    gc.freeze()  # the collection below looks at what is made from here on
+    iterator = aged(iterable)
     set_policy(os.SCHED_IDLE)
     begun = time.monotonic()
     del iterator
@@ -80,11 +84,7 @@ found = {
     "one device": taken(numbers()),
     "mirrored": taken(mirrored.experimental_distribute_dataset(numbers().batch(2))),
 }
-kept = iter(numbers())  # at the end of the process
-until = time.monotonic() + AGE_S
-while time.monotonic() < until:
-    next(kept)
-    time.sleep(0.01)
+kept = aged(numbers())  # at the end of the process
 found["at once"] = at_once()
 print(json.dumps(found), flush=True)
 set_policy(os.SCHED_IDLE)

@@ -1,8 +1,9 @@
 """A training program that saves in every way it can to one shared folder, the same in all tasks, as users' programs do.
 
-`sharing.py SHARED TEMP [die|alone]`: with `die`, each task kills itself when epoch 2 begins; with `alone`, there is no
-chief whose files could be read. A task of type "worker" takes the cure with TEMP as its temporary folder. Each task
-leaves what it saw in `$AIP_MODEL_DIR/<type>.json`.
+`sharing.py SHARED TEMP [die|alone|mistaken]`: with `die`, each task kills itself when epoch 2 begins; with `alone`, there is
+no chief whose files could be read; with `mistaken`, the program takes worker 0 for the chief, as those do that were written
+for a cluster of workers only. A task of type "worker" takes the cure with TEMP as its temporary folder. Each task leaves what
+it saw in `$AIP_MODEL_DIR/<type>.json`.
 """
 
 import json
@@ -22,6 +23,10 @@ if TASK == "worker":
     os.umask(0o077)  # tells its files from the chief's
     logs.start(logs.PLAIN)
     install(chief_writes.patches(str(TEMP)))
+elif "mistaken" in sys.argv:
+    from sdk.runtime.patches import chief_writes, install
+
+    install(chief_writes.chief_patches())
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np  # noqa: E402
@@ -124,12 +129,24 @@ def save_to_a_place_of_its_own(model):
     return there
 
 
+def save_as_the_first_worker(model):
+    """Save to the shared file as a worker, else to a folder of one's own that is deleted afterwards."""
+    folder = SHARED if TASK == "worker" else SHARED / "workertemp_0"
+    tf.io.gfile.makedirs(str(folder))
+    model.save(folder / "model.keras")
+    if TASK != "worker":
+        tf.io.gfile.rmtree(str(folder))
+
+
 def main():
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if CLUSTER else tf.distribute.get_strategy()
     SHARED.mkdir(exist_ok=True)
     os.chdir(SHARED)
     with strategy.scope():
         model = built_model()
+    if "mistaken" in sys.argv:
+        save_as_the_first_worker(model)
+        return
     if "die" in sys.argv:
         model.fit(data(), epochs=4, verbose=0, callbacks=[keras.callbacks.BackupAndRestore("backup"), Die()])
     model.fit(data(), epochs=4, verbose=0, callbacks=callbacks())

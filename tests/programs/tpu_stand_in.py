@@ -141,15 +141,10 @@ def refusals(strategy):
 
 
 def main():
-    name = (
-        os.environ["TPU_NODE_NAME"] if sys.argv[1] == "by its name" else None if sys.argv[1] == "None" else sys.argv[1]
-    )
+    name = {"None": None, "by its name": os.environ.get("TPU_NODE_NAME")}.get(sys.argv[1], sys.argv[1])
     strategy = tf.distribute.TPUStrategy(connect(name))
-    seen["is"] = [
-        isinstance(strategy, tf.distribute.TPUStrategy),
-        strategy.num_replicas_in_sync,
-        strategy.extended.num_hosts,
-    ]
+    replicas, hosts = strategy.num_replicas_in_sync, strategy.extended.num_hosts
+    seen["is"] = [isinstance(strategy, tf.distribute.TPUStrategy), replicas, hosts]
     old = tf.distribute.experimental.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())
     seen["old"] = [isinstance(old, tf.distribute.experimental.TPUStrategy), old.num_replicas_in_sync]
     one = tf.distribute.get_strategy()

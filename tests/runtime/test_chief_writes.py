@@ -299,8 +299,7 @@ def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):
 
 @real
 def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_path):
-    (tmp_path / "shared").mkdir()
-    results = train("mistaken.py", tmp_path, 2)
+    results = train("sharing.py", tmp_path, 2, "mistaken")
     assert [code for code, _ in results] == [0, 0], results
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["model.keras"]
 

@@ -1,4 +1,4 @@
-"""The global batch of a run that moves to a place with another number of replicas, and a task's share of the data."""
+"""The global batch of a run that moves to a place with another number of replicas."""
 
 from __future__ import annotations
 
@@ -32,8 +32,3 @@ def test_a_place_with_other_replicas_keeps_the_global_batch_of_the_first_one(
     monkeypatch.setattr(context, "_make_strategy", lambda *_, **__: SimpleNamespace(num_replicas_in_sync=replicas))
     context.enter(payload, "chief-0", Reporter(None))
     assert sdk.context().global_batch_size(32) == batch
-
-
-def test_outside_any_run_there_is_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "_current", None)
-    assert sdk.context().shard() == (0, 1)

@@ -135,10 +135,3 @@ def test_the_program_starts_in_the_folder_that_the_plan_names(write, cwd, files)
     run.result(LIMIT_S)
     work = run.plan.paths.work(1, "chief-0")
     assert [line.text for line in run.logs()] == [" ".join([f"{work}/{cwd}", f"{work}/pkg/train.py", "x", *files])]
-
-
-def test_inputs_arrive_by_name(write) -> None:
-    write("train.py", "import sdk\nprint(sdk.context().inputs)\n")
-    run = sdk.submit(replace(sdk.plan("train.py"), inputs={"train": "gs://bucket/train"}))
-    run.result(LIMIT_S)
-    assert [line.text for line in run.logs()] == ["{'train': 'gs://bucket/train'}"]

@@ -78,15 +78,9 @@ def run_tasks(folder, count, cases, timeout_s=300):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory, warm_runs):
+def quick(tmp_path_factory, warm_runs):
     with warm_runs:
-        return run_tasks(tmp_path_factory.mktemp("one"), 1, QUICK)
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory, warm_runs):
-    with warm_runs:
-        return run_tasks(tmp_path_factory.mktemp("two"), 2, QUICK)
+        return {n: run_tasks(tmp_path_factory.mktemp(f"quick{n}"), n, QUICK) for n in (1, 2)}
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +93,9 @@ def full(tmp_path_factory):
 @pytest.mark.shows("The log names each workaround")
 @pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("case", QUICK)
-def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, two, case):
-    assert_same_on_all_tasks(two, case)
-    assert_as_one(one[0], two[0], case, tolerance(case))
+def test_all_tasks_report_and_end_with_the_same_numbers_as_one(quick, case):
+    assert_same_on_all_tasks(quick[2], case)
+    assert_as_one(quick[1][0], quick[2][0], case, tolerance(case))
 
 
 @pytest.mark.full

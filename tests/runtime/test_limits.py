@@ -216,11 +216,11 @@ def test_checkpoints_named_after_a_validation_are_written_in_every_epoch(two) ->
     assert [name.split("-")[0] for name in written] == ["1", "2", "3"]
 
 
-def test_outside_any_run_nothing_has_to_stop(monkeypatch) -> None:
+def test_outside_any_run_nothing_has_to_stop_and_there_is_one_share(monkeypatch) -> None:
     monkeypatch.setattr("sdk.runtime.context._current", None)
     ctx = sdk.context()
     assert not any(ctx.should_stop() for _ in range(100))
-    assert ctx.inputs == {}
+    assert (ctx.inputs, ctx.shard()) == ({}, (0, 1))
 
 
 def test_a_loop_that_asks_before_each_step_does_one_less(write) -> None:

@@ -40,7 +40,6 @@ ADDED = {
         (np.eye(2, dtype=np.int8), {"m/0/0": 1.0, "m/0/1": 0.0, "m/1/0": 0.0, "m/1/1": 1.0}),
         ({"car": 0.5, "dog": [1, True]}, {"m/car": 0.5, "m/dog/0": 1.0, "m/dog/1": 1.0}),
         (np.arange(16), {f"m/{index}": float(index) for index in range(16)}),
-        (np.float16(0.5), {"m": 0.5}),
         (np.array(3), {"m": 3.0}),
         (np.array([[2.5]]), {"m": 2.5}),
         (float("inf"), {"m": float("inf")}),
@@ -55,7 +54,6 @@ def test_each_number_of_a_metric_has_a_name(value: Any, found: dict[str, float])
     ("value", "name", "reason"),
     [
         (np.zeros(17), "m", "it has more than 16 values"),
-        (np.zeros((3, 3, 3)), "m", "it has more than 16 values"),
         ([np.zeros(10), np.zeros(10)], "m", "it has more than 16 values"),
         ([], "m", "it has no values"),
         ("warm-up", "m", "its type is str"),

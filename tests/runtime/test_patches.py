@@ -3,15 +3,11 @@
 import importlib
 import importlib.util
 import sys
-from types import ModuleType
-from typing import Any
 
 import pytest
 from support import heard
 
-from sdk.job.payload import Payload
-from sdk.job.policies import Checkpoints, Limits
-from sdk.runtime.patches import Patch, devices, install
+from sdk.runtime.patches import Patch, install
 
 
 @pytest.fixture
@@ -62,39 +58,3 @@ def test_a_cure_that_breaks_does_not_break_the_users_import(tmp_path, monkeypatc
 
     assert curable_thing.VALUE == 1
     assert lines == ["patch mine failed and may be applied in part: KeyError: 'upstream moved it'"]
-
-
-@pytest.mark.parametrize(
-    ("given", "asked"),
-    [
-        ([], "local"),
-        ([None], "local"),
-        ([""], "local"),
-        (["local"], "local"),
-        (["node-7"], "local"),
-        (["node-8"], "node-8"),
-        (["grpc://10.0.0.2:8470"], "grpc://10.0.0.2:8470"),
-    ],
-)
-def test_on_the_machine_of_a_tpu_a_resolver_without_another_name_means_that_machine(
-    given: list[str | None], asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Resolver:
-        def __init__(self, tpu: str | None = None, zone: str | None = None) -> None:
-            self.tpu, self.zone = tpu, zone
-
-    resolvers, util = ModuleType("resolvers"), ModuleType("util")
-    resolvers.TPUClusterResolver = Resolver  # type: ignore[attr-defined]
-    util.initialize_tpu_system_impl = lambda: None  # type: ignore[attr-defined]
-    place = "tensorflow.python.distribute.cluster_resolver.tpu.tpu_cluster_resolver"
-    monkeypatch.setitem(sys.modules, place, resolvers)
-    monkeypatch.setitem(sys.modules, "tensorflow.python.tpu.tpu_strategy_util", util)
-    environ = {"TPU_CONFIG": '{"project": "tenant-tp", "zone": "us-central1-b", "tpu_node_name": "node-7"}'}
-    fields: dict[str, Any] = {
-        "run_id": "r", "run_url": "/r", "attempt": 1, "kind": "script", "target": "t.py", "function": "", "argv": [],
-        "kwargs": {}, "bundle": "b", "digest": "d", "roots": [], "tasks": ["chief-0"], "writes": "chief",
-        "limits": Limits(), "checkpoints": Checkpoints(), "tpu": "v3-8",
-    }  # fmt: skip
-    devices.tpu_patches(Payload(**fields), environ)[0].apply(ModuleType("tensorflow"))
-    made = Resolver(*given, zone="us-central1-b")
-    assert (made.tpu, made.zone) == (asked, "us-central1-b")

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO, heard, needs
+from support import PROGRAMS, REPO, FakeClock, heard, needs
 
 import sdk
-from sdk.clock import SystemClock
 from sdk.errors import InputError
 from sdk.hardware import accelerators
 from sdk.job.payload import Payload
@@ -178,7 +177,8 @@ if sys.argv[1:]:
     install(devices.tpu_patches(Payload.from_json(sys.argv[1]), os.environ))
 import tensorflow as tf
 found = {}
-for name, given in {"nothing": [], "None": [None], "empty": [""], "its name": ["node-7"], "another": ["node-8"]}.items():
+names = {"nothing": [], "None": [None], "empty": [""], "local": ["local"], "its name": ["node-7"], "another": ["node-8"]}
+for name, given in {**names, "an address": ["grpc://10.0.0.2:8470"]}.items():
     try:
         made = tf.distribute.cluster_resolver.TPUClusterResolver(*given)
         found[name] = [made._tpu, made.cluster_spec().as_dict()]
@@ -198,32 +198,22 @@ def test_a_resolver_without_a_name_means_the_tpu_of_the_machine_as_it_does_on_th
     alone = resolved()
     assert {alone[name] for name in ("nothing", "None", "empty")} == {asks_an_api}
     found = resolved(payload(tpu="v3-8").to_json())
-    assert found.pop("another") == alone["another"], "that of another machine is TensorFlow's matter"
-    assert found == {name: ["local", {}] for name in ("nothing", "None", "empty", "its name")}
-
-
-class Waiting(SystemClock):
-    def __init__(self):
-        self.passed = 0.0
-
-    def monotonic(self):
-        return self.passed
-
-    def sleep(self, seconds):
-        self.passed += seconds
+    for name in ("another", "an address"):
+        assert found.pop(name) == alone[name], "that of another machine is TensorFlow's matter"
+    assert found == {name: ["local", {}] for name in ("nothing", "None", "empty", "local", "its name")}
 
 
 def test_a_tpu_that_comes_late_is_waited_for():
-    clock, lines = Waiting(), heard()
-    assert host.wait(clock, lambda: ["/dev/accel0"] if clock.passed >= 5 else [])
-    assert clock.passed == 5
+    clock, lines = FakeClock(0.0), heard()
+    assert host.wait(clock, lambda: ["/dev/accel0"] if clock.time >= 5 else [])
+    assert clock.time == 5
     assert len(lines) == 1
 
 
 def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
-    clock, lines = Waiting(), heard()
+    clock, lines = FakeClock(0.0), heard()
     assert not host.wait(clock, lambda: [])
-    assert clock.passed == host.WAIT_S
+    assert clock.time == host.WAIT_S
     assert "/dev/accel" in lines[-1]
 
 
