@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from ..records import outputs
 from ..records.events import PHASE, TASK_RESTARTING, TRAINED
 from ..records.recorder import Recorder
 from ..records.sync import task_records
+from ..records.sync.cancels import CancelWatch
 from ..records.sync.index import SyncedRun
 from ..records.sync.push import ContainerUploader
 from ..records.verdicts import AttemptEnd
@@ -61,8 +63,6 @@ _log = logs.logger("runtime")
 _NORMAL_S = 120.0
 # The container whose task has failed ends first, so that the service reports that one.
 _YIELD_S, _POLL_S = 5.0, 0.1
-# How often to look for a cancel request while the last phase runs.
-_CANCEL_S = 2.0
 # A task that is still waiting for its imports then does them itself, where the hang watch looks at it.
 _IMPORT_S = 600.0
 # Where there are some, an import may open one of them, and could not be forked then.
@@ -424,7 +424,7 @@ class Container:
             log="",
         )
         process = PhaseProcess(about, self.start_again, self._output, self.clock.sleep)
-        payload, is_cancelled = replace(self._payload, attempt=number), _CancelRequests(self._agreement, self.clock)
+        payload, is_cancelled = replace(self._payload, attempt=number), partial(_any, self._agreement.cancel_watch())
         why = last_phase.run(process, payload, self.paths, is_cancelled, self.clock)
         code = EXIT_CANCELLED if why is None else terms.restart_code if why else None
         if why and not self.stop_requested:
@@ -488,22 +488,12 @@ class Container:
         return files
 
 
-class _CancelRequests:
-    """Tells whether a cancel request is known; the bucket is asked every two seconds."""
-
-    def __init__(self, agreement: SharedAgreement, clock: Clock) -> None:
-        self._agreement, self._clock = agreement, clock
-        self._due = clock.monotonic()
-
-    def __call__(self) -> bool:
-        if self._clock.monotonic() < self._due:
-            return False
-        self._due += _CANCEL_S
-        try:
-            return self._agreement.is_cancelled()
-        except PodliftError as error:
-            _log.info(f"cannot check now whether the run was cancelled: {error}")
-            return False
+def _any(requests: CancelWatch) -> bool:
+    try:
+        return bool(requests.look())
+    except PodliftError as error:
+        _log.info(f"cannot check now whether the run was cancelled: {error}")
+        return False
 
 
 def container_code(code: int, terms: ContainerTerms) -> int:

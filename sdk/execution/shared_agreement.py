@@ -30,7 +30,7 @@ from ..logs import logger
 from ..process import machine
 from ..process.hang import Hang, blame
 from ..records.restarts import Decision, EndedAttempt, decide
-from ..records.sync import index, task_records
+from ..records.sync import cancels, index, task_records
 from ..records.verdicts import AttemptEnd
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ..storage.store import Store, create
@@ -47,6 +47,8 @@ _SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
 _FOLLOW_S, _IDLE_S = 0.5, 15.0
 # The same, after a request that has failed.
 _IDLE_AGAIN_S = 1.0
+# How often to look for a cancel request before an attempt and in the last phase.
+_CANCEL_S = 2.0
 # At most this many looks in a row are left out: a task that steps without the others learns of the end, too.
 _MOST_LEFT_OUT = 3
 WAIT_S = 900.0
@@ -128,7 +130,7 @@ class SharedAgreement:
         Raises:
             LeaveError: there is none: the run was cancelled or has ended, or this container was stopped or replaced.
         """
-        begun, waiting = self._clock.monotonic(), list[str]()
+        begun, waiting, requests = self._clock.monotonic(), list[str](), self.cancel_watch()
         while True:
             if self._stop():
                 raise LeaveError("this container is stopped")
@@ -138,13 +140,13 @@ class SharedAgreement:
                 return last
             number, replaced = len(self._memberships) + 1, last is not None and last.members[self._task] != self.nonce
             if last is not None and replaced and self._may_take_over and self.end_of(last.attempt) is None:
-                if self._first_task_reports() and not self.is_cancelled() and self._takes_over(last):
+                if self._first_task_reports() and not requests.look() and self._takes_over(last):
                     continue
             else:
                 self._announce(number)
                 if last is not None and replaced:
                     self._end_of_predecessor(last)
-            if self.is_cancelled():
+            if requests.look():
                 # Also if no client watches the run: a job may start after the process that created it has ended.
                 raise LeaveError("the run was cancelled: its program is not started", EXIT_CANCELLED)
             waited_s = self._clock.monotonic() - begun
@@ -166,7 +168,11 @@ class SharedAgreement:
         return last if end is not None and end.state is State.SUCCEEDED else 0
 
     def is_cancelled(self) -> bool:
-        return bool(index.cancel_requests(self._store, self._job - 1, self._resumes_by_users))
+        return bool(cancels.cancel_requests(self._store, self._job - 1, self._resumes_by_users))
+
+    def cancel_watch(self) -> cancels.CancelWatch:
+        """Return what looks for cancel requests again and again."""
+        return cancels.CancelWatch(self._store, self._clock, self._job - 1, self._resumes_by_users, every_s=_CANCEL_S)
 
     def _last_membership(self) -> Membership | None:
         self._read_memberships()

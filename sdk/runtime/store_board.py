@@ -10,13 +10,12 @@ from ..errors import MissingError
 from ..job.layout import RunPaths
 from ..job.payload import Payload
 from ..job.wire import parsed
-from ..records.sync import index
+from ..records.sync.cancels import CancelWatch
 from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
 from ..storage.store import Store, create
 
-# How often the first task reads the cancel request of this job, and lists those that were meant for an earlier one.
-_CANCEL_S, _EARLIER_CANCEL_S = 5.0, 300.0
+_CANCEL_S = 5.0
 _RETRY = RetryPolicy(connect_s=5.0, read_s=20.0, total_s=60.0, first_s=30.0)
 
 
@@ -28,8 +27,7 @@ class StoreBoard:
     def __init__(self, payload: Payload, clock: Clock, store: Store | None = None) -> None:
         self._payload, self._clock, self._store = payload, clock, store
         self._folder = RunPaths("").rendezvous(payload.attempt)
-        self._cancel_due = clock.monotonic() + _CANCEL_S
-        self._earlier_due = clock.monotonic() + _EARLIER_CANCEL_S
+        self._cancels: CancelWatch | None = None
 
     @property
     def store(self) -> Store:
@@ -51,11 +49,7 @@ class StoreBoard:
         return [stat.key.rpartition("/")[2] for stat in self.store.list(f"{self._folder}/{folder}/")]
 
     def is_stop_requested(self) -> bool:
-        now, resumes = self._clock.monotonic(), self._payload.resumes
-        if now >= self._earlier_due:
-            self._earlier_due = now + _EARLIER_CANCEL_S
-            return bool(index.cancel_requests(self.store, resumes, self._payload.resumes_by_users))
-        if now >= self._cancel_due:
-            self._cancel_due = now + _CANCEL_S
-            return index.is_cancel_requested(self.store, resumes)
-        return False
+        if self._cancels is None:
+            resumes, since = self._payload.resumes, self._payload.resumes_by_users
+            self._cancels = CancelWatch(self.store, self._clock, resumes, since, every_s=_CANCEL_S)
+        return bool(self._cancels.look())

@@ -129,6 +129,14 @@ class Gang:
         return first
 
 
+def save_without_worker_1(gang: Gang) -> None:
+    gang.tasks["chief-0"].save_due = saves_at(1)
+    for _ in range(20):
+        gang.step(1.0, order=TASKS[:2])
+        gang.look()
+    assert gang.done["chief-0"] == gang.done["worker-0"] != []
+
+
 def saves_at(*counts: int) -> Callable[[], str | None]:
     asked = Counter[str]()
 
@@ -394,11 +402,8 @@ def test_an_agreement_whose_answer_was_lost_is_written_again_as_it_was(monkeypat
     monkeypatch.setattr(Paper, "create", create)
     gang.step(1.0)
     gang.tasks["worker-1"].close()
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    for _ in range(10):
-        gang.step(1.0, order=TASKS[:2])
-        gang.look()
-    assert lost and gang.done["chief-0"] == gang.done["worker-0"] != []
+    save_without_worker_1(gang)
+    assert lost
 
 
 def test_the_last_step_of_a_task_that_did_not_hear_of_a_question_is_not_the_agreed_one() -> None:
@@ -425,11 +430,7 @@ def test_a_task_that_is_done_keeps_nobody_waiting() -> None:
     gang = Gang(instant=False)
     gang.step(1.0)
     gang.tasks["worker-1"].close()
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    for _ in range(20):
-        gang.step(1.0, order=TASKS[:2])
-        gang.look()
-    assert gang.done["chief-0"] == gang.done["worker-0"] != []
+    save_without_worker_1(gang)
 
 
 @pytest.mark.parametrize("instant", [True, False])
@@ -596,12 +597,16 @@ class CountingStore:
         return iter(())
 
 
+def payload(resumes: int) -> Payload:
+    made = object.__new__(Payload)
+    for name, value in {"attempt": 1, "resumes": resumes, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
 def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent() -> None:
-    payload = object.__new__(Payload)
-    for name, value in {"attempt": 1, "resumes": 0, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
-        object.__setattr__(payload, name, value)
     clock, store = FakeClock(), CountingStore()
-    task = StepCoordinator(StoreBoard(payload, clock, store), "chief-0", TASKS, clock=clock)  # type: ignore[arg-type]
+    task = StepCoordinator(StoreBoard(payload(0), clock, store), "chief-0", TASKS, clock=clock)  # type: ignore[arg-type]
     task.begin = lambda: None  # type: ignore[method-assign]
     task.step()
     while clock.seconds < 3600:
@@ -613,11 +618,8 @@ def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent() -> N
 
 
 def test_a_cancel_request_in_a_bucket_is_seen_within_six_seconds() -> None:
-    payload = object.__new__(Payload)
-    for name, value in {"attempt": 1, "resumes": 2, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
-        object.__setattr__(payload, name, value)
     clock, store = FakeClock(), CountingStore()
-    board = StoreBoard(payload, clock, store)  # type: ignore[arg-type]
+    board = StoreBoard(payload(2), clock, store)  # type: ignore[arg-type]
     clock.seconds = 20.0
     assert not board.is_stop_requested()
     store.objects["control/0002-000001.cancel.json"] = b"{}"

@@ -24,6 +24,7 @@ from ...process import spawn
 from ...process.janitor_watch import end_leftovers, is_supervised
 from ...records.plans import read_plan
 from ...records.recorder import has_ended, is_uploaded, known_resumes
+from ...records.sync.cancels import CancelWatch
 from ...records.sync.index import KEYS, SYNC_RETRY
 from ...records.sync.push import PeriodicAction, PeriodicThread, Pusher, is_uploading
 from ...storage import emulator, posix
@@ -85,6 +86,7 @@ class Uploader(PeriodicThread):
         plan = read_plan(paths)
         self._first_task = plan.tasks[0]
         self._pusher = Pusher(paths, plan.url, clock)
+        self._cancels = CancelWatch(self._pusher.store, clock, known_resumes(paths), every_s=_CANCEL_REQUESTS_S)
         self._replaced = threading.Event()
 
     def upload(self) -> None:
@@ -137,7 +139,10 @@ class Uploader(PeriodicThread):
         self._pusher.write_heartbeat(self._first_task, supervised=True, resumes=known_resumes(self._paths))
 
     def _receive_cancel_requests(self) -> None:
-        for key in self._pusher.cancel_requests(known_resumes(self._paths)):
+        resumes = known_resumes(self._paths)
+        if self._cancels.resumes != resumes:
+            self._cancels = CancelWatch(self._pusher.store, self._clock, resumes, every_s=_CANCEL_REQUESTS_S)
+        for key in self._cancels.look():
             received = Path(self._paths.sync_lock).with_name(Path(key).name)
             if not received.exists():
                 request_cancel(self._paths, bytes(self._pusher.store.get(key)))

@@ -11,7 +11,7 @@ import posixpath
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +24,7 @@ from ...job.wire import decode
 from ...records import verdicts
 from ...records.events import Event, parse, source_of
 from ...records.recorder import Recorder
-from ...records.sync import index
+from ...records.sync import cancels, index
 from ...records.sync.index import SYNC_RETRY
 from ...records.sync.push import ContainerUploader
 from ...status import EXIT_INFRASTRUCTURE, Reason, Status
@@ -112,8 +112,9 @@ class Driver:
         self._uploader = ContainerUploader(paths, spec.run, clock)
         self._restarts: Counter[str] = Counter()
         self._attempt, self._seen = 0, ""
-        self._looked = self._asked = -_CANCEL_S
-        self._cancelled: tuple[float, float] | None = None  # unix time of the request, and monotonic end of its grace
+        since = spec.resumes_by_users
+        self._cancels = cancels.CancelWatch(self._store, clock, self._job - 1, since, every_s=_CANCEL_S)
+        self._requests: dict[str, tuple[float, float]] = {}  # their unix time, and the monotonic end of their grace
         self._pending: dict[str, float] = {}  # tasks whose containers wait for resources, since when
         self._due: dict[str, float] = {}  # tasks whose containers are started again, and when
         self._deadline: float | None = None
@@ -257,24 +258,19 @@ class Driver:
 
     def _check_cancelled(self) -> None:
         """Stop the job at the end of the grace of a cancel request; the agents stop the training before, after a step."""
-        now = self._clock.monotonic()
-        if self._cancelled is None and now - self._asked >= _CANCEL_S:
-            self._asked = now
-            try:
-                self._cancelled = self._cancel_request()
-            except PodliftError as error:
-                _log.info(f"cannot check now whether the run was cancelled: {error}")
-        if self._cancelled is not None and now >= self._cancelled[1]:
+        try:
+            self._read_requests(self._cancels.look())
+        except PodliftError as error:
+            _log.info(f"cannot check now whether the run was cancelled: {error}")
+        if any(self._clock.monotonic() >= over for _, over in self._requests.values()):
             raise StoppedError
 
-    def _cancel_request(self) -> tuple[float, float] | None:
-        """Return when the first request was made, and the monotonic end of the grace that is over first."""
+    def _read_requests(self, keys: Iterable[str]) -> None:
         now, begun, grace_s = self._clock.now(), self._clock.monotonic(), self._limits.grace_s
-        keys = index.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
-        requests = [index.cancel_request(self._store, key, now=now, grace_s=grace_s) for key in keys]
-        if not requests:
-            return None
-        return min(at for at, _ in requests), begun + min(own_s for _, own_s in requests)
+        for key in keys:
+            if key not in self._requests:
+                time, own_s = cancels.cancel_request(self._store, key, now=now, grace_s=grace_s)
+                self._requests[key] = time, begun + own_s
 
     # --- The end
 
@@ -289,15 +285,16 @@ class Driver:
         self._let_end(_KILLED_S)
 
     def _conclude(self, ended: Sequence[AgentEnd], problem: tuple[Reason, str] | None) -> int:
-        if self._cancelled is None and problem is None:
+        if not self._requests and problem is None:
             # A request may have been the reason why the agents ended.
             with suppress(PodliftError):
-                self._cancelled = self._cancel_request()
+                known = cancels.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
+                self._read_requests(known)
         first = next((end for end in ended if end.code is not None), None)
         job = submission_id(self._spec.run_id, self._job)
         code, output = (None, "") if first is None else (first.code, first.last_output)
         said = answers.of_ended(job, code=code, problem=problem, last_output=output)
-        asked = None if self._cancelled is None else self._cancelled[0]
+        asked = min((time for time, _ in self._requests.values()), default=None)
         run = index.run_end(self._store, self._events(), self._tasks, self._spec.model, said, asked)
         end = verdicts.verdict(run)
         assert end is not None  # noqa: S101

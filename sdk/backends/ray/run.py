@@ -17,7 +17,7 @@ from ...job.targets import Ray
 from ...records import verdicts
 from ...records.events import last_resume, source_of
 from ...records.recorder import has_ended, known_resumes, read_events
-from ...records.sync import index
+from ...records.sync import cancels, index
 from ...records.sync.index import KEYS
 from ...records.timeline import NOW, Moment
 from ...records.verdicts import ServiceAnswer
@@ -171,7 +171,7 @@ class RayRun(CopiedRun):
         return self._copy.cancel_requests(self._number - 1, since=resumes)
 
     def _cancel_request(self, key: str) -> tuple[float, float]:
-        return index.cancel_request(self._copy.store, key, now=self._clock.now(), grace_s=0.0)
+        return cancels.cancel_request(self._copy.store, key, now=self._clock.now(), grace_s=0.0)
 
     def _enforce_cancel(self, job: RayJob) -> None:
         """Stop a job whose driver has not ended some time after the grace of a cancel request."""

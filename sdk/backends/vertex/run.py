@@ -23,7 +23,7 @@ from ...logs import logger
 from ...records import spending, verdicts
 from ...records.events import Event
 from ...records.recorder import has_ended, read_events
-from ...records.sync import index
+from ...records.sync import cancels, index
 from ...records.sync.index import SYNC_RETRY
 from ...records.timeline import NOW, Moment
 from ...records.verdicts import AttemptEnd, ServiceAnswer, failed
@@ -288,17 +288,21 @@ class VertexRun(CopiedRun):
             self._write_final(self._clock.now(), verdicts.final(verdicts.CANCELLED, vendor="", job=""))
 
     def _enforce_cancel(self, job: states.VendorJob) -> None:
-        if self._cancelled == job.name:
-            return
         if any(self._clock.monotonic() >= over + _CANCEL_MARGIN_S for _, over in self._cancel_requests()):
-            self._cancelled = job.name
-            try:
-                self._job.client.cancel(job.name)
-            except VertexRejectedError as error:
-                # Who only looks at the run may not have the permission. The tasks have the request, too.
-                _log.warning(f"The time to stop by itself is over for the job. {error}")
-            except OutcomeUnknownError:
-                self._cancelled = ""
+            self._cancel_job(job.name)
+
+    def _cancel_job(self, name: str) -> None:
+        """Cancel a job, once, that has had its time to stop by itself."""
+        if self._cancelled == name:
+            return
+        self._cancelled = name
+        try:
+            self._job.client.cancel(name)
+        except VertexRejectedError as error:
+            # Who only looks at the run may not have the permission. The tasks have the request, too.
+            _log.warning(f"The time to stop by itself is over for the job. {error}")
+        except OutcomeUnknownError:
+            self._cancelled = ""
 
     def _cancel_requests(self) -> list[tuple[float, float]]:
         keys = self._copy.cancel_requests(self._job.number - 1, self._job.first - 1)
@@ -306,7 +310,7 @@ class VertexRun(CopiedRun):
             if key not in self._cancels:
                 # The clock of the machine that has written it may be wrong.
                 time, age_s = self._files.written(key)
-                _, grace_s = index.cancel_request(self._store, key, now=time, grace_s=0.0)
+                _, grace_s = cancels.cancel_request(self._store, key, now=time, grace_s=0.0)
                 self._cancels[key] = time, self._clock.monotonic() + grace_s - age_s
         return [self._cancels[key] for key in keys]
 
@@ -345,6 +349,10 @@ class VertexRun(CopiedRun):
         if not is_known and not more:
             # Without a verdict, a lost job may be found again.
             return
+        created = None if job else self._job.created(self._job.number)
+        if created is not None and end.state is State.CANCELLED:
+            # The service may find it again, and no client looks after a run that has ended.
+            self._cancel_job(created.name)
         about = states.about(job) if job else {"vendor": "", "job": ""}
         self._write_final((job and job.ended) or self._now(), verdicts.final(end, **about, **booked, **more))
         # Until the next look, the lost job is still the latest one that is known here.

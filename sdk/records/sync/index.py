@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import posixpath
@@ -23,13 +22,14 @@ from ...storage import posix
 from ...storage.locking import file_lock
 from ...storage.registry import open_files, open_store
 from ...storage.retry import RetryPolicy
-from ...storage.store import Store, create, exists
+from ...storage.store import Store, create
 from ...storage.trees import links_beside, make_parents, put_link
 from ..accounts import in_heartbeat
 from ..events import REGISTERED, Event, parse, source_of
 from ..outputs import OutputsIndex
 from ..recorder import live_account, position, read_file, reports_metrics
 from ..verdicts import AttemptEnd, RunEnd, ServiceAnswer, last_attempt, parse_end
+from . import cancels
 
 KEYS = RunPaths("")
 SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
@@ -168,13 +168,11 @@ class SyncedRun:
     def request_cancel(self, resumes: int, grace_s: float) -> None:
         """Leave a cancel request for the supervisor after this many resumes."""
         request = json.dumps({"grace_s": float(grace_s), "requested_at": self._clock.now()}).encode()
-        numbers = itertools.count(1)
-        while not create(self.store, KEYS.remote_cancel_request(resumes, next(numbers)), request):
-            pass
+        cancels.request_cancel(self.store, resumes, request)
 
     def cancel_requests(self, resumes: int, since: int | None = None) -> list[str]:
         """Return the keys of the cancel requests for that supervisor, or for those from `since` on."""
-        return cancel_requests(self.store, resumes, resumes if since is None else since)
+        return cancels.cancel_requests(self.store, resumes, resumes if since is None else since)
 
     def pull_plan(self) -> None:
         """Download the run's plan. Raises MissingError if there is no run."""
@@ -299,36 +297,6 @@ def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16
     """Call a function for each item in parallel, and return the results in order."""
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(call, items))
-
-
-def is_cancel_requested(store: Store, resumes: int) -> bool:
-    """Return whether there is a cancel request for the supervisor after this many resumes: one read, no list."""
-    return exists(store, KEYS.remote_cancel_request(resumes, 1))
-
-
-def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:
-    """Return the keys of the cancel requests for a run that was resumed `since` times by users, and `resumes` times in all.
-
-    Each is for one job of a run, and counts for every job that follows without a resume.
-    """
-    keys = []
-    for stat in store.list(f"{KEYS.control}/"):
-        number = stat.key.rpartition("/")[2].partition("-")[0]
-        if number.isdecimal() and since <= int(number) <= resumes:
-            keys.append(stat.key)
-    return keys
-
-
-def cancel_request(store: Store, key: str, *, now: float, grace_s: float) -> tuple[float, float]:
-    """Return when a cancel request was made, by the clock of who made it, and its grace in seconds.
-
-    One that cannot be read counts, too: as one of now, with `grace_s`.
-    """
-    try:
-        data = parsed(bytes(store.get(key)))
-        return float(data.get("requested_at", now)), float(data.get("grace_s", grace_s))
-    except (ValueError, TypeError, AttributeError):
-        return now, grace_s
 
 
 def end_of(store: Store, attempt: int) -> AttemptEnd | None:

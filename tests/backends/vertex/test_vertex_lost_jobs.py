@@ -14,6 +14,7 @@ from sdk.backends.vertex.client import JobClient
 from sdk.backends.vertex.create_job import JobNotCreatedError
 from sdk.backends.vertex.waiting import WaitingLease
 from sdk.clock import SystemClock
+from sdk.records.sync.cancels import request_cancel
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.vertex import Cloud
 
@@ -40,6 +41,23 @@ def test_a_job_that_the_service_has_lost_is_followed_by_another_one_and_one_answ
     assert why.endswith(f"podlift resume {run.url}")
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert "job 1 ended (job_lost)" in " ".join(run.why().split())
+
+
+def test_a_cancelled_job_that_the_service_does_not_find_is_cancelled_before_the_run_ends(
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podlift_vertex.faults(HOLD)
+    run = start()
+    (job,) = made(podlift_vertex)
+    monkeypatch.setattr("sdk.backends.vertex.create_job.find_labelled", lambda *_: [])
+    # As by another client, whose own cancel of the job was lost.
+    request_cancel(GcsStore(f"{podlift_vertex.bucket}/podlift/runs/{run.id}"), 0, b'{"grace_s": 60}')
+    podlift_vertex.faults(HOLD, GET)
+    until(lambda: run.status().state is State.CANCELLED)
+    podlift_vertex.faults()
+    # It was there all the time, and would have run until its time limit.
+    assert [found.name for found in made(podlift_vertex)] == [job.name]
+    until(lambda: made(podlift_vertex)[0].state.name == "JOB_STATE_CANCELLED")
 
 
 def test_a_resume_prevents_the_job_that_counts_as_lost(
