@@ -1,4 +1,4 @@
-"""Many containers of one job, without TensorFlow: what they ask of the bucket while they train, and how fast they agree."""
+"""Many containers of one job, without TensorFlow: their requests to the bucket, and the time until they agree."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class CopiedRun(FolderRun):
 
 
 def with_lost_job(status: Status, why: str) -> Status:
-    """Return the status of a run; `why` tells why a run without a verdict has no job any more, or is ""."""
+    """Return the status of a run. `why` explains why a run without a verdict lost its job; "" if it has one."""
     if status.state is not State.LOST or not why:
         return status
     return replace(status, reason=Reason.JOB_LOST, failure=Failure(task="", message=why))

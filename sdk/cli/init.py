@@ -110,8 +110,8 @@ def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str,
         if record.parsed(made) == wanted:
             return made, added
     raise InputError(
-        f"{path}: the table {backend} cannot be extended: it is written in another way than below a header of its own, or "
-        f"its header also stands in a string. Nothing was written. Next: add to it: {'; '.join(settings)}."
+        f"{path}: the table {backend} cannot be extended: it has no header, or its header also stands in a "
+        f"string. Nothing was written. Next: add to it: {'; '.join(settings)}."
     )
 
 

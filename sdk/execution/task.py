@@ -6,12 +6,10 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from types import FrameType
 
 from ..process import exit_reasons, spawn
 from ..process.template import TaskStart
-from ..runtime.shared import Shared
 
 
 class TaskProcess:
@@ -62,14 +60,6 @@ class TaskProcess:
             spawn.end_group(self._process)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Signalled:
-    """What this process and its handler of signals know of each other; never changed in place."""
-
-    pid: int | None = None  # of the task that gets the signals
-    stop_requested: bool = False
-
-
 class StopSignals:
     """SIGTERM and SIGINT to this process: the running task gets SIGTERM at once, whatever this process is doing.
 
@@ -77,25 +67,23 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self._state = Shared(_Signalled())
+        self.stop_requested = False
+        self._pid: int | None = None  # of the task that gets the signals
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._forward)
 
-    @property
-    def stop_requested(self) -> bool:
-        return self._state.value.stop_requested
-
     def forward_to(self, pid: int | None) -> None:
         """Pass signals on to this process, None for none. A signal that came while it was started was not passed on."""
-        if self._state.swap(lambda state: replace(state, pid=pid)).stop_requested:
+        # In this order: a signal in between is passed on twice, and never lost.
+        self._pid = pid
+        if self.stop_requested:
             self._send()
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        self._state.swap(lambda state: replace(state, stop_requested=True))
+        self.stop_requested = True
         self._send()
 
     def _send(self) -> None:
-        pid = self._state.value.pid
-        if pid is not None:
+        if (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

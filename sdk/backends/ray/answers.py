@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...records.verdicts import CANCELLED, SUCCEEDED, ServiceAnswer, failed
 from ...status import Failure, Reason
 
-# Exit codes of what was ended from outside, whatever it has printed.
+# Exit codes of a driver that a signal ended, whatever it printed.
 _FROM_OUTSIDE = (137, 143)
 _PREFIX = "podlift: "
 

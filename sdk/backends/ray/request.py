@@ -69,7 +69,7 @@ def missing(root: str) -> list[str]:
 
 
 def findings(target: Ray) -> list[Finding]:
-    """Return what a plan says of raw; of what it sets only the strategy, with which Ray places tasks, is checked."""
+    """Return the findings about `raw`. Only its placement strategy is checked."""
     if not target.raw:
         return []
     findings = [note(f"The request is patched by raw=, without checks: {', '.join(leaves(target.raw))}")]

@@ -34,7 +34,7 @@ class JobEnd:
         first: the number of the first job of these.
         location: its location in the order of the plan's locations.
         end: how the run has ended if no job follows.
-        booked: what its final record says of what it has spent.
+        booked: the time and the money in its final record.
         events: all records of the run.
     """
 
