@@ -351,7 +351,7 @@ class VertexRun(CopiedRun):
             return
         created = None if job else self._job.created(self._job.number)
         if created is not None and end.state is State.CANCELLED:
-            # The service may find it again, and no client looks after a run that has ended.
+            # The service may find it again, and no client asks about a run that has ended.
             self._cancel_job(created.name)
         about = states.about(job) if job else {"vendor": "", "job": ""}
         self._write_final((job and job.ended) or self._now(), verdicts.final(end, **about, **booked, **more))
