@@ -29,7 +29,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.testing.tasks": ("wait_for_step", "kill", "preempt"),
     "sdk.testing.backend": ("BackendContract",),
     "sdk.backends": ("register", "load"),
-    "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Draft", "Request", "LogLine"),
+    "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Request", "LogLine"),
     "sdk.backends.triggers": ("TriggerService", "TriggerDraft", "TriggerRequest", "Trigger", "TriggerRejectedError"),
     "sdk.backends.folder": ("FolderRun",),
     "sdk.records.timeline": ("Moment",),

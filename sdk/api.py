@@ -68,7 +68,7 @@ def submit(what: str | Path | Callable[..., Any] | Job | Plan, **settings: Unpac
         refuse_keywords(settings, "a Plan, which already fixes them")
         return Run(launch.execute(what))
     given, target = from_keywords(settings)
-    return Run(launch.execute(make_plan(what, given, target, os.environ, verb="submit"), exact=False))
+    return Run(launch.submit(make_plan(what, given, target, os.environ, verb="submit")))
 
 
 def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:

@@ -20,9 +20,9 @@ from .job.policies import Limits
 from .job.values import changed
 from .logs import logger
 from .packaging import bundle
+from .packaging.bundle import ChangedError
 from .planning import initial, remote
-from .planning.roots import asked_here
-from .planning.settings.merge import Destination, missing_variables
+from .planning.settings.merge import missing_variables
 from .records import spending
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
@@ -50,30 +50,33 @@ class CodeDifference:
         return "; ".join(words) or "the code is the same"
 
 
-def execute(made: Plan, *, exact: bool = True) -> Plan:
-    """Start a plan and return it as started; `exact` refuses files that changed since it was made."""
+def submit(made: Plan) -> Plan:
+    """Start a plan that was just made, and return it as started: files that changed meanwhile are packed once more."""
     try:
-        return _execute(made, exact)
+        return execute(made)
+    except ChangedError:
+        # Only packaging needs this: the container of a keeper executes plans without it.
+        from .planning.pack import packaged
+
+        return execute(packaged(made))
+
+
+def execute(made: Plan) -> Plan:
+    """Start a plan, and return it as this machine sees it; InputError if the files of its code have changed."""
+    try:
+        return _execute(made)
     except OSError as error:
         raise PodliftError(f"The run could not be started: {error}.") from error
 
 
-def _execute(made: Plan, exact: bool) -> Plan:
-    made = remote.with_local_folder(made, os.environ)
-    if made.local:
-        made = asked_here(made, "plan of", os.environ)
+def _execute(made: Plan) -> Plan:
+    made = remote.located(made, os.environ)
     if problems := initial.problems(made):
         raise InputError(problems)
     backend = backends.load(made.backend)
-    backend.check(backend.render(made))
-    if exact:
-        bundle.write(bundle.of(made), Path(made.code.project), Path(made.bundle))
-    else:
-        # What only packages code is imported late: the container of a keeper executes plans without it.
-        from .planning.pack import packaged
-
-        made = packaged(made)
     request = backend.render(made)
+    backend.check(request)
+    bundle.write(bundle.of(made), Path(made.code.project), Path(made.bundle))
     if made.warm_start:
         _pin_start(made)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
@@ -127,7 +130,7 @@ def resume(
         raise InputError(f"code must be 'same' or 'current'. Received: {code!r}.")
     other = limits is not None and limits != plan.job.limits
     if other:
-        plan = plan.for_run(plan.run_id, changed(plan.job, limits=limits))
+        plan = replace(plan, job=changed(plan.job, limits=limits))
     problems = _not_resumable(plan, status) or _without_checkpoints(plan, events) or _too_expensive(plan, events)
     if not problems and code == "same":
         problems = _without_code(plan)
@@ -160,7 +163,7 @@ def _continued(
         return plan, {"plan": _revised(plan, events), "code": about}, difference
     if plan.local and plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
         # Python has another path on this machine.
-        plan, revised = plan.at(plan.root, plan.local, sys.executable), True
+        plan, revised = replace(plan, facts=replace(plan.facts, executable=sys.executable)), True
     return plan, {"plan": _revised(plan, events)} if revised else {}, CodeDifference()
 
 
@@ -251,7 +254,7 @@ def _adopt(plan: Plan, resumes: int) -> None:
 def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
     """Package the project's current code, and return the plan with it and the difference."""
     from .planning.pack import packaged
-    from .planning.prepare import make_plan
+    from .planning.prepare import planned_again
 
     if plan.code.generated:
         written = ", ".join(plan.code.generated)
@@ -259,12 +262,7 @@ def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
             f"The current code of the run {plan.run_id} is unknown: it came from a notebook or a function in memory "
             f"({written}). Next: submit it again with checkpoint_resume_from={plan.run_id!r}."
         )
-    entry = plan.code.program if plan.code.kind == "module" else f"{plan.code.program}:{plan.code.function}"
-    if plan.code.kind == "script":
-        entry = os.path.join(plan.code.project, plan.code.program)
-    job = replace(plan.job, entry=entry, code=replace(plan.job.code, project=plan.code.project))
-    target = Destination(backend=replace(plan.target), root=plan.root, name=None)
-    made = packaged(make_plan(job, {}, target, {}, verb="resume", resumed=plan))
+    made = packaged(planned_again(plan))
     return made, _difference(plan.code.files, made.code.files)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from ..checks import Facts, Finding
 from ..checks.check import Proposed, Row
-from ..checks.communication import Communication
 from ..clock import Clock
 from ..hardware.catalog import PriceTable
 from ..job.capabilities import Capabilities
@@ -23,34 +22,8 @@ from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
 from ..status import Progress, Status
 
-
-@dataclass(frozen=True, kw_only=True)
-class Draft:
-    """What is known of a run before its plan is made, of which the findings are a part.
-
-    Args:
-        job: what to run.
-        target: the options of the backend, such as a `Vertex`.
-        facts: the probed facts.
-        root: where the run will live.
-        run_id: its id.
-        strategies: the names of distribution strategies that the program uses.
-        communications: what it asks for among replicas.
-        fits: the lines that call Keras's `fit`.
-        starting: what is required to start is an error, else a warning.
-        emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
-    """
-
-    job: Job
-    target: Target
-    facts: Facts
-    root: str
-    run_id: str
-    strategies: Sequence[str]
-    communications: Sequence[Communication] = ()
-    fits: Sequence[str] = ()
-    starting: bool
-    emulator: str = ""
+if TYPE_CHECKING:  # it parses programs
+    from ..packaging.audit.environment import Preload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +106,14 @@ class Backend(Protocol):
                 what is known without a request.
         """
 
-    def review(self, draft: Draft) -> list[Finding]:
-        """Return what speaks against a job on this backend. Pure."""
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
+        """Return what speaks against a job on this backend. Pure.
+
+        Args:
+            plan: the plan, still without findings.
+            program: the strategies, the communication and the calls of `fit` in its program.
+            starting: what is required to start is an error, else a warning.
+        """
 
     def render(self, plan: Plan) -> Request:
         """Return the request that `start` will send. Pure."""

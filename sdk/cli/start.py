@@ -53,7 +53,7 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
     with relayed("backends"):
-        run = Run(launch.execute(made, exact=command.is_plan))
+        run = Run(launch.execute(made) if command.is_plan else launch.submit(made))
     address = "" if run.plan.capabilities.runs_here else run.plan.emulator
     begun = f"started on the {emulator_at(address)}" if address else "started"
     accompany(run, begun, detach=detach, json_output=json_output, each_task=verbose)

@@ -19,7 +19,6 @@ from ..errors import PodliftError, Problems
 from ..job.job import Job
 from ..job.plan import Plan
 from ..logs import logger
-from ..planning.pack import packaged
 from ..planning.settings.merge import Destination, Entry
 from ..process.janitor import is_marked
 from ..records.events import Event
@@ -147,12 +146,12 @@ def prepare_goodput(
     with problems.closing():
         made = runs.plan_of(what, given, target, environ)
     retry = replace(made.job.retry, infrastructure=made.job.retry.infrastructure + len(disturbance.times))
-    return made.for_run(made.run_id, replace(made.job, retry=retry))
+    return replace(made, job=replace(made.job, retry=retry))
 
 
 def execute_goodput(plan: Plan, disturbance: Disturbance, clock: Clock) -> GoodputReport:
     """Train under kills, and report what was left of the time."""
-    run = Run(launch.execute(packaged(plan)))
+    run = Run(launch.submit(plan))
     _log.info(f"{run.id}: {run.url}")
     try:
         killed, status = _disturb(run, disturbance, clock)

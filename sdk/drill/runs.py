@@ -14,17 +14,16 @@ from ..backends.base import Backend, Drilled
 from ..clock import Clock, SystemClock
 from ..errors import PodliftError, Problems
 from ..job import cluster
-from ..job.gates import Gate
 from ..job.job import Job
 from ..job.layout import RunPaths
 from ..job.payload import Drill, Kill, KillTarget
 from ..job.plan import Plan
 from ..job.policies import Retry
 from ..job.targets import BACKENDS
-from ..job.values import changed
 from ..logs import logger
-from ..planning.prepare import make_plan
-from ..planning.settings.merge import Destination, Entry
+from ..planning.prepare import checked, planned, refuse_inside_task
+from ..planning.settings import table
+from ..planning.settings.merge import Destination, Entry, gather
 from ..records.events import Event, continues
 from ..records.kills import Done, KillRecords
 from ..records.recorder import read_events
@@ -89,8 +88,11 @@ def prepare(
 
 def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str]) -> Plan:
     """Return the plan of a training of a drill, which neither registers its model nor starts from one."""
-    made = make_plan(what, given, target, environ, verb="drill")
-    return made.for_run(made.run_id, changed(made.job, model=None, warm_start=None, gate=Gate()))
+    refuse_inside_task("drill")
+    problems = Problems()
+    settings = gather(what, given, target, environ, problems)
+    of_models = {name for name, setting in table.SETTINGS.items() if setting.group == "gate"} | {"model", "warm_start"}
+    return checked(planned(settings.without(of_models), environ, problems, starting=True), settings)
 
 
 def backend_of(target: Destination) -> tuple[str, Backend | None]:
@@ -141,14 +143,14 @@ def _undisturbed(made: Plan, seed: int) -> Plan:
         # It determines the order of sets of strings.
         env={"PYTHONHASHSEED": str(seed), **made.job.env},
     )
-    return made.for_run(made.run_id, job, Drill(seed=seed))
+    return replace(made, job=job, drill=Drill(seed=seed))
 
 
 def named(plan: Plan, role: str) -> Plan:
     """Return the plan of another run of the same job."""
     label = plan.run_id.rpartition("-")[0]
     ending = f"-drill-{role}"
-    return plan.for_run(ids.new_run_id(label[: ids.MAX_NAME - len(ending)].rstrip("-") + ending))
+    return replace(plan, run_id=ids.new_run_id(label[: ids.MAX_NAME - len(ending)].rstrip("-") + ending))
 
 
 def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
@@ -157,7 +159,7 @@ def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
     lost = len(kills) + sum(kill.what == "region" for kill in kills)
     taken = len(kills) if disturbs(plan, kills) else 0
     job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=lost, preemptions=taken))
-    return plan.for_run(plan.run_id, job, Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
+    return replace(plan, job=job, drill=Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
 
 
 def drill_of(plan: Plan) -> Drill:

@@ -50,11 +50,14 @@ class Drill:
     kills: tuple[Kill, ...] = ()
 
 
+Choice = Literal["champion", "last"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class InitialWeights:
     """The version of a registered model whose weights a run begins with. It is chosen with the plan: restarts use the same."""
 
-    choice: Literal["champion", "last"]
+    choice: Choice
     model: str
     version: int = 0  # 0 if there was none: the weights start fresh
     manifest: str = ""  # digest of the list of its files

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .. import ids
@@ -19,9 +19,8 @@ from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
 from .payload import Drill, InitialWeights, Payload
-from .policies import Keeper, Local, Resources, Target
+from .policies import Keeper, Local, Target
 from .targets import BACKENDS
-from .values import changed
 from .wire import decode
 
 VERSION = 1
@@ -135,36 +134,6 @@ class Plan:
     def alone(self) -> list[str]:
         """The tasks that are restarted alone when they are lost; all others are restarted together."""
         return [task for task in self.tasks if cluster.restarts_alone(task, self.tasks)]
-
-    def at(self, root: str, local: str = "", executable: str = "") -> Plan:
-        """Return the plan as this machine sees it: where its run is, and where Python is, if that differs here."""
-        facts = replace(self.facts, executable=executable) if executable else self.facts
-        return replace(self, root=root, local=local, facts=facts)
-
-    def asked_at(self, emulator: str) -> Plan:
-        """Return the plan with the emulator that this machine asks, "" for none."""
-        return replace(self, emulator=emulator)
-
-    def at_location(self, target: Target, resources: Resources) -> Plan:
-        """Return the plan of a job in one location of its target, with the machines of that location."""
-        return replace(self, target=target, job=changed(self.job, resources=resources))
-
-    def for_firings(self, findings: tuple[Finding, ...]) -> Plan:
-        """Return the plan of a schedule's firings: without what the schedule's trigger brings itself."""
-        return replace(self, findings=findings, fired=True)
-
-    def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
-        """Return the plan of the same program with later content of its files."""
-        code = replace(self.code, digest=digest, files=files, left_out=[*self.code.left_out, *left_out])
-        return replace(self, code=code, findings=(*self.findings, note))
-
-    def starting_from(self, initial: InitialWeights | None) -> Plan:
-        """Return the plan with these weights to start from."""
-        return replace(self, initial=initial)
-
-    def for_run(self, run_id: str, job: Job | None = None, drill: Drill | None = None) -> Plan:
-        """Return the plan of another run of the same code."""
-        return replace(self, run_id=run_id, job=job or self.job, drill=drill or self.drill)
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""

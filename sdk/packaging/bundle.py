@@ -39,6 +39,10 @@ _LOOK_BYTES = 64 * 1024
 _LOOK_SUFFIXES = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ".log", ".out", ".err", ".sh", ""}
 
 
+class ChangedError(InputError):
+    """Files of a project are not those of its bundle any more."""
+
+
 @dataclass(frozen=True)
 class Bundle:
     """An archive, which need not be written yet."""
@@ -174,7 +178,7 @@ def _read_all(
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
     """Write the archive to `target` unless it exists there undamaged; return True if it was written.
 
-    An InputError names the files that are not those of the bundle any more.
+    A ChangedError names the files that are not those of the bundle any more.
     """
     if _is_there(target, bundle.digest):
         return False
@@ -182,7 +186,7 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
     def put(part: Path) -> Path:
         digest, members, skipped = _write_part(bundle, project, part)
         if digest != bundle.digest:
-            raise InputError(_changed(bundle, members, skipped))
+            raise ChangedError(_changed(bundle, members, skipped))
         return target
 
     _place(target.parent, put)

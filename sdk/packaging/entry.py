@@ -43,6 +43,11 @@ class LocatedEntry:
     def home(self) -> Path:
         return self.project / self.base
 
+    @property
+    def title(self) -> str:
+        """The program, as a run is named after it."""
+        return f"{self.notebook.removesuffix('.ipynb')}.py" if self.notebook else self.target
+
 
 def locate(entry: str | Callable[..., Any], folder: str | None = None) -> LocatedEntry:
     """Find a script, a notebook, a folder with a `__main__.py`, `package.module[:function]`, or a function itself.

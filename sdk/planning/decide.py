@@ -1,78 +1,54 @@
-"""The last step of planning: makes the Plan from what is wanted, the code and the facts."""
+"""The last step of planning: makes the Plan from what is wanted, what was read and the code. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
-from .. import backends, ids
-from ..backends.base import Draft
+from .. import backends
 from ..checks import Facts
 from ..hardware import accelerators
 from ..job import cluster
 from ..job.findings import warning
 from ..job.job import Job
 from ..job.plan import Plan
+from ..job.values import changed
 from ..packaging.audit.environment import Preload
-from ..storage import emulator
-from . import initial, preflight_cache
+from .look import World
 from .pack import Packed
-from .roots import configured_roots, in_cloud_storage
 from .validate import Wanted
 
 
-def decide(
-    wanted: Wanted, packed: Packed, facts: Facts, environ: Mapping[str, str], *, verb: str, resumed: Plan | None = None
-) -> Plan:
-    """Decide everything about a run; a `resumed` one keeps its id and its root."""
+def decide(wanted: Wanted, world: World, packed: Packed, run_id: str, *, starting: bool) -> Plan:
+    """Decide everything about a run; `starting` makes errors of what only a start requires."""
     job, preload = wanted.job, packed.preload
-    target, of_regions = wanted.target.located(job.resources, facts)
-    run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
-    root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
-    asked, fresh = _emulator(root, environ, resumed), _why_fresh(wanted, facts, preload)
-    draft = Draft(
-        job=job,
-        target=target,
-        facts=facts,
-        root=root,
-        run_id=run_id,
-        strategies=preload.strategies,
-        communications=preload.communications,
-        fits=preload.fits,
-        starting=verb != "plan",
-        emulator=asked or "",
-    )
-    preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
-    findings = [*wanted.notes, *of_regions, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
-    if fresh and target.start in ("fork", "standby"):
-        findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))
+    if world.secrets:
+        job = changed(job, env={**job.env, **world.secrets})
+    target, of_regions = wanted.target.located(job.resources, world.facts)
+    fresh = _why_fresh(wanted, world.facts, preload)
     made = Plan(
         run_id=run_id,
-        root=root,
+        root=world.root,
         job=job,
         target=target,
-        facts=facts,
-        local=local,
+        facts=world.facts,
+        local=world.local,
         backend=wanted.backend,
         capabilities=wanted.capabilities,
         code=packed.code,
         tasks=[task.name for task in cluster.members(job.resources, target)],
-        findings=tuple(findings),
-        inputs=wanted.inputs,
+        findings=(),
+        inputs=dict(world.inputs),
         preload=[] if fresh else list(preload.modules),
         fresh=fresh,
-        warm_start=wanted.warm_start,
-        emulator=asked,
+        warm_start=world.warm_start,
+        initial=world.initial,
+        emulator=world.emulator,
     )
-    if resumed or job.warm_start is None:
-        return made.starting_from(resumed.initial if resumed else None)
-    return initial.starting(made, configured_roots(environ)[0])
-
-
-def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> str:
-    """Return the emulator that holds the bucket of a root, "" for none."""
-    if resumed is not None:
-        return resumed.emulator
-    return emulator.asked(environ) if in_cloud_storage(root) else ""
+    reviewed = backends.load(wanted.backend).review(made, preload, starting=starting)
+    findings = [*wanted.notes, *world.notes, *of_regions, *packed.notes, *reviewed]
+    if fresh and target.start in ("fork", "standby"):
+        findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))
+    return replace(made, findings=tuple(findings))
 
 
 def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:

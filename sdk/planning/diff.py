@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..hardware import pricing
@@ -67,7 +67,7 @@ def of_values(section: str, first: Mapping[str, object], second: Mapping[str, ob
 
 def anonymous(plan: Plan) -> Plan:
     """Return the plan with the run id that all compared plans share."""
-    return plan.for_run(_RUN_ID)
+    return replace(plan, run_id=_RUN_ID)
 
 
 def as_json(changes: Sequence[Change]) -> dict[str, object]:

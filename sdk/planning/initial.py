@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from ..job.layout import RootPaths
-from ..job.payload import InitialWeights
+from ..job.payload import Choice, InitialWeights
 from ..job.plan import Plan
 from ..model_registry import files
 from ..model_registry.models import Model, damaged
@@ -14,11 +14,11 @@ from ..runtime.weights import model_files
 from ..storage.gcs.files import INTERACTIVE
 from ..storage.registry import open_store
 from ..storage.store import Store
-from .roots import NO_BUCKET, in_bucket
+from .roots import in_bucket
 
 
-def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
-    """Return the plan with the version that `warm_start` means now, or with the reason why there is none.
+def chosen(choice: Choice, name: str, root: str, others: Sequence[str] = ()) -> InitialWeights:
+    """Return the version of a model of a root that `warm_start` means now, or the reason why there is none.
 
     `others` are roots to name if one of them has the model.
 
@@ -27,10 +27,7 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
         InputError: it has no weights that can be read.
         StoreError: the models of the root cannot be read.
     """
-    choice, root = plan.job.warm_start, plan.root
-    if choice is None or root == NO_BUCKET:
-        return plan.starting_from(None)
-    model = Model(root, plan.model, store=_store(root))
+    model = Model(root, name, store=_store(root))
     numbers = model.numbers()
     number = model.record()[0].champion if choice == "champion" else max(numbers, default=0)
     if not number:
@@ -39,15 +36,15 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
             has = f"the model {model.name!r} has no champion yet (podlift models promote {model.name} {numbers[-1]})"
         elif elsewhere := next((other for other in others if other != root and _is_in(other, model.name)), ""):
             has += f", and {elsewhere} has one. A run starts from models of its own root only. Next: --root {elsewhere}"
-        return plan.starting_from(InitialWeights(choice=choice, model=model.name, why=has))
+        return InitialWeights(choice=choice, model=model.name, why=has)
     version = model.version(number)
     # The tasks verify every byte. From here that would download the files of a bucket.
     damage = files.absent(model.store, version.record.manifest) if in_bucket(root) else version.damage()
     if damage:
         raise damaged(version.record, damage)
-    chosen = InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
-    model_files.check([file.path for file in version.files()], f"warm_start: {chosen}")
-    return plan.starting_from(chosen)
+    weights = InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
+    model_files.check([file.path for file in version.files()], f"warm_start: {weights}")
+    return weights
 
 
 def problems(plan: Plan) -> list[str]:

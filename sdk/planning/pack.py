@@ -1,13 +1,13 @@
-"""The third step of planning: finds the code, reads its requirements, chooses its files and checks its imports."""
+"""The fourth step of planning: everything that is read of the project: its requirements, its files and their imports."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..checks import Facts, Finding
+from ..checks import Finding
 from ..errors import InputError, Problems
 from ..job.findings import note
 from ..job.layout import RootPaths
@@ -18,10 +18,11 @@ from ..packaging.audit.environment import Preload
 from ..packaging.audit.import_sources import TaskEnvironment
 from ..packaging.audit.installed import Installed
 from ..packaging.bundle import Bundle
-from ..packaging.entry import LocatedEntry, locate, widen
+from ..packaging.entry import LocatedEntry, widen
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
-from . import secrets
+from . import preflight_cache, secrets
+from .look import World
 from .validate import Wanted
 
 
@@ -32,16 +33,15 @@ class Packed:
     code: PackedCode
     preload: Preload
     notes: tuple[Finding, ...]
-    title: str  # of the program, for the default name of the run
-    home: str  # name of the project's folder
 
 
-def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIdentity, str]) -> Packed:
+def pack(
+    wanted: Wanted, world: World, environ: Mapping[str, str], own_files: Mapping[never_packaged.FileIdentity, str]
+) -> Packed:
     """Choose the files of the program; `own_files` are written by this process and left out."""
-    if wanted.entry is None:
-        raise InputError("No entry. Name a script, a notebook, package.module or package.module:function.")
-    problems, asked = Problems(), wanted.job.code
-    source = locate(wanted.entry, wanted.project)
+    problems, asked, source = Problems(), wanted.job.code, world.source
+    if source is None:
+        raise InputError([])
     needed, preload, audited = Requirements(), Preload(), list[Finding]()
     with problems.collect():
         needed = read.gather(asked.requirements, source.home)
@@ -49,31 +49,29 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
         source = widen(source, [*asked.include, *needed.folders])
     packed = bundle.build(
         source,
-        never=_own_folders(Path(wanted.local or wanted.root), source.home, wanted.cache),
+        never=_own_folders(Path(world.local or world.root), source.home, world.cache),
         exclude=asked.exclude,
-        cache=wanted.cache,
+        cache=world.cache,
         own_files=own_files,
     )
     bundle.check_entry(source, packed)
     with problems.collect():
-        audited, preload = _audited(wanted, facts, source, packed, needed)
-    problems.found += secrets.problems(wanted, source.project, [member.path for member in packed.members])
+        audited, preload = _audited(wanted, world, source, packed, needed)
+    files = [member.path for member in packed.members]
+    problems.found += secrets.problems(wanted.job, source.project, files, here=wanted.capabilities.runs_here)
     problems.raise_if_any()
     # The content of an image is unknown here.
     differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []
     only_script = f"Only the script is packaged: {str(source.project)!r} is shared with other things"
     shared = [note(f"{only_script}. Set code_project= to change that")] if source.is_single_file else []
-    return Packed(
-        code=_code(wanted, source, packed, needed),
-        preload=preload,
-        notes=(*shared, *source.notes, *needed.notes, *packed.notes, *differences, *audited),
-        title=f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target,
-        home=source.home.name,
-    )
+    code = _code(wanted, source, packed, needed)
+    preflight = preflight_cache.plan_findings(wanted.job, code, environ)
+    notes = (*preflight, *shared, *source.notes, *needed.notes, *packed.notes, *differences, *audited)
+    return Packed(code=code, preload=preload, notes=notes)
 
 
 def _audited(
-    wanted: Wanted, facts: Facts, source: LocatedEntry, packed: Bundle, needed: Requirements
+    wanted: Wanted, world: World, source: LocatedEntry, packed: Bundle, needed: Requirements
 ) -> tuple[list[Finding], Preload]:
     job = wanted.job
     return audit.check(
@@ -85,7 +83,7 @@ def _audited(
             in_image=not wanted.capabilities.runs_here,
             legacy=job.code.keras == "legacy" or job.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
             pythonpath="PYTHONPATH" in job.env and not job.code.isolated,
-            dropped=facts.dropped,
+            dropped=world.facts.dropped,
         ),
         kwargs=None if not wanted.is_valid else job.args if isinstance(job.args, dict) else {},
         args=job.args if isinstance(job.args, list) else (),
@@ -157,4 +155,5 @@ def packaged(plan: Plan) -> Plan:
     now = {member.path: member for member in made.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
     later = note(f"Changed while the plan was made, and packaged with the later content: {changed}")
-    return plan.repacked(made.digest, made.members, made.left_out, later)
+    code = replace(plan.code, digest=made.digest, files=made.members, left_out=[*plan.code.left_out, *made.left_out])
+    return replace(plan, code=code, findings=(*plan.findings, later))

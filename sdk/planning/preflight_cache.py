@@ -40,10 +40,10 @@ def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str]
     part.rename(path)
 
 
-def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str], verb: str) -> list[Finding]:
-    """Return what a plan for a TPU shows about its preflight, which never prevents a submit; nothing for `preflight` itself."""
+def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str]) -> list[Finding]:
+    """Return the findings of a plan for a TPU about its preflight, which never prevents a submit."""
     row = accelerators.row(job.resources.accelerator)
-    if row.family != "tpu" or verb == "preflight":
+    if row.family != "tpu":
         return []
     entry = f"{code.program}:{code.function}" if code.function else code.program
     command = f"podlift preflight {shlex.quote(entry)} --accelerator {row.name}"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from .. import backends, checks
-from ..checks import gates
+from .. import checks, ids
 from ..errors import InputError, InsideTaskError, Problems
 from ..job.job import Job
 from ..job.plan import Plan
 from ..packaging import never_packaged
 from ..runtime.context import inside_task
-from . import secrets
 from .decide import decide
+from .look import look
 from .pack import pack
-from .settings.merge import Destination, Entry, gather
+from .settings.merge import Destination, Entry, Settings, gather
 from .validate import validate
 
 
@@ -27,33 +28,63 @@ def make_plan(
     *,
     verb: str = "plan",
     output: Path | None = None,
-    resumed: Plan | None = None,
-    also: Callable[[Plan], Sequence[str]] = lambda made: (),
-    later_inputs: Collection[str] = (),
 ) -> Plan:
     """Return the plan for flat settings, or raise InputError with every mistake: for `plan`, `submit` and the command.
 
-    `what` is an entry or a Job, or UNNAMED if `PODLIFT_ENTRY` or the project's file names the entry. `output` is the file that
-    the plan will be written to: it is not packaged. `resumed` is the plan of the run that goes on with this code. `also`
-    returns more mistakes. `later_inputs` are names of inputs that each firing of a schedule has a place for.
+    Args:
+        what: an entry or a Job, or UNNAMED if `PODLIFT_ENTRY` or the project's file names the entry.
+        given: the flat settings.
+        target: where the run goes.
+        environ: the variables of the caller.
+        verb: the name of the caller; all but "plan" start the plan.
+        output: the file that the plan will be written to: it is not packaged.
     """
     refuse_inside_task(verb)
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
-    wanted = validate(settings, environ, problems, resumed)
-    if verb != "drill":
-        problems.found += gates.mistakes(wanted.job, {*wanted.job.inputs, *later_inputs}, wanted.capabilities)
-    online = not problems.found and bool(settings.target.online)
-    facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
-    wanted = secrets.pinned(wanted, problems)
-    problems.found += secrets.stored(wanted.job, environ, here=wanted.capabilities.runs_here)
-    with problems.closing(settings.sourced):
-        packed = pack(wanted, facts, never_packaged.files_being_written(output))
-    made = decide(wanted, packed, facts, environ, verb=verb, resumed=resumed)
-    bad = [*checks.errors(made.findings), *also(made)]
-    if bad:
+    return checked(planned(settings, environ, problems, starting=verb != "plan", output=output), settings)
+
+
+def checked(made: Plan, settings: Settings, also: Sequence[str] = ()) -> Plan:
+    """Return the plan; InputError with its errors and these other mistakes."""
+    if bad := [*checks.errors(made.findings), *also]:
         raise InputError(settings.sourced(bad))
     return made
+
+
+def planned(
+    settings: Settings,
+    environ: Mapping[str, str],
+    problems: Problems,
+    *,
+    starting: bool,
+    output: Path | None = None,
+) -> Plan:
+    """Return the plan for gathered settings, with its errors among the findings; InputError with all other mistakes."""
+    wanted = validate(settings, environ, problems)
+    world = look(wanted, environ, problems)
+    with problems.closing(settings.sourced):
+        packed = pack(wanted, world, environ, never_packaged.files_being_written(output))
+    return decide(wanted, world, packed, ids.new_run_id(world.name), starting=starting)
+
+
+def planned_again(plan: Plan) -> Plan:
+    """Return the plan of a run with the current code of its project; all else stays as it is."""
+    entry = plan.code.program if plan.code.kind == "module" else f"{plan.code.program}:{plan.code.function}"
+    if plan.code.kind == "script":
+        entry = os.path.join(plan.code.project, plan.code.program)
+    # Where a run starts was chosen with its plan.
+    checkpoints = replace(plan.job.checkpoints, resume_from=None)
+    job = replace(plan.job, entry=entry, code=replace(plan.job.code, project=plan.code.project))
+    problems, target = Problems(), Destination(backend=plan.target, root=plan.root)
+    settings = gather(replace(job, checkpoints=checkpoints, warm_start=None), {}, target, {}, problems)
+    wanted = validate(settings, {}, problems)
+    world = look(wanted, {}, problems)
+    world = replace(world, root=plan.root, local=plan.local, emulator=plan.emulator)
+    world = replace(world, warm_start=plan.warm_start, initial=plan.initial)
+    with problems.closing(settings.sourced):
+        packed = pack(wanted, world, {}, {})
+    return checked(decide(replace(wanted, job=job), world, packed, plan.run_id, starting=True), settings)
 
 
 def refuse_keywords(given: Mapping[str, object], other: str) -> None:

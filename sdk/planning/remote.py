@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from .. import ids
@@ -24,9 +25,11 @@ from ..storage.registry import open_files
 from .roots import asked_here, in_bucket, in_cloud_storage, on_emulator, share
 
 
-def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan with its folder on this machine, which is not part of a stored plan."""
-    return plan.at(plan.root, local_folder(plan.root, environ)) if in_bucket(plan.root) else plan
+def located(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return the plan as this machine sees it: with its folder here, and the emulator that is asked here."""
+    if not in_bucket(plan.root):
+        return plan
+    return asked_here(replace(plan, local=local_folder(plan.root, environ)), "plan of", environ)
 
 
 def local_folder(root: str, environ: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from .. import backends
@@ -39,17 +40,25 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
         value = file.values.get("root")
         with _sourced("PODLIFT_ROOT" if environ.get("PODLIFT_ROOT") else file.source):
             configured = environ.get("PODLIFT_ROOT") or (value if isinstance(value, str) else None)
-            return resolve_root(configured or _DEFAULT_ROOT, environ)
+            return resolved(configured)
+    return resolved(root)
+
+
+def resolved(root: str | Path | None, *, shared: bool = False) -> str:
+    """Return a root that was named as an absolute path or a URL; None is the default. `shared`: machines share its folder."""
+    root = _DEFAULT_ROOT if root is None else root
     text = str(root)
     if not isinstance(root, (str, PurePath)) or not text:
         raise InputError(f"The root is not a folder. Received: {root!r}. Omit it for {_DEFAULT_ROOT!r}.")
     if not is_utf8(text):
         raise InputError(f"The root's name is not UTF-8, but records of runs store it as text. Received: {text!r}.")
+    if in_folder(text):
+        return f"{SCHEME}{os.path.realpath(path_of(_checked_url(text)))}"
     if "://" in text:
-        return _in_bucket(text)
+        return _checked_url(text)
     with usable("The root", text):
         folder = str(Path(text).expanduser().resolve())
-        return f"{SCHEME}{folder}" if is_shared(folder) else folder
+        return f"{SCHEME}{folder}" if shared or is_shared(folder) else folder
 
 
 def configured_root(root: str | Path | None, environ: Mapping[str, str], backend: str | None = None) -> str:
@@ -102,7 +111,8 @@ def _cloud_root_of(backend: str, environ: Mapping[str, str], file: configfile.Fi
     configured = environ.get("PODLIFT_ROOT") or file.values.get("root")
     sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.source]
     with _sourced(", ".join(filter(None, sources))):
-        return cloud_root(backend, bucket, None if configured is None else str(configured), explicit=False)
+        named = cloud_root(backend, bucket, None if configured is None else str(configured), explicit=False)
+        return named if in_cloud_storage(named) else resolved(named, shared=True)
 
 
 def in_bucket(root: str) -> bool:
@@ -144,24 +154,23 @@ def asked_here(plan: Plan, what: str, environ: Mapping[str, str]) -> Plan:
     """Return a plan with the emulator that is asked here; InputError, before any request, if it belongs elsewhere."""
     if in_folder(plan.root):
         return plan
-    return plan.asked_at(emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
+    return replace(plan, emulator=emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
 
 
 def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: bool) -> str:
-    """Return the root of a backend whose machines are not this one.
+    """Return the root of a backend whose machines are not this one, as it was named. Pure.
 
     `bucket` is the backend's own setting, as BUCKET or BUCKET/PREFIX. `root` is the setting for all backends: a folder there
     only concerns runs of this machine, unless this call names it (`explicit`), or the machines share folders with this one.
     """
     shares = backends.load(backend).capabilities.shares_folders
     if shares and root is not None and not in_cloud_storage(root):
-        url = resolve_root(root, {})
-        return url if in_bucket(url) else f"{SCHEME}{url}"
-    named = _in_bucket(f"gs://{bucket.removeprefix('gs://').rstrip('/')}") if bucket else ""
+        return root
+    named = _checked_url(f"gs://{bucket.removeprefix('gs://').rstrip('/')}") if bucket else ""
     if named and "/" not in named.removeprefix("gs://"):
         named += f"/{PREFIX}"
     if root is not None and "://" in root:
-        url = _in_bucket(root)
+        url = _checked_url(root)
         if in_folder(url):
             raise InputError(
                 f"Machines of {backend} share no folder. Received: root={root!r}. Expected: gs://BUCKET/PREFIX."
@@ -177,14 +186,14 @@ def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: 
     return named or NO_BUCKET
 
 
-def _in_bucket(text: str) -> str:
+def _checked_url(text: str) -> str:
+    """Return the URL of a root without slashes at its end; InputError if it is none. Pure."""
     if in_folder(text):
-        path = path_of(text)
-        if not os.path.isabs(path):
+        if not path_of(text).startswith("/"):
             raise InputError(
                 f"The URL of a folder needs an absolute path. Received: {text!r}. Expected: {SCHEME}/PATH."
             )
-        return f"{SCHEME}{os.path.realpath(path)}"
+        return text
     if not in_bucket(text):
         raise InputError(f"A root is a folder or gs://BUCKET/PREFIX. Received: root={text!r}.")
     text = text.rstrip("/")

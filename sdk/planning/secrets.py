@@ -4,42 +4,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from ..errors import PodliftError, Problems
 from ..job.credentials import formats_in, kind_of
 from ..job.job import Job
 from ..job.secrets import Secret
-from ..job.values import changed
-from .validate import Wanted
 
 
-def pinned(wanted: Wanted, problems: Problems) -> Wanted:
-    """Return what is wanted with a version of each secret, so that all attempts read the same value."""
-    if wanted.capabilities.runs_here or not wanted.job.secrets:
-        return wanted
+def pinned(job: Job) -> dict[str, Secret]:
+    """Return the secrets of a job with their newest versions, by variable: all attempts read the same value."""
+    if not job.secrets:
+        return {}
     # It imports requests, and most jobs have no secrets.
     from ..storage import secret_manager
 
-    env = {**wanted.job.env}
-    for name, secret in wanted.job.secrets.items():
+    problems, found = Problems(), dict[str, Secret]()
+    for name, secret in job.secrets.items():
         if not secret.is_pinned:
             try:
-                env[name] = Secret(secret_manager.newest(secret.name), file=secret.file)
+                found[name] = Secret(secret_manager.newest(secret.name), file=secret.file)
             except PodliftError as error:
                 problems.found.append(f"env: the newest version of the secret {name} is not known: {error}")
-    return replace(wanted, job=changed(wanted.job, env=env))
+    problems.raise_if_any()
+    return found
 
 
-def problems(wanted: Wanted, project: Path, packaged: Collection[str]) -> list[str]:
-    """Return sentences about the files of secrets, which only runs of this machine read, and which no bundle may hold."""
+def problems(job: Job, project: Path, packaged: Collection[str], *, here: bool) -> list[str]:
+    """Return sentences about the files of secrets, which only runs of this machine read, and which no bundle may hold.
+
+    `here`: the run is on the caller's machine.
+    """
     sentences = []
-    for name, secret in wanted.job.secrets.items():
+    for name, secret in job.secrets.items():
         if secret.file is None:
             continue
         path = project / secret.file
-        if wanted.capabilities.runs_here and not os.access(path, os.R_OK):
+        if here and not os.access(path, os.R_OK):
             sentences.append(
                 f"env: the file of the secret {name} cannot be read. Received: {str(secret.file)!r}, in {project}."
             )

@@ -1,146 +1,126 @@
-"""The second step of planning: what the settings ask for, as values, with every mistake found without reading the code."""
+"""The second step of planning: what the settings ask for, as values. Pure: it reads no file, no clock and no network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .. import backends, ids
-from ..checkpoint.catalog import warm_start
-from ..checks import Finding
+from ..checks import Finding, gates
 from ..errors import InputError, Problems
 from ..job.capabilities import Capabilities
 from ..job.job import Job
-from ..job.plan import Plan
 from ..job.policies import Code, Target
 from ..job.targets import BACKENDS
 from ..job.values import unchecked
-from ..storage import cache, data
-from ..storage.paths import usable
-from . import references, remote
-from .roots import check_root, check_writable, cloud_root, in_bucket, resolve_root
+from . import secrets
+from .roots import cloud_root
 from .settings import table
 from .settings.merge import Settings, missing_variables
 
 # Stand in for what is wrong, so that the other checks can go on.
 _ANY_JOB = unchecked(Job, {"entry": "none", "code": unchecked(Code, {"requirements": "none"})})
 _ANY_BACKEND = "local"
+_NAMELESS = {"entry": "none"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a call asks for. If something is wrong with it, a default stands in, and no plan is made."""
+    """The checked settings of a call, and so what to look at. Defaults stand in for mistakes, and no plan is made.
+
+    Args:
+        entry: the program, as it was named.
+        project: the folder to package, as it was named.
+        job: the job, with every default.
+        is_valid: False if a default stands in for a setting of the job.
+        backend: the name of the backend.
+        capabilities: its properties.
+        target: its options.
+        root: the root as it was named: a folder, which may be relative, or a URL; None for the default.
+        name: the name of the run, None for one after the program.
+        online: whether to ask the services that the job needs.
+        notes: findings about the settings.
+    """
 
     entry: str | Callable[..., Any] | None
-    project: str | None  # the folder to package
+    project: str | None
     job: Job
-    is_valid: bool  # False if a default stands in for the job
+    is_valid: bool
     backend: str
     capabilities: Capabilities
     target: Target
-    root: str
-    local: str  # this machine's copy of a root in a bucket, else ""
-    cache: Path | None  # podlift's cache folder; None without a home directory
-    inputs: dict[str, str]
-    warm_start: str
+    root: str | None
     name: str | None
+    online: bool
     notes: tuple[Finding, ...]
 
 
-def validate(settings: Settings, environ: Mapping[str, str], problems: Problems, resumed: Plan | None) -> Wanted:
-    """Return what the settings ask for; mistakes go to `problems`. A plan that resumes a run keeps the run's start."""
-    job, entry = _ANY_JOB, settings.function or settings.job.get("entry")
+def validate(settings: Settings, environ: Mapping[str, str], problems: Problems) -> Wanted:
+    """Return what the settings ask for; mistakes go to `problems`."""
+    entry, is_valid = settings.function or settings.job.get("entry"), False
     with problems.collect():
-        job = table.job({**settings.job, "entry": settings.job.get("entry", "none")})
+        job = table.job({**_NAMELESS, **settings.job})
+        is_valid = True
+    if not is_valid:
+        job = _job_of_valid(settings.job)
     backend = _ANY_BACKEND
     with problems.collect():
         backend = backends.check_name(settings.values.get("backend", backend))
     target = table.target(backend, {})
     with problems.collect():
         target = table.target(backend, settings.values)
-    capabilities = backends.load(backend).capabilities
+    capabilities, name, root = backends.load(backend).capabilities, settings.target.name, None
     problems.found += missing_variables(job, environ, here=capabilities.runs_here)
-    root = _root(backend, target, settings, environ, problems)
-    name = settings.target.name
+    with problems.collect():
+        root = _root(backend, target, capabilities, settings)
     with problems.collect():
         name = name if name is None else ids.check_name(name)
-    folder, local = _cache(environ), ""
     with problems.collect():
-        local = _local(root, target, environ, ask=capabilities.supervised_here)
-    inputs, notes = _inputs(job, capabilities, target, problems)
-    warm = resumed.warm_start if resumed else ""
-    with problems.collect():
-        if job.checkpoints.resume_from is not None and job.warm_start is not None:
-            raise InputError(
-                "checkpoint_resume_from and warm_start: a run starts from the state of another run or from the weights of a "
-                f"registered model. Received: {job.checkpoints.resume_from!r} and {job.warm_start!r}. Next: omit one."
-            )
-        if job.checkpoints.resume_from is not None and resumed is None:
-            warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
+        _check_start(job)
+    problems.found += gates.mistakes(job, {*job.inputs, *settings.slot_inputs}, capabilities)
+    problems.found += secrets.stored(job, environ, here=capabilities.runs_here)
     return Wanted(
         entry=entry if isinstance(entry, str) or callable(entry) else None,
         project=settings.values.get("code_project"),
         job=job,
-        is_valid=job is not _ANY_JOB,
+        is_valid=is_valid,
         backend=backend,
         capabilities=capabilities,
         target=target,
         root=root,
-        local=local,
-        cache=folder,
-        inputs=inputs,
-        warm_start=warm,
         name=settings.target.name,
-        notes=(*notes, *_ignored(settings, backend, target)),
+        online=bool(settings.target.online),
+        notes=tuple(_ignored(settings, backend, target)),
     )
 
 
-def _root(backend: str, target: Target, settings: Settings, environ: Mapping[str, str], problems: Problems) -> str:
-    given, root, capabilities = settings.target.root, "/", backends.load(backend).capabilities
-    with problems.collect():
-        if capabilities.needs_bucket:
-            explicit = given is not None and settings.origins.get("root") == "argument"
-            return cloud_root(backend, target.bucket, None if given is None else str(given), explicit=explicit)
-        root = resolve_root(given, environ)
-        if capabilities.supervised_here and not in_bucket(root):
-            with usable("The root", root):
-                check_writable(root)
-    return root
+def _job_of_valid(settings: Mapping[str, object]) -> Job:
+    """Return the job of the settings that are valid each by itself, so that the other steps check them too."""
+    valid: dict[str, object] = {**_NAMELESS}
+    for name, value in settings.items():
+        with suppress(InputError):
+            table.job({**_NAMELESS, name: value})
+            valid[name] = value
+    with suppress(InputError):
+        return table.job(valid)
+    return _ANY_JOB
 
 
-def _local(root: str, target: Target, environ: Mapping[str, str], *, ask: bool) -> str:
-    """Return the folder on this machine for a root in a bucket, "" for a root that is a folder; `ask` checks the bucket."""
-    if not in_bucket(root):
-        return ""
-    if target.isolated:
+def _root(backend: str, target: Target, capabilities: Capabilities, settings: Settings) -> str | None:
+    given = None if settings.target.root is None else str(settings.target.root)
+    if not capabilities.needs_bucket:
+        return given
+    return cloud_root(backend, target.bucket, given, explicit=settings.origins.get("root") == "argument")
+
+
+def _check_start(job: Job) -> None:
+    if job.checkpoints.resume_from is not None and job.warm_start is not None:
         raise InputError(
-            f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
+            "checkpoint_resume_from and warm_start: a run starts from the state of another run or from the weights of a "
+            f"registered model. Received: {job.checkpoints.resume_from!r} and {job.warm_start!r}. Next: omit one."
         )
-    local = remote.local_folder(root, environ)
-    if ask:
-        check_root(root)
-    return local
-
-
-def _inputs(
-    job: Job, capabilities: Capabilities, target: Target, problems: Problems
-) -> tuple[dict[str, str], list[Finding]]:
-    inputs, notes = dict[str, str](), list[Finding]()
-    with problems.collect(), usable("The current folder", "."):
-        inputs, notes = data.resolve(job.inputs, Path.cwd()) if job.inputs else (inputs, notes)
-        notes += data.find_unreachable(
-            inputs, disk=capabilities.runs_here or capabilities.shares_folders, network=not target.isolated
-        )
-    return inputs, notes
-
-
-def _cache(environ: Mapping[str, str]) -> Path | None:
-    try:
-        return cache.cache_folder(environ)
-    except RuntimeError:
-        return None  # there is no home directory: nothing is cached
 
 
 def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:

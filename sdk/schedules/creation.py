@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from ..job.plan import Plan
 from ..job.values import changed
 from ..planning import diff, remote
 from ..planning.pack import packaged
-from ..planning.prepare import make_plan, refuse_inside_task
+from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.roots import configured_backend, in_bucket
-from ..planning.settings.merge import Destination
+from ..planning.settings.merge import Destination, gather
 from ..records import spending
 from ..records.sync import push
 from ..storage import emulator_clock
@@ -129,10 +129,10 @@ def prepare(
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
-        made = make_plan(what, settings, wanted, os.environ, verb="schedule", also=mistakes, later_inputs=inputs)
-    made = (service.adapted(made) if service else made).for_run(f"{spec.name}-{_TEMPLATE}")
-    # The name of a firing's run holds its slot.
-    made = made.for_run(made.run_id, changed(made.job, model=made.model or None)).starting_from(None)
+        made = _planned(what, settings, wanted, inputs, mistakes)
+    made = replace(service.adapted(made) if service else made, run_id=f"{spec.name}-{_TEMPLATE}")
+    # The name of a firing's run holds its slot, and each firing chooses the weights that it starts with.
+    made = replace(made, job=changed(made.job, model=made.model or None), initial=None)
     spec = replace(spec, inputs={**made.job.inputs, **inputs})
     warnings = clock_changes.warnings(spec.slots, now, service.title if service else "")
     if service is None:
@@ -140,6 +140,20 @@ def prepare(
     about = triggered.draft(spec, made, now, schedule_id=_UNKNOWN_ID)
     warnings += [finding.message for finding in service.review(about) if finding.level == "warning"]
     return Prepared(spec=spec, plan=made, warnings=warnings, service=service, trigger=about)
+
+
+def _planned(
+    what: Any,
+    given: Mapping[str, object],
+    target: Destination,
+    slot_inputs: Collection[str],
+    mistakes: Callable[[Plan], list[str]],
+) -> Plan:
+    """Return the plan of a run of the schedule's program; its errors and the mistakes of the schedule are one error."""
+    problems = Problems()
+    settings = replace(gather(what, given, target, os.environ, problems), slot_inputs=slot_inputs)
+    made = planned(settings, os.environ, problems, starting=True)
+    return checked(made, settings, mistakes(made))
 
 
 def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str]:
@@ -212,7 +226,7 @@ class _Creation:
     def __init__(self, prepared: Prepared, clock: Clock, *, dry: bool = False) -> None:
         self._spec, self._service, self._clock = prepared.spec, prepared.service, clock
         self._warnings = prepared.warnings
-        plan = remote.with_local_folder(prepared.plan, os.environ)
+        plan = remote.located(prepared.plan, os.environ)
         self._plan = plan if dry else packaged(plan)
         self._book, self._now = Book(self._plan.root), clock.now()
         self._before = self._without_removed(self._book.find(self._spec.name), dry=dry)

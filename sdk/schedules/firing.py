@@ -129,17 +129,19 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     located = _located(template, inputs, schedule)
     is_call = bool(template.code.function) and isinstance(args, dict)
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
-    made = replace(template.for_run(run_id_of(schedule, slot.key, slot.moment), job), code=code, inputs=located)
-    made = remote.with_local_folder(made, os.environ)
+    run_id = run_id_of(schedule, slot.key, slot.moment)
+    made = replace(template, run_id=run_id, job=job, code=code, inputs=located)
+    made = remote.located(made, os.environ)
     if made.capabilities.runs_here and not Path(made.facts.executable).exists():
         # The environment that made the schedule has moved.
-        made = made.at(made.root, made.local, sys.executable)
+        made = replace(made, facts=replace(made.facts, executable=sys.executable))
     if made.local:
         remote.fetch_code(made)
     with suppress(FileNotFoundError):
         # A removal that is going on spares what was used a moment ago.
         os.utime(made.bundle)
-    return initial.starting(made)
+    choice = made.job.warm_start
+    return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
 
 
 def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..backends.base import Draft, Request
+from ..backends.base import Request
 from ..backends.folder import FolderRun
 from ..checks import Facts, Finding
 from ..clock import Clock, SystemClock
@@ -25,6 +25,7 @@ from ..job.cluster import Task
 from ..job.job import Job
 from ..job.plan import Plan
 from ..job.policies import Target
+from ..packaging.audit.environment import Preload
 from ..process import spawn, task_environment
 from ..process.ports import PortReservation
 from ..records import outputs
@@ -56,7 +57,7 @@ class FakeBackend:
             isolation=None,
         )
 
-    def review(self, draft: Draft) -> list[Finding]:
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
         """Nothing speaks against a job here."""
         return []
 

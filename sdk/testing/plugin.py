@@ -140,7 +140,7 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     # The environment and the project's file must not send a test's run to a cloud or to the user's own root.
     target = Destination(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
     entry, given = _found(entry, settings, rootdir)
-    return Run(launch.execute(make_plan(entry, given, target, os.environ, verb="submit"), exact=False))
+    return Run(launch.submit(make_plan(entry, given, target, os.environ, verb="submit")))
 
 
 def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:

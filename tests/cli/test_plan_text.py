@@ -162,7 +162,7 @@ def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(wr
         "after a preemption: none (retry_preemptions); after a stockout, an internal error or a lost job: the same location, 1 "
         "time (retry_infrastructure)"
     )
-    labels = [label for label, _ in plan_text.lines(made.asked_at("127.0.0.1:8123"))]
+    labels = [label for label, _ in plan_text.lines(replace(made, emulator="127.0.0.1:8123"))]
     assert "next job" in labels and not {"price", "cap", "cost limit"} & {*labels}
 
 
@@ -197,4 +197,6 @@ def test_a_plan_says_what_rented_machines_cost_while_the_gate_evaluates(write) -
     assert dict(plan_text.lines(made))["gate"].endswith(
         "evaluated on chief-0 at the end of the run, while all machines of the job are billed: 0.18 USD a minute"
     )
-    assert dict(plan_text.lines(made.asked_at("127.0.0.1:8123")))["gate"].endswith("on chief-0 at the end of the run")
+    assert dict(plan_text.lines(replace(made, emulator="127.0.0.1:8123")))["gate"].endswith(
+        "on chief-0 at the end of the run"
+    )

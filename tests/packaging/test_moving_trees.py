@@ -109,7 +109,7 @@ def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:
         sdk.InputError, match=r"changed since the plan was made: goes \(removed\), log\. Next: plan again"
     ):
         launch.execute(made)
-    run = Run(launch.execute(made, exact=False))
+    run = Run(launch.submit(made))
     run.result(60)
     assert [line.text for line in run.logs()] == ["new"]
     assert run.plan.code.digest != made.code.digest
@@ -125,7 +125,7 @@ def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write,
     made = plan_of("train.py")
     (folder / "train.py").unlink()
     with pytest.raises(sdk.InputError, match=r"The entry was removed while the project was read: 'train\.py'"):
-        launch.execute(made, exact=False)
+        launch.submit(made)
     assert not root.exists()
 
 

@@ -194,11 +194,25 @@ def test_a_value_that_fits_no_python_type_is_a_type_error_like_every_other(
         decode(dataclasses.make_dataclass("Made", [("value", kind)]), {"value": value})
 
 
-def test_a_plan_is_made_once_and_never_patched() -> None:
-    patched = re.compile(r"\breplace\(\s*(?:\w+\.)*_?(?:plan|made)\b(?!\.\w)\s*,")
+def test_only_these_files_make_a_plan_out_of_another() -> None:
+    copied = re.compile(r"\breplace\(\s*(?:\w+\.)*_?(?:plan|made|template)\b(?!\.\w)\s*,")
     assert len(SOURCES) > 200
-    bad = [f"{path.relative_to(REPO)}: {hit[0]}" for path in SOURCES for hit in patched.finditer(path.read_text())]
-    assert bad == []
+    found = sorted(path.relative_to(REPO / "sdk").as_posix() for path in SOURCES if copied.search(path.read_text()))
+    assert found == [
+        "backends/vertex/cloud_scheduler.py",  # the trigger brings the keeper
+        "backends/vertex/request.py",  # one location of several
+        "backends/vertex/start_run.py",  # the time that is left for the next job
+        "drill/goodput.py",
+        "drill/runs.py",  # the other trainings of a drill
+        "launch.py",  # a resume with other limits or another Python
+        "planning/decide.py",  # the plan with its findings
+        "planning/diff.py",  # without what differs by chance
+        "planning/pack.py",  # a file that changed before the archive was written
+        "planning/remote.py",
+        "planning/roots.py",  # what this machine sees of a run elsewhere
+        "schedules/creation.py",  # the template of the firings
+        "schedules/firing.py",  # a firing
+    ]
 
 
 def test_no_state_is_called_impossible() -> None:

@@ -203,4 +203,4 @@ def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_op
         f"That is more than the 16.88 USD left of max_cost_usd=50. Next: podlift resume {plan.run_id} --timeout 1h31m or "
         "--max-cost-usd 78.",
     )
-    assert not launch._too_expensive(plan.asked_at("127.0.0.1:8123"), events), "an emulator bills nothing"
+    assert not launch._too_expensive(replace(plan, emulator="127.0.0.1:8123"), events), "an emulator bills nothing"

@@ -368,7 +368,7 @@ def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
     # It goes on with a longer time limit than the schedule's, and has cost more by the end.
     made = world.runs.plans[run]
     limits = replace(made.job.limits, timeout_s=9 * HOUR)
-    world.runs.plans[run] = made.for_run(run, replace(made.job, limits=limits))
+    world.runs.plans[run] = replace(made, run_id=run, job=replace(made.job, limits=limits))
     world.runs.ends[run] = START.timestamp() + 1.5 * HOUR, State.SUCCEEDED
     for hour, usd in ((1, 2.0), (2, 5.5), (3, 4.0)):
         at(world, hour)

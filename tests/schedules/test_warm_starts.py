@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,12 @@ def test_a_run_that_another_server_has_submitted_keeps_its_version(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(world.root, "each", {"model.keras": b"weights"})
-    stored = initial.starting(world.template.for_run("each-20270104t010000-aaaaaa"))
+    stored = replace(world.template, run_id="each-20270104t010000-aaaaaa")
+    stored = replace(stored, initial=initial.chosen("champion", stored.model, stored.root))
     finished: list[Plan] = []
     monkeypatch.setattr(launch, "finish", finished.append)
     monkeypatch.setattr(launch, "execute", lambda plan: pytest.fail("it exists"))
     Path(stored.paths.events).mkdir(parents=True)
     Path(stored.paths.plan).write_text(stored.to_json())
-    LocalRuns(world.clock).submit(stored.starting_from(None))
+    LocalRuns(world.clock).submit(replace(stored, initial=None))
     assert [plan.initial and plan.initial.version for plan in finished] == [1]

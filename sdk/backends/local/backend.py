@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...checks import Facts, Finding, communication, local, of_local, strategies
 from ...clock import Clock, SystemClock
@@ -19,10 +20,13 @@ from ...process import cores, namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, is_owned, read_events
 from ...storage import emulator
-from ..base import Draft, Request
+from ..base import Request
 from ..folder import FolderRun
 from . import interpreter, uploader
 from .bucket_run import BucketRun, OwnedRun
+
+if TYPE_CHECKING:  # it parses programs
+    from ...packaging.audit.environment import Preload
 
 # Dropping a Popen while its process runs raises a warning. Supervisors are meant to outlive their parent.
 _supervisors: list[subprocess.Popen[bytes]] = []
@@ -46,15 +50,15 @@ class LocalBackend:
             dropped=task_environment.dropped(os.environ, job.env),
         )
 
-    def review(self, draft: Draft) -> list[Finding]:
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
         """Check the job, and the variables of this shell that change how tasks run."""
-        target = Local.of(draft.target)
+        job, target = plan.job, Local.of(plan.target)
         return [
-            *local.replicas(draft.job, os.environ),
-            *of_local(draft.job, draft.facts, target=target),
-            *communication.run(draft.job, draft.communications, stands_in=not target.real_gpus),
-            *strategies.roles(draft.job, draft.strategies),
-            *strategies.of_fit(draft.job, draft.strategies, draft.fits),
+            *local.replicas(job, os.environ),
+            *of_local(job, plan.facts, target=target),
+            *communication.run(job, program.communications, stands_in=not target.real_gpus),
+            *strategies.roles(job, program.strategies),
+            *strategies.of_fit(job, program.strategies, program.fits),
         ]
 
     def render(self, plan: Plan) -> Request:

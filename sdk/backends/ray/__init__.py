@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...checks import Facts, Finding, communication, strategies
 from ...checks.ray import of_ray
@@ -15,8 +15,11 @@ from ...job.job import Job
 from ...job.plan import Plan
 from ...job.policies import Target
 from ...job.targets import Ray
-from ..base import Draft, Request, RunHandle
+from ..base import Request, RunHandle
 from . import request as job_request
+
+if TYPE_CHECKING:  # it parses programs
+    from ...packaging.audit.environment import Preload
 
 
 class RayBackend:
@@ -44,17 +47,17 @@ class RayBackend:
             online={"ray": about},
         )
 
-    def review(self, draft: Draft) -> list[Finding]:
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what a Ray cluster cannot run."""
-        level: Literal["error", "warning"] = "error" if draft.starting else "warning"
-        target = Ray.of(draft.target)
+        level: Literal["error", "warning"] = "error" if starting else "warning"
+        job, target = plan.job, Ray.of(plan.target)
         return [
-            *(Finding(level, text) for text in job_request.missing(draft.root)),
+            *(Finding(level, text) for text in job_request.missing(plan.root)),
             *job_request.findings(target),
-            *of_ray(draft.job, target),
-            *communication.run(draft.job, draft.communications, stands_in=False),
-            *strategies.roles(draft.job, draft.strategies),
-            *strategies.of_fit(draft.job, draft.strategies, draft.fits),
+            *of_ray(job, target),
+            *communication.run(job, program.communications, stands_in=False),
+            *strategies.roles(job, program.strategies),
+            *strategies.of_fit(job, program.strategies, program.fits),
         ]
 
     def render(self, plan: Plan) -> Request:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...checks import Facts, Finding, communication, of_vertex, strategies
 from ...clock import Clock
@@ -17,8 +17,11 @@ from ...job.job import Job
 from ...job.payload import Kill
 from ...job.plan import Plan
 from ...job.policies import Target, Vertex
-from ..base import Draft, Request, RunHandle
+from ..base import Request, RunHandle
 from . import request as job_request
+
+if TYPE_CHECKING:  # it parses programs
+    from ...packaging.audit.environment import Preload
 
 
 class VertexBackend:
@@ -49,18 +52,23 @@ class VertexBackend:
 
         return replace(facts, online=probe.probe_online(job, Vertex.of(target), root, facts))
 
-    def review(self, draft: Draft) -> list[Finding]:
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what Vertex AI would reject."""
-        level: Literal["error", "warning"] = "error" if draft.starting else "warning"
-        target = Vertex.of(draft.target)
-        named = {"root": draft.root, "run_id": draft.run_id}
+        level: Literal["error", "warning"] = "error" if starting else "warning"
+        job, target = plan.job, Vertex.of(plan.target)
         return [
-            *(Finding(level, text) for text in job_request.missing(target, draft.job.resources, draft.root)),
+            *(Finding(level, text) for text in job_request.missing(target, job.resources, plan.root)),
             *job_request.findings(target),
-            *communication.run(draft.job, draft.communications, stands_in=bool(draft.emulator)),
-            *strategies.of_fit(draft.job, draft.strategies, draft.fits),
+            *communication.run(job, program.communications, stands_in=bool(plan.emulator)),
+            *strategies.of_fit(job, program.strategies, program.fits),
             *of_vertex(
-                draft.job, draft.facts, target=target, **named, strategies=draft.strategies, emulator=draft.emulator
+                job,
+                plan.facts,
+                target=target,
+                root=plan.root,
+                run_id=plan.run_id,
+                strategies=program.strategies,
+                emulator=plan.emulator,
             ),
         ]
 

@@ -10,6 +10,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...checks import vertex_schedule
@@ -43,7 +44,7 @@ class CloudScheduler:
     def adapted(self, plan: Plan) -> Plan:
         """Return the plan without a keeper of its own: that of the firing waits for the run."""
         findings = tuple(finding for finding in plan.findings if "no effect without a keeper" not in finding.message)
-        return plan.for_firings(findings)
+        return replace(plan, findings=findings, fired=True)
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan

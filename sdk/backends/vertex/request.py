@@ -22,6 +22,7 @@ from ...job.locations import Location
 from ...job.plan import Plan
 from ...job.policies import Resources, Vertex
 from ...job.raw import leaves, patched
+from ...job.values import changed
 from ...packaging.runtime_archive import loader
 from .. import containers
 from ..containers import key_of
@@ -49,7 +50,8 @@ _WITH_SCRIPT = (
 def at(plan: Plan, location: Location | None = None) -> Plan:
     """Return the plan as the job in one location has it, by default in the first one: with that region and hardware only."""
     options, resources = Vertex.of(plan.target), plan.job.resources
-    return plan.at_location(*options.at(location or options.locations_for(resources)[0], resources))
+    target, resources = options.at(location or options.locations_for(resources)[0], resources)
+    return replace(plan, target=target, job=changed(plan.job, resources=resources))
 
 
 def first_region(plan: Plan) -> str:

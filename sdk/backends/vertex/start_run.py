@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...checks import vertex_online
@@ -106,7 +107,7 @@ def creation(
     jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
     if timeout_s is not None:
         # Without a check, which a keeper has no library for.
-        plan = plan.for_run(plan.run_id, changed(plan.job, limits=changed(plan.job.limits, timeout_s=timeout_s)))
+        plan = replace(plan, job=changed(plan.job, limits=changed(plan.job.limits, timeout_s=timeout_s)))
     files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
     return JobCreation(_job_request(plan, number, store, clock, archives, location), store, jobs, clock, files.age_s)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -47,6 +47,11 @@ class Settings:
     origins: Mapping[str, str]  # who said it: a file, a variable, "argument"
     file: str = ""  # the project's file, "" when there is none
     function: Callable[..., Any] | None = None  # the entry when it is a function, not its name
+    slot_inputs: Collection[str] = ()  # names of inputs that each firing of a schedule locates
+
+    def without(self, names: Collection[str]) -> Settings:
+        """Return the settings with the defaults of these."""
+        return replace(self, values={name: value for name, value in self.values.items() if name not in names})
 
     def sourced(self, sentences: Iterable[str]) -> list[str]:
         """Return sentences about mistakes, each with the file or the variable from which its setting comes."""

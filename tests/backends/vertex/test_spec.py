@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES
 
 import sdk
-from sdk.backends.base import Draft
 from sdk.backends.vertex import VertexBackend, request
 from sdk.checks import Finding
 from sdk.hardware import accelerators
 from sdk.job import cluster
 from sdk.job.layout import RunPaths
 from sdk.job.plan import Plan
+from sdk.packaging.audit.environment import Preload
 from sdk.packaging.runtime_archive import loader
 
 # `GOLDEN=write pytest tests/backends/vertex/test_spec.py` writes it anew: read the difference before it is committed.
@@ -261,9 +261,7 @@ def kubernetes(text: str) -> str:
 
 
 def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
-    place = {"root": plan.root, "run_id": plan.run_id}
-    draft = Draft(job=plan.job, target=plan.target, facts=plan.facts, **place, strategies=(), starting=starting)
-    return VertexBackend().review(draft)
+    return VertexBackend().review(plan, Preload(), starting=starting)
 
 
 def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) -> None:

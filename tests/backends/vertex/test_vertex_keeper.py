@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_a_keeper_without_an_account_is_refused_with_the_reason(planned: Planned
 
 def test_the_plan_lists_what_the_keeper_costs_and_may_do(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     def shown(**more: Any) -> dict[str, str]:
-        return dict(plan_text.lines(planned(**more).asked_at("")))
+        return dict(plan_text.lines(replace(planned(**more), emulator="")))
 
     with_one = shown(keeper="10h", keeper_service_account=ACCOUNT)
     assert with_one["submitted by"].startswith("the keeper, or a process that waits")

@@ -1,0 +1,132 @@
+"""The third step of planning: everything that is read of this machine and of the cloud, as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import backends, ids
+from ..checkpoint.catalog import warm_start
+from ..checks import Facts, Finding
+from ..errors import InputError, Problems
+from ..job.payload import InitialWeights
+from ..job.secrets import Secret
+from ..packaging.entry import LocatedEntry, locate
+from ..storage import cache, data, emulator
+from ..storage.paths import usable
+from . import initial, references, remote, secrets
+from .roots import NO_BUCKET, check_root, check_writable, configured_roots, in_bucket, in_cloud_storage, resolved
+from .validate import Wanted
+
+# Stand in for what could not be read, so that the other steps can go on.
+_NO_FACTS = Facts(python="", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What planning reads before it decides. A default stands in for a mistake, and no plan is made.
+
+    Args:
+        source: the program that the entry names; None if there is none.
+        name: the name of the run.
+        root: the root, as an absolute path or a URL.
+        local: this machine's copy of a root in a bucket, "" for a root that is a folder.
+        cache: podlift's cache folder; None without a home folder.
+        emulator: the address of the emulator that stands in for Google Cloud, "" for none.
+        facts: the answers of the backend.
+        inputs: absolute paths and URLs of the data, by name.
+        secrets: the secrets of the job with the versions that its tasks will read, by variable.
+        warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
+        initial: the weights of a registered model to start from.
+        notes: findings about the inputs.
+    """
+
+    source: LocatedEntry | None
+    name: str
+    root: str
+    local: str
+    cache: Path | None
+    emulator: str
+    facts: Facts
+    inputs: Mapping[str, str]
+    secrets: Mapping[str, Secret]
+    warm_start: str = ""
+    initial: InitialWeights | None = None
+    notes: tuple[Finding, ...] = ()
+
+
+def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> World:
+    """Read what a plan depends on; mistakes go to `problems`. While there are some, no service is asked."""
+    online = wanted.online and not problems.found
+    root, local = _root(wanted, environ, problems)
+    inputs, notes = _inputs(wanted, problems)
+    warm = ""
+    with problems.collect():
+        if wanted.job.checkpoints.resume_from is not None and wanted.job.warm_start is None:
+            warm = warm_start(wanted.job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
+    source, facts, pinned = None, _NO_FACTS, dict[str, Secret]()
+    with problems.collect():
+        if wanted.entry is None:
+            raise InputError("No entry. Name a script, a notebook, package.module or package.module:function.")
+        source = locate(wanted.entry, wanted.project)
+    with problems.collect():
+        backend = backends.load(wanted.backend)
+        facts = backend.probe(wanted.job, wanted.target, root=root, online=online and not problems.found)
+    with problems.collect():
+        pinned = {} if wanted.capabilities.runs_here else secrets.pinned(wanted.job)
+    name = wanted.name or ("run" if source is None else ids.default_name(source.title, source.home.name))
+    return World(
+        source=source,
+        name=name,
+        root=root,
+        local=local,
+        cache=_cache(environ),
+        emulator=emulator.asked(environ) if in_cloud_storage(root) else "",
+        facts=facts,
+        inputs=inputs,
+        secrets=pinned,
+        warm_start=warm,
+        initial=None if problems.found else _initial(wanted, name, root, environ),
+        notes=tuple(notes),
+    )
+
+
+def _root(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> tuple[str, str]:
+    """Return the root, and the folder on this machine for a root in a bucket, "" for a root that is a folder."""
+    root, local, capabilities = "/", "", wanted.capabilities
+    with problems.collect():
+        named = wanted.root
+        root = NO_BUCKET if named == NO_BUCKET else resolved(named, shared=capabilities.needs_bucket)
+        if in_bucket(root) and wanted.target.isolated:
+            raise InputError(
+                f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
+            )
+        local = remote.local_folder(root, environ) if in_bucket(root) else ""
+        if capabilities.supervised_here:
+            with usable("The root", root):
+                check_root(root) if in_bucket(root) else check_writable(root)
+    return root, local
+
+
+def _inputs(wanted: Wanted, problems: Problems) -> tuple[dict[str, str], list[Finding]]:
+    inputs, notes = dict[str, str](), list[Finding]()
+    with problems.collect(), usable("The current folder", "."):
+        inputs, notes = data.resolve(wanted.job.inputs, Path.cwd()) if wanted.job.inputs else (inputs, notes)
+        disk = wanted.capabilities.runs_here or wanted.capabilities.shares_folders
+        notes += data.find_unreachable(inputs, disk=disk, network=not wanted.target.isolated)
+    return inputs, notes
+
+
+def _initial(wanted: Wanted, name: str, root: str, environ: Mapping[str, str]) -> InitialWeights | None:
+    choice = wanted.job.warm_start
+    if choice is None or root == NO_BUCKET:
+        return None
+    return initial.chosen(choice, wanted.job.model or name, root, configured_roots(environ)[0])
+
+
+def _cache(environ: Mapping[str, str]) -> Path | None:
+    try:
+        return cache.cache_folder(environ)
+    except RuntimeError:
+        return None  # there is no home directory: nothing is cached

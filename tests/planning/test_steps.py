@@ -1,0 +1,77 @@
+"""Planning goes one way: the steps that decide read nothing, and the mistakes of all others are one error."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk import backends
+from sdk.errors import Problems
+from sdk.planning.decide import decide
+from sdk.planning.look import look
+from sdk.planning.pack import pack
+from sdk.planning.settings.merge import Destination, gather
+from sdk.planning.validate import validate
+
+READS = [
+    (os, "stat lstat open listdir scandir readlink getcwd access"),
+    (builtins, "open"),
+    (socket.socket, "connect"),
+    (socket, "getaddrinfo"),
+    (time, "time monotonic"),
+]
+
+
+@contextmanager
+def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refused(*args: object, **named: object) -> None:
+        pytest.fail(f"a pure step reads: {args}")
+
+    with monkeypatch.context() as patched:
+        for holder, names in READS:
+            for name in names.split():
+                patched.setattr(holder, name, refused)
+        yield
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Destination(backend="local"),
+        Destination(backend="vertex", root="gs://bucket/runs"),
+        Destination(backend="ray", root="gs://bucket/runs"),
+    ],
+    ids=lambda target: target.backend,
+)
+def test_what_validates_and_decides_reads_nothing(target: Destination, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = str(write("train.py", "import keras"))
+    given = {"workers": 2, "accelerator": "t4", "inputs": {"a": entry} if target.backend == "local" else {}}
+    backends.load(str(target.backend))  # an import reads files
+    problems = Problems()
+    settings = gather(entry, given, target, {}, problems)
+    with nothing_is_read(monkeypatch):
+        wanted = validate(settings, {}, problems)
+    world = look(wanted, {"HOME": str(Path(entry).parent)}, problems)
+    packed = pack(wanted, world, {}, {})
+    with nothing_is_read(monkeypatch):
+        made = decide(wanted, world, packed, "digits-abcdef", starting=False)
+    assert (problems.found, made.run_id, len(made.tasks)) == ([], "digits-abcdef", 2)
+
+
+def test_the_mistakes_of_all_steps_are_one_error(write) -> None:
+    write("train.py", "import nowhere_to_be_found")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(
+            "train.py", workers=0, inputs={"images": "gone"}, root="train.py", code_requirements="gone.txt", name="A"
+        )
+    starts = ["resources.workers|workers", "name", "root", "inputs.images", "gone.txt", "nowhere_to_be_found"]
+    text = "\n".join(caught.value.problems)
+    assert [start for start in starts if not any(word in text for word in start.split("|"))] == [], text
