@@ -57,8 +57,7 @@ class World:
 
 
 def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> World:
-    """Read what a plan depends on; mistakes go to `problems`. While there are some, no service is asked."""
-    online = wanted.online and not problems.found
+    """Read everything that a plan depends on; mistakes go to `problems`, and while there are some, `--online` asks nothing."""
     root, local = _root(wanted, environ, problems)
     inputs, notes = _inputs(wanted, problems)
     warm = ""
@@ -72,7 +71,8 @@ def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> Worl
         source = locate(wanted.entry, wanted.project)
     with problems.collect():
         backend = backends.load(wanted.backend)
-        facts = backend.probe(wanted.job, wanted.target, root=root, online=online and not problems.found)
+        online = wanted.online and not problems.found
+        facts = backend.probe(wanted.job, wanted.target, root=root, online=online)
     with problems.collect():
         pinned = {} if wanted.capabilities.runs_here else secrets.pinned(wanted.job)
     name = wanted.name or ("run" if source is None else ids.default_name(source.title, source.home.name))
