@@ -168,13 +168,14 @@ def _attempt(
     fruitless = failed and not account.steps
     repeated = {part for part in PARTS if fruitless or (again and part in _AGAIN)}
     share = min(lost / account.steps, 1.0) if account.steps else 0.0
+    # What was measured before it turned out to be impossible belongs to the steps again.
+    names = {part: "step" if part == "input_wait" and not account.measures_input else part for part in PARTS}
     for part, seconds in account.parts.items():
         wasted = seconds if part in repeated else seconds * share if part in _OF_STEPS else 0.0
         spent["lost_to_failures"] += wasted
-        # What was measured before it turned out to be impossible belongs to the steps again.
-        spent["step" if part == "input_wait" and not account.measures_input else part] += seconds - wasted
+        spent[names[part]] += seconds - wasted
     spent["lost_to_failures" if again or fruitless else "start"] += max(account.begun - window.begun, 0.0)
     # The task's clock stands still while the machine sleeps, and the time of day does not.
     spent["idle"] += max(account.seen - account.begun - account.total_s, 0.0)
-    now = account.part if window.outcome == "running" and account.part not in repeated else "lost_to_failures"
+    now = names[account.part] if window.outcome == "running" and account.part not in repeated else "lost_to_failures"
     spent["other" if window.outcome == "over" else now] += max(window.ended - account.seen, 0.0)
