@@ -27,9 +27,13 @@ from .roots import asked_here, in_bucket, in_cloud_storage, on_emulator, share
 
 def located(plan: Plan, environ: Mapping[str, str]) -> Plan:
     """Return the plan as this machine sees it: with its folder here, and the emulator that is asked here."""
-    if not in_bucket(plan.root):
-        return plan
-    return asked_here(replace(plan, local=local_folder(plan.root, environ)), "plan of", environ)
+    made = with_local_folder(plan, environ)
+    return asked_here(made, "plan of", environ) if made.local else made
+
+
+def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return the plan with its folder on this machine, which is not part of a stored plan."""
+    return replace(plan, local=local_folder(plan.root, environ)) if in_bucket(plan.root) else plan
 
 
 def local_folder(root: str, environ: Mapping[str, str]) -> str:

@@ -226,7 +226,7 @@ class _Creation:
     def __init__(self, prepared: Prepared, clock: Clock, *, dry: bool = False) -> None:
         self._spec, self._service, self._clock = prepared.spec, prepared.service, clock
         self._warnings = prepared.warnings
-        plan = remote.located(prepared.plan, os.environ)
+        plan = remote.with_local_folder(prepared.plan, os.environ)
         self._plan = plan if dry else packaged(plan)
         self._book, self._now = Book(self._plan.root), clock.now()
         self._before = self._without_removed(self._book.find(self._spec.name), dry=dry)

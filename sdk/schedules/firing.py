@@ -131,7 +131,7 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
     run_id = run_id_of(schedule, slot.key, slot.moment)
     made = replace(template, run_id=run_id, job=job, code=code, inputs=located)
-    made = remote.located(made, os.environ)
+    made = remote.with_local_folder(made, os.environ)
     if made.capabilities.runs_here and not Path(made.facts.executable).exists():
         # The environment that made the schedule has moved.
         made = replace(made, facts=replace(made.facts, executable=sys.executable))
