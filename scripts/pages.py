@@ -30,6 +30,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.testing.backend": ("BackendContract",),
     "sdk.backends": ("register", "load"),
     "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Request", "LogLine"),
+    "sdk.backends.services": ("Services",),
     "sdk.backends.triggers": ("TriggerService", "TriggerDraft", "TriggerRequest", "Trigger", "TriggerRejectedError"),
     "sdk.backends.folder": ("FolderRun",),
     "sdk.records.timeline": ("Moment",),

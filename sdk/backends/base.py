@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from ..checks import Facts, Finding
-from ..checks.check import Proposed, Row
 from ..clock import Clock
-from ..hardware.catalog import PriceTable
 from ..job.capabilities import Capabilities
 from ..job.job import Job
-from ..job.payload import Kill
 from ..job.plan import Plan
 from ..job.policies import Target
 from ..process.log_lines import LogLine as LogLine
 from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
 from ..status import Progress, Status
+from .services import Services
 
 if TYPE_CHECKING:  # it parses programs
     from ..packaging.audit.environment import Preload
@@ -95,6 +92,10 @@ class Backend(Protocol):
     def capabilities(self) -> Capabilities:
         """What this backend is like, as data."""
 
+    @property
+    def services(self) -> Services:
+        """What it offers in addition to running plans; `Services()` for nothing."""
+
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Return the facts about this environment that a plan needs.
 
@@ -126,116 +127,3 @@ class Backend(Protocol):
 
     def open(self, plan: Plan, clock: Clock) -> RunHandle:
         """Return the handle of an existing run, which may have been started by any process on any machine."""
-
-
-class PriceService(Protocol):
-    """Reads the list prices of a cloud, and keeps them on this machine."""
-
-    def refresh(self, project: str | None, environ: Mapping[str, str], clock: Clock) -> str:
-        """Read all prices, store them, and return the path; nothing is stored unless every page could be read.
-
-        Args:
-            project: the project that asks.
-            environ: names the cache folder.
-            clock: gives the date.
-        """
-
-    def cached(self, environ: Mapping[str, str]) -> PriceTable | None:
-        """Return the table that was stored last, None if there is none that can be read."""
-
-
-@runtime_checkable
-class Drilled(Protocol):
-    """What a backend has in addition if a drill can take away more on it than processes of tasks: see `Capabilities.drills`."""
-
-    def disturbed(self, plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
-        """Return a context in which the kills of this run happen as soon as their tasks have announced them in their output.
-
-        InputError if the service is not an emulator, or already disturbs its jobs by itself.
-        """
-
-
-class SetupService(Protocol):
-    """Looks at what a user has at the service of a backend. Only reads."""
-
-    def rows(self, job: Job, target: Target, root: str) -> list[Row]:
-        """Return what is looked at, in a fixed order; what may not be read is unknown.
-
-        Args:
-            job: what is to run: its accelerator decides which quotas it needs.
-            target: the settings of the backend.
-            root: where runs live; a placeholder if no bucket is set.
-        """
-
-    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
-        """Return the settings for the project's file, each called as its field of the target, in the file's order.
-
-        Args:
-            given: those that are set already, by field.
-            environ: names the configuration of the service's own tools.
-        """
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageDraft:
-    """What will be built: one image for one family of hardware. The fields are keys of `podlift image --json`.
-
-    Args:
-        family: "cpu", "gpu" or "tpu".
-        name: its name with its tag, which is made of its content.
-        parent: where it is built, and the resource below which builds are created.
-        build: the request for the build.
-        minutes: how long it takes, an estimate.
-        usd: its price for that time, without what may be free.
-        dockerfile: the path of its Dockerfile.
-        service: how a sentence calls the service that builds it.
-        command: what sends the request in another way, from a file called FILE.
-    """
-
-    family: str
-    name: str
-    parent: str
-    build: Mapping[str, object]
-    minutes: int
-    usd: float
-    dockerfile: str
-    service: str
-    command: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Build:
-    """A build as its service describes it: with the name of its image by the digest, or why it failed and what to do."""
-
-    id: str
-    state: Literal["waiting", "working", "done", "failed"]
-    log_url: str = ""
-    image: str = ""
-    problem: str = ""
-    cancel: str = ""  # the command for it
-
-
-class ImageService(Protocol):
-    """Builds images where no Docker is needed here, for a backend whose jobs run in them."""
-
-    def draft(
-        self, family: str, target: Target, *, region: str | None, account: str | None, dockerfile: Path | None
-    ) -> ImageDraft:
-        """Return what will be built, without a request; InputError with every mistake.
-
-        Args:
-            family: the family of hardware, which is the target of the Dockerfile.
-            target: the options of the backend, which name the project and the region.
-            region: the region of the repository and of the build, if not the target's first one.
-            account: the service account of the build.
-            dockerfile: another Dockerfile than podlift's.
-        """
-
-    def built(self, draft: ImageDraft, clock: Clock) -> str:
-        """Return the image with this content by its digest, "" if none was built; InputError without a repository."""
-
-    def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
-        """Start a build, or find one of the same content that has not ended; and whether it was started."""
-
-    def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
-        """Return what has become of a build."""

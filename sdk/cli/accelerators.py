@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from .. import backends
-from ..backends.base import PriceService
+from ..backends.services import PriceService
 from ..clock import Clock, SystemClock
 from ..errors import Problems, nearest
 from ..hardware import PRICES_READ, Provisioning, pricing, regions
@@ -58,7 +58,7 @@ def accelerators(
         say(f"{region!r} is not a known region. {nearest(region, regions.KNOWN)}")
     clock = SystemClock()
     if refresh:
-        for service in backends.price_services().values():
+        for service in _services():
             _refresh(service, vertex_project, clock)
     prices = _Prices(_cached(), region or regions.DEFAULT)
     rows = [
@@ -74,6 +74,11 @@ def accelerators(
         answer("\t".join(header))
     table(header, [_line(row, prices, brief=on_terminal()) for row in rows])
     _explain(prices, clock)
+
+
+def _services() -> list[PriceService]:
+    services = (backends.load(name).services.prices for name in backends.names())
+    return [service for service in services if service is not None]
 
 
 def _refresh(service: PriceService, project: str | None, clock: Clock) -> None:
@@ -94,7 +99,7 @@ def _refresh(service: PriceService, project: str | None, clock: Clock) -> None:
 
 
 def _cached() -> PriceTable | None:
-    tables = [service.cached(os.environ) for service in backends.price_services().values()]
+    tables = [service.cached(os.environ) for service in _services()]
     return next((lines for lines in tables if lines is not None), None)
 
 

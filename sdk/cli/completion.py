@@ -132,9 +132,9 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     if named_things is not None:
         return named_things
     if verb == "init":
-        from .. import backends
+        from .doctor import PROPOSED
 
-        return _fitting(list(backends.proposed_fields()), current)
+        return _fitting(list(PROPOSED), current)
     return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []
 
 

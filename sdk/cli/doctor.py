@@ -13,9 +13,11 @@ from typing import TypeVar
 import typer
 
 from .. import backends
+from ..backends.services import SetupService
 from ..checks.check import Check, Row, bad, unknown
 from ..clock import Clock, SystemClock
 from ..errors import InputError, Problems, UnavailableError
+from ..job.targets import BACKENDS
 from ..planning.roots import cloud_root, resolve_root
 from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination, gather
@@ -27,7 +29,9 @@ from .options import with_some
 from .output import answer, as_json, say
 from .parameters import CheckedBackend, Json, Root
 
-_OF_SERVICES = [name for name, setting in table.SETTINGS.items() if setting.group in backends.proposed_fields()]
+# The fields that each backend with a setup proposes.
+PROPOSED = {name: kind.proposed for name, kind in BACKENDS.items() if kind.proposed}
+_OF_SERVICES = [name for name, setting in table.SETTINGS.items() if setting.group in PROPOSED]
 _WORDS = {"error": "FAILED", "warning": "warning", "note": "note", "unknown": "not known"}
 _NEXT, _INDENT = "\n    Next: ", "\n          "
 # Each request of a row has a shorter limit of its own.
@@ -114,8 +118,16 @@ def _of_machine(root: str | None, given: dict[str, object]) -> Sequence[Row]:
         return [Row("root", lambda: wrong), *machine.rows(None, os.environ)]
 
 
+def setup_of(backend: str) -> SetupService:
+    """Return the service that looks at an account; InputError for a backend without one."""
+    service = backends.load(backend).services.setup
+    if service is None:
+        raise InputError(f"The backend {backend} needs no setup. Received: {backend!r}. Known: {', '.join(PROPOSED)}.")
+    return service
+
+
 def _of_account(backend: str, root: str | None, given: dict[str, object]) -> Sequence[Row]:
-    service, problems = backends.setup_service(backend), Problems()
+    service, problems = setup_of(backend), Problems()
     settings = gather(UNNAMED, given, Destination(backend=backend, root=root), os.environ, problems)
     with problems.closing(settings.sourced):
         job = table.job({**settings.job, "entry": "train.py"})

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import typer
 
-from .. import backends
 from ..checks.check import Proposed, SettingValue, proposed
 from ..errors import InputError, Problems
 from ..job.setting_names import setting_name
@@ -19,16 +18,14 @@ from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..status import EXIT_DONE
 from ..text import clipped, counted, joined
-from .doctor import text
+from .doctor import PROPOSED, setup_of, text
 from .options import with_some
 from .output import answer, as_json, say
 from .parameters import InitBackend, InitDryRun, Json
 
 _FILE = "podlift.toml"
 _SHOWN = 90
-_PROPOSED = [
-    setting_name(f"{backend}.{field}") for backend, fields in backends.proposed_fields().items() for field in fields
-]
+_PROPOSED = [setting_name(f"{backend}.{field}") for backend, fields in PROPOSED.items() for field in fields]
 
 
 @with_some(_PROPOSED)
@@ -40,7 +37,7 @@ def init(
     Values come from options, variables, the file itself, the configuration of the service's tools, and requests that only
     read. What the file has already stays as it is.
     """
-    service, problems = backends.setup_service(backend), Problems()
+    service, problems = setup_of(backend), Problems()
     settings = gather(UNNAMED, given, Destination(backend=backend), os.environ, problems)
     problems.found = settings.sourced(problems.found)
     problems.raise_if_any()

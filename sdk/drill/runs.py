@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from .. import backends, ids, launch
-from ..backends.base import Backend, Drilled
+from ..backends.base import Backend
 from ..clock import Clock, SystemClock
 from ..errors import PodliftError, Problems
 from ..job import cluster
@@ -121,8 +121,8 @@ def disturbs(plan: Plan, kills: Sequence[Kill], texts: Sequence[str] = ()) -> bo
 
 def disturbed(plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
     """Return a context in which these kills of a run can happen."""
-    backend = backends.load(plan.backend)
-    return backend.disturbed(plan, kills) if isinstance(backend, Drilled) else nullcontext()
+    service = backends.load(plan.backend).services.drills
+    return service.disturbed(plan, kills) if service else nullcontext()
 
 
 def _tasks(given: Mapping[str, object], kills: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from ..hardware import Provisioning, accelerators, pricing, regions
 from ..hardware.catalog import PriceTable
@@ -226,6 +226,9 @@ class Keeper:
 class Target(Value):
     """Where a run goes: the options of one backend, and what every target can tell about them."""
 
+    # The fields that `podlift init` proposes, after a look at the account of the backend's service.
+    proposed: ClassVar[tuple[str, ...]] = ()
+
     @classmethod
     def of(cls, target: Target) -> Self:
         """Return a target that is known to be of this class."""
@@ -354,6 +357,8 @@ class Vertex(Target):
         raw: JSON to merge into the request last, such as `{"jobSpec": {"scheduling": {"disableRetries": true}}}`. For fields
             that podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
     """
+
+    proposed: ClassVar = ("project", "regions", "bucket", "service_account", "image")
 
     project: Name | None = None
     regions: Accepts[

@@ -187,7 +187,7 @@ def _taken(record: SlotRecord) -> str:
 
 def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock: Clock) -> Delivered:
     """Create the keeper of the slot, unless the slot has its own already."""
-    service = backends.trigger_service(schedule.backend)
+    service = backends.load(schedule.backend).services.triggers
     if service is None:
         raise InputError(
             f"--detach: nothing would follow a run of {schedule.backend} and tell how it ended. Next: omit --detach."

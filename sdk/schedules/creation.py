@@ -159,7 +159,7 @@ def _planned(
 def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str]:
     """Return why each slot would be skipped for its money."""
     limit = spec.max_cost_usd_per_month
-    service = backends.delivery_service(plan.backend) if kept else None
+    service = backends.load(plan.backend).services.deliveries if kept else None
     keeper = service.keeper_price(plan, spec.overlap) if service else None
     reason = "" if limit is None else spending.over_month(plan, limit, 0.0, keeper).removeprefix("budget: ")
     if not reason:
@@ -175,7 +175,7 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
 
 def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:
     """Return the service that starts a schedule of a backend, None for podlift schedule serve."""
-    service = backends.trigger_service(backend)
+    service = backends.load(backend).services.triggers
     if service is None and spec.location:
         raise InputError(
             f"location: schedules of {backend} are started by podlift schedule serve, which has none. Received: "

@@ -57,7 +57,7 @@ def main(spec: KeeperSpec, *, home: str) -> int:
         _add_zone(spec.get("zone") or {}, Path(home, "zoneinfo"))
         book = Book(spec["root"])
         plan = read_plan(book, spec, clock)
-        service = backends.delivery_service(plan.backend)
+        service = backends.load(plan.backend).services.deliveries
         if service is None:
             raise InputError(f"Nothing delivers slots for the backend {plan.backend!r}. Next: podlift schedule serve.")
         server = KeeperServer(spec["root"], clock, runs, Notifier(clock, secret=secret_manager.value), service)

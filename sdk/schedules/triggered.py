@@ -65,12 +65,12 @@ def fires(record: ScheduleRecord, seen: Seen | None) -> bool:
 
 def service_of(record: ScheduleRecord) -> TriggerService | None:
     """Return the service that starts a schedule; None if `podlift schedule serve` does."""
-    return backends.trigger_service(record.backend) if record.trigger else None
+    return backends.load(record.backend).services.triggers if record.trigger else None
 
 
 def former_services(record: ScheduleRecord) -> list[tuple[str, TriggerService]]:
     """Return the triggers that a schedule had before and that were not removed yet, each with its service."""
-    services = [(former.name, backends.trigger_service(former.backend)) for former in record.former]
+    services = [(former.name, backends.load(former.backend).services.triggers) for former in record.former]
     return [(name, service) for name, service in services if service is not None]
 
 
@@ -188,7 +188,7 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
     triggers, problems, failed = dict[str, Trigger](), list[str](), dict[tuple[str, str], str]()
     services = dict[str, TriggerService]()
     for place in Book(root).places():
-        service = backends.trigger_service(place[0])
+        service = backends.load(place[0]).services.triggers
         if service is None:
             continue
         try:

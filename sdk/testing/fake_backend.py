@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..backends.base import Request
 from ..backends.folder import FolderRun
+from ..backends.services import Services
 from ..checks import Facts, Finding
 from ..clock import Clock, SystemClock
 from ..job.capabilities import Capabilities
@@ -44,6 +45,7 @@ class FakeBackend:
 
     # The defaults: tasks run and are supervised here.
     capabilities = Capabilities()
+    services = Services()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Return what is known without looking further."""

@@ -17,7 +17,7 @@ from support import LIMIT_S, REPO, FakeClock
 
 import sdk
 from sdk import backends
-from sdk.backends.base import Build
+from sdk.backends.services import Build
 from sdk.backends.vertex import client
 from sdk.clock import SystemClock
 from sdk.errors import InputError, UnavailableError
@@ -143,7 +143,8 @@ def test_a_lost_reply_does_not_start_a_second_build(cloud: Cloud, here: Callable
 
 
 def test_a_build_that_nobody_saw_is_neither_repeated_nor_forgotten(cloud: Cloud) -> None:
-    service = backends.image_services()["vertex"]
+    service = backends.load("vertex").services.images
+    assert service is not None
     draft = service.draft("cpu", Vertex(project="podlift"), region=None, account=None, dockerfile=None)
     cloud.faults(fault("builds.create", "drop_before", times=1))
     with pytest.raises(UnavailableError, match=r"unknown whether a build was started.*--submit again"):
@@ -161,7 +162,8 @@ def test_an_answer_of_another_shape_starts_no_build(cloud, monkeypatch, answer: 
         found = SimpleNamespace(status_code=200, headers={}, iter_content=lambda _: [json.dumps(answer).encode()])
         return nullcontext(found)
 
-    service = backends.image_services()["vertex"]
+    service = backends.load("vertex").services.images
+    assert service is not None
     draft = service.draft("cpu", Vertex(project="podlift"), region=None, account=None, dockerfile=None)
     monkeypatch.setattr(client, "session", lambda *_: SimpleNamespace(request=request))
     for call in (

@@ -12,6 +12,7 @@ from paper_runs import START
 from support import FakeClock, needs
 
 from sdk import InputError, backends
+from sdk.backends.services import Services
 from sdk.backends.triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from sdk.clock import Clock
 from sdk.errors import StoreError
@@ -110,8 +111,14 @@ class Bells:
 def bells(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bells]:
     tower = Bells()
     monkeypatch.setattr(backends, "_registered", {})
-    monkeypatch.setattr(backends, "_registered_triggers", {})
-    backends.register("tower", FakeBackend, triggers=lambda: tower)
+
+    class Ringing(Services):
+        triggers = tower
+
+    class Tower(FakeBackend):
+        services = Ringing()
+
+    backends.register("tower", Tower)
     yield tower
 
 

@@ -19,7 +19,7 @@ import pytest
 from support import LIMIT_S, REPO, Shown
 from test_remove import POWERLESS, as_somebody
 
-from sdk import backends
+from sdk.backends.vertex.services import VertexServices
 from sdk.checks.check import Check, Row, fine
 from sdk.cli import app
 from sdk.cli.doctor import answers
@@ -272,7 +272,7 @@ def test_an_account_that_is_not_asked_in_time_fails(
             return []
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(backends, "setup_service", lambda name: Silent())
+    monkeypatch.setattr(VertexServices, "setup", Silent())
     monkeypatch.setattr(sys.modules["sdk.cli.doctor"], "_LIMIT_S", 0.1)
     code = app.run(["doctor", "--backend", "vertex", "--vertex-bucket", "mine"])
     told.set()

@@ -22,6 +22,7 @@ from ...records.recorder import Recorder, is_owned, read_events
 from ...storage import emulator
 from ..base import Request
 from ..folder import FolderRun
+from ..services import Services
 from . import interpreter, uploader
 from .bucket_run import BucketRun, OwnedRun
 
@@ -34,6 +35,7 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 
 class LocalBackend:
     capabilities = capabilities.LOCAL
+    services = Services()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Inspect this machine, without importing TensorFlow."""

@@ -16,6 +16,7 @@ from ...job.plan import Plan
 from ...job.policies import Target
 from ...job.targets import Ray
 from ..base import Request, RunHandle
+from ..services import Services
 from . import request as job_request
 
 if TYPE_CHECKING:  # it parses programs
@@ -26,6 +27,7 @@ class RayBackend:
     """The backend called "ray". To keep planning fast, the top of this file imports only `request`."""
 
     capabilities = capabilities.RAY
+    services = Services()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the cluster with `online`. Tasks do not see this machine's Python."""

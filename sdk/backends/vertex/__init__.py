@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -14,11 +12,11 @@ from ...checks import Facts, Finding, communication, of_vertex, strategies
 from ...clock import Clock
 from ...job import capabilities
 from ...job.job import Job
-from ...job.payload import Kill
 from ...job.plan import Plan
 from ...job.policies import Target, Vertex
 from ..base import Request, RunHandle
 from . import request as job_request
+from .services import VertexServices
 
 if TYPE_CHECKING:  # it parses programs
     from ...packaging.audit.environment import Preload
@@ -28,6 +26,7 @@ class VertexBackend:
     """The backend called "vertex". To keep planning fast, the top of this file imports only `request`."""
 
     capabilities = capabilities.VERTEX
+    services = VertexServices()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
@@ -90,9 +89,3 @@ class VertexBackend:
         from .run import VertexRun
 
         return VertexRun(plan, clock)
-
-    def disturbed(self, plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
-        """Let the emulator take away what a drill wants it to."""
-        from . import disturb
-
-        return disturb.disturbed(plan, kills)

@@ -13,7 +13,7 @@ from ...clock import Clock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...job.policies import Target, Vertex
 from ...storage import emulator
-from ..base import Build, ImageDraft
+from ..services import Build, ImageDraft
 from . import client, image_recipe
 from .client import BUILDS, REPOSITORIES, OutcomeUnknownError, VertexRejectedError
 from .create_job import SEARCH_DELAYS_S

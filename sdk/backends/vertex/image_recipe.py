@@ -20,7 +20,7 @@ from ...hardware.regions import CHEAPEST
 from ...job.images import EMULATED, FAMILIES
 from ...job.policies import Vertex
 from ...storage import emulator
-from ..base import ImageDraft
+from ..services import ImageDraft
 
 DOCKERFILE = Path(__file__).parent / "Dockerfile"
 REPOSITORY = "podlift"

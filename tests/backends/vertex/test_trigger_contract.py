@@ -54,7 +54,7 @@ class TestCloudScheduler:
 
     def test_a_keeper_pauses_it_without_any_of_googles_libraries(self) -> None:
         self.create()
-        deliveries = backends.delivery_service("vertex")
+        deliveries = backends.load("vertex").services.deliveries
         assert deliveries is not None
         deliveries.pause(self.request.name, CLOCK)
         assert self.there().paused and self.cloud.advance(WEEK_S) == []

@@ -1,0 +1,166 @@
+"""What a backend offers in addition to running plans: each is a service of its own, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:  # what runs in a training image imports this file, too
+    from ..checks.check import Proposed, Row
+    from ..clock import Clock
+    from ..hardware.catalog import PriceTable
+    from ..job.job import Job
+    from ..job.payload import Kill
+    from ..job.plan import Plan
+    from ..job.policies import Target
+    from .deliveries import Deliveries
+    from .triggers import TriggerService
+
+
+class Services:
+    """The additional services of a backend, each made when it is read. A subclass overrides those that its backend has."""
+
+    @property
+    def triggers(self) -> TriggerService | None:
+        """Starts schedules; without it, `podlift schedule serve` does."""
+        return None
+
+    @property
+    def deliveries(self) -> Deliveries | None:
+        """The same service, as the container of a keeper asks it."""
+        return None
+
+    @property
+    def images(self) -> ImageService | None:
+        """Builds the images in which jobs run."""
+        return None
+
+    @property
+    def setup(self) -> SetupService | None:
+        """Looks at the account of the service before a first run, and proposes the settings in `Target.proposed`."""
+        return None
+
+    @property
+    def prices(self) -> PriceService | None:
+        """Reads the list prices of the machines that the backend rents."""
+        return None
+
+    @property
+    def drills(self) -> DrillService | None:
+        """Takes away more than processes of tasks, as a drill asks for: see `Capabilities.drills`."""
+        return None
+
+
+class PriceService(Protocol):
+    """Reads the list prices of a cloud, and keeps them on this machine."""
+
+    def refresh(self, project: str | None, environ: Mapping[str, str], clock: Clock) -> str:
+        """Read all prices, store them, and return the path; nothing is stored unless every page could be read.
+
+        Args:
+            project: the project that asks.
+            environ: names the cache folder.
+            clock: gives the date.
+        """
+
+    def cached(self, environ: Mapping[str, str]) -> PriceTable | None:
+        """Return the table that was stored last, None if there is none that can be read."""
+
+
+class DrillService(Protocol):
+    """Takes agents, machines or regions away from a run."""
+
+    def disturbed(self, plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
+        """Return a context in which the kills of this run happen as soon as their tasks have announced them in their output.
+
+        InputError if the service is not an emulator, or already disturbs its jobs by itself.
+        """
+
+
+class SetupService(Protocol):
+    """Looks at what a user has at the service of a backend. Only reads."""
+
+    def rows(self, job: Job, target: Target, root: str) -> list[Row]:
+        """Return what is looked at, in a fixed order; what may not be read is unknown.
+
+        Args:
+            job: what is to run: its accelerator decides which quotas it needs.
+            target: the settings of the backend.
+            root: where runs live; a placeholder if no bucket is set.
+        """
+
+    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+        """Return the settings for the project's file, each called as its field of the target, in the file's order.
+
+        Args:
+            given: those that are set already, by field.
+            environ: names the configuration of the service's own tools.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDraft:
+    """What will be built: one image for one family of hardware. The fields are keys of `podlift image --json`.
+
+    Args:
+        family: "cpu", "gpu" or "tpu".
+        name: its name with its tag, which is made of its content.
+        parent: where it is built, and the resource below which builds are created.
+        build: the request for the build.
+        minutes: how long it takes, an estimate.
+        usd: its price for that time, without what may be free.
+        dockerfile: the path of its Dockerfile.
+        service: how a sentence calls the service that builds it.
+        command: what sends the request in another way, from a file called FILE.
+    """
+
+    family: str
+    name: str
+    parent: str
+    build: Mapping[str, object]
+    minutes: int
+    usd: float
+    dockerfile: str
+    service: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """A build as its service describes it: with the name of its image by the digest, or why it failed and what to do."""
+
+    id: str
+    state: Literal["waiting", "working", "done", "failed"]
+    log_url: str = ""
+    image: str = ""
+    problem: str = ""
+    cancel: str = ""  # the command for it
+
+
+class ImageService(Protocol):
+    """Builds images where no Docker is needed here, for a backend whose jobs run in them."""
+
+    def draft(
+        self, family: str, target: Target, *, region: str | None, account: str | None, dockerfile: Path | None
+    ) -> ImageDraft:
+        """Return what will be built, without a request; InputError with every mistake.
+
+        Args:
+            family: the family of hardware, which is the target of the Dockerfile.
+            target: the options of the backend, which name the project and the region.
+            region: the region of the repository and of the build, if not the target's first one.
+            account: the service account of the build.
+            dockerfile: another Dockerfile than podlift's.
+        """
+
+    def built(self, draft: ImageDraft, clock: Clock) -> str:
+        """Return the image with this content by its digest, "" if none was built; InputError without a repository."""
+
+    def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
+        """Start a build, or find one of the same content that has not ended; and whether it was started."""
+
+    def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
+        """Return what has become of a build."""

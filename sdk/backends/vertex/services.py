@@ -1,0 +1,52 @@
+"""What Google Cloud offers in addition to running jobs: schedules, images, prices, and a look at the account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..services import Services
+
+if TYPE_CHECKING:
+    from ..deliveries import Deliveries
+    from ..services import DrillService, ImageService, PriceService, SetupService
+    from ..triggers import TriggerService
+
+
+class VertexServices(Services):
+    """The services of the backend "vertex". Each module is imported when its service is read."""
+
+    @property
+    def triggers(self) -> TriggerService:
+        from .cloud_scheduler import CloudScheduler
+
+        return CloudScheduler()
+
+    @property
+    def deliveries(self) -> Deliveries:
+        from .deliveries import VertexDeliveries
+
+        return VertexDeliveries()
+
+    @property
+    def images(self) -> ImageService:
+        from .image_builds import VertexImages
+
+        return VertexImages()
+
+    @property
+    def setup(self) -> SetupService:
+        from .doctor import VertexSetup
+
+        return VertexSetup()
+
+    @property
+    def prices(self) -> PriceService:
+        from .prices import VertexPrices
+
+        return VertexPrices()
+
+    @property
+    def drills(self) -> DrillService:
+        from . import disturb
+
+        return disturb
