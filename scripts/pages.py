@@ -31,6 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.backends": ("register", "load"),
     "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Request", "LogLine"),
     "sdk.backends.services": ("Services",),
+    "sdk.job.targets": ("Target",),
     "sdk.backends.triggers": ("TriggerService", "TriggerDraft", "TriggerRequest", "Trigger", "TriggerRejectedError"),
     "sdk.backends.folder": ("FolderRun",),
     "sdk.records.timeline": ("Moment",),
@@ -194,8 +195,8 @@ def settings_of(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
     for name in wanted:
         if name in TARGETS:
             about, kind = TARGETS[name]
-        elif name in table.SETTINGS:
-            about, kind = table.SETTINGS[name].doc, KINDS[name]
+        elif name in table.settings():
+            about, kind = table.settings()[name].doc, KINDS[name]
         else:
             continue
         yield code(name), code(kind), code(repr(known[name])), cell(prose(about))
@@ -287,7 +288,7 @@ def default_of(info: Any) -> str:
 
 def flat_name(thing: type, name: str) -> str:
     return next(
-        (one.name for one in table.SETTINGS.values() if table.GROUPS[one.group] is thing and one.field == name), ""
+        (one.name for one in table.settings().values() if table.groups()[one.group] is thing and one.field == name), ""
     )
 
 
@@ -334,9 +335,9 @@ def settings() -> str:
     """Return the page of the settings, a table for each group."""
     known = merge.defaults()
     lines = ["# Settings", "", SETTINGS]
-    titles = {group: model.__name__ for group, model in table.GROUPS.items()}
+    titles = {group: model.__name__ for group, model in table.groups().items()}
     groups: dict[str, list[tuple[str, ...]]] = {}
-    for one in table.SETTINGS.values():
+    for one in table.settings().values():
         if one.name == "entry":
             continue
         groups.setdefault(one.group, []).append(setting(one.name, KINDS[one.name], one.doc, known[one.name]))
@@ -378,7 +379,7 @@ def about_verb(name: str, verb: Any) -> list[str]:
     for parameter in verb.get_params(context):
         if getattr(parameter, "hidden", False) or parameter.name == "help" or parameter.param_type_name != "option":
             continue
-        if parameter.name in table.SETTINGS and "--max-steps" in options_of(verb, context):
+        if parameter.name in table.settings() and "--max-steps" in options_of(verb, context):
             rest += 1
             continue
         record = parameter.get_help_record(context)

@@ -12,6 +12,8 @@ from . import interrupts  # before anything else
 # isort: split
 from typing import TYPE_CHECKING, Any
 
+from . import backends  # fills the table of the backends' options
+
 __version__ = "0.1.0"
 
 # The public names of each module. They load at first use, so that `import sdk` stays as light as the standard library.
@@ -20,8 +22,10 @@ _MODULES = {
     "job.plan": "Plan",
     "job.job": "Job FromCaller",
     "job.secrets": "Secret",
-    "job.targets": "Ray",
-    "job.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
+    "job.policies": "Resources Code Limits Retry Checkpoints",
+    "backends.local.options": "Local",
+    "backends.vertex.options": "Vertex",
+    "backends.ray.options": "Ray",
     "job.gates": "Gate",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
@@ -41,6 +45,9 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .api import plan as plan
     from .api import runs as runs
     from .api import submit as submit
+    from .backends.local.options import Local as Local
+    from .backends.ray.options import Ray as Ray
+    from .backends.vertex.options import Vertex as Vertex
     from .errors import CorruptRunError as CorruptRunError
     from .errors import InputError as InputError
     from .errors import InsideTaskError as InsideTaskError
@@ -58,12 +65,9 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .job.policies import Checkpoints as Checkpoints
     from .job.policies import Code as Code
     from .job.policies import Limits as Limits
-    from .job.policies import Local as Local
     from .job.policies import Resources as Resources
     from .job.policies import Retry as Retry
-    from .job.policies import Vertex as Vertex
     from .job.secrets import Secret as Secret
-    from .job.targets import Ray as Ray
     from .model_registry.models import Model as Model
     from .model_registry.models import ModelVersion as ModelVersion
     from .model_registry.registry import Registry as Registry

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, nearest
+from ..job import option_classes
 
-if TYPE_CHECKING:  # a supervisor imports this package, too
+if TYPE_CHECKING:  # a task imports this package, too
+    from ..job.targets import Target
     from .base import Backend
 
-_ROWS = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend", "ray": ".ray:RayBackend"}
+# The class of each backend, and that of its options.
+_ROWS = {
+    "local": (".local.backend:LocalBackend", ".local.options:Local"),
+    "vertex": (".vertex.backend:VertexBackend", ".vertex.options:Vertex"),
+    "ray": (".ray.backend:RayBackend", ".ray.options:Ray"),
+}
 _registered: dict[str, Callable[[], Backend]] = {}
 
 
-def register(name: str, make: Callable[[], Backend]) -> None:
-    """Add your own backend in this process: `register("mine", MyBackend)`. It cannot replace a built-in one."""
+def register(name: str, make: Callable[[], Backend], *, options: type[Target] | None = None) -> None:
+    """Add your own backend in this process: `register("mine", MyBackend, options=Mine)`. It cannot replace a built-in one.
+
+    Each field of `options` becomes a setting: a field `thing` is the keyword `mine_thing` and the option `--mine-thing`.
+    """
+    from ..errors import InputError
+
     if name in _ROWS:
         raise InputError(f"A built-in backend cannot be replaced. Received: {name!r}. Next: choose another name.")
     _registered[name] = make
+    if options is not None:
+        option_classes.LOADERS[name] = lambda: options
 
 
 def names() -> list[str]:
@@ -27,6 +40,8 @@ def names() -> list[str]:
 
 
 def check_name(name: str) -> str:
+    from ..errors import InputError, nearest
+
     if name in names():
         return name
     raise InputError(f"Unknown backend. Received: {name!r}. {nearest(name, names())}")
@@ -36,6 +51,15 @@ def load(name: str) -> Backend:
     """Return the backend called `name`."""
     if check_name(name) in _registered:
         return _registered[name]()
-    module, _, attribute = _ROWS[name].partition(":")
-    backend: Backend = getattr(importlib.import_module(module, __name__), attribute)()
+    backend: Backend = _imported(_ROWS[name][0])()
     return backend
+
+
+def _imported(path: str) -> Any:
+    import importlib
+
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module, __name__), attribute)
+
+
+option_classes.LOADERS.update({name: partial(_imported, options) for name, (_, options) in _ROWS.items()})

@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..job.capabilities import Capabilities
 from ..job.job import Job
 from ..job.plan import Plan
-from ..job.policies import Target
+from ..job.targets import Target
 from ..process.log_lines import LogLine as LogLine
 from ..records.accounts import LiveAccount
 from ..records.timeline import Moment

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what runs in a training image imports this file, too
     from ..job.job import Job
     from ..job.payload import Kill
     from ..job.plan import Plan
-    from ..job.policies import Target
+    from ..job.targets import Target
     from .deliveries import Deliveries
     from .triggers import TriggerService
 

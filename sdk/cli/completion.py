@@ -132,7 +132,7 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     if named_things is not None:
         return named_things
     if verb == "init":
-        from .doctor import PROPOSED
+        from .parameters import PROPOSED
 
         return _fitting(list(PROPOSED), current)
     return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []

@@ -17,7 +17,6 @@ from ..backends.services import SetupService
 from ..checks.check import Check, Row, bad, unknown
 from ..clock import Clock, SystemClock
 from ..errors import InputError, Problems, UnavailableError
-from ..job.targets import BACKENDS
 from ..planning.roots import cloud_root, resolve_root
 from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination, gather
@@ -27,11 +26,9 @@ from ..text import counted, emulator_at
 from ..upkeep import doctor as machine
 from .options import with_some
 from .output import answer, as_json, say
-from .parameters import CheckedBackend, Json, Root
+from .parameters import PROPOSED, CheckedBackend, Json, Root
 
-# The fields that each backend with a setup proposes.
-PROPOSED = {name: kind.proposed for name, kind in BACKENDS.items() if kind.proposed}
-_OF_SERVICES = [name for name, setting in table.SETTINGS.items() if setting.group in PROPOSED]
+_OF_SERVICES = [name for name, setting in table.settings().items() if setting.group in PROPOSED]
 _WORDS = {"error": "FAILED", "warning": "warning", "note": "note", "unknown": "not known"}
 _NEXT, _INDENT = "\n    Next: ", "\n          "
 # Each request of a row has a shorter limit of its own.
@@ -108,7 +105,7 @@ def text(check: Check) -> str:
 
 def _of_machine(root: str | None, given: dict[str, object]) -> Sequence[Row]:
     if given:
-        flags = ", ".join(table.SETTINGS[name].flag for name in given)
+        flags = ", ".join(table.settings()[name].flag for name in given)
         raise InputError(f"{flags}: only together with --backend. Next: podlift doctor --backend NAME.")
     try:
         return machine.rows(resolve_root(root, os.environ), os.environ)

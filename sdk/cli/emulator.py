@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ..backends.vertex.options import Vertex
 from ..errors import InputError, Problems
 from ..hardware import regions
-from ..job.policies import Vertex
 from ..planning.settings import file, table
 from .output import answer, as_json, say
 from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port

@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from ..job.targets import options_of
 from .verbs import GROUPS
 
 COMMON = "Common options"
@@ -25,7 +26,6 @@ _COMMON = (
 )  # fmt: skip
 _TITLES = {
     "checkpoints": "Checkpoints", "retry": "Restarts", "limits": "Limits", "code": "Code", "gate": "Models",
-    "local": "Local mode", "vertex": "Vertex AI",
 }  # fmt: skip
 _ALL = "podlift.help_all"
 _WIDEST = 100
@@ -38,7 +38,8 @@ def panel_of(name: str, group: str) -> str:
     """Return the panel in which the option of a setting stands."""
     if name in _COMMON:
         return COMMON
-    return _TITLES.get("gate" if name in ("model", "warm_start") else group, "Program and cluster")
+    title = _TITLES.get("gate" if name in ("model", "warm_start") else group)
+    return title or options_of(group).title or "Program and cluster"
 
 
 def show_all(context: typer.Context, wanted: bool) -> None:

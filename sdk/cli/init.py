@@ -18,10 +18,10 @@ from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..status import EXIT_DONE
 from ..text import clipped, counted, joined
-from .doctor import PROPOSED, setup_of, text
+from .doctor import setup_of, text
 from .options import with_some
 from .output import answer, as_json, say
-from .parameters import InitBackend, InitDryRun, Json
+from .parameters import PROPOSED, InitBackend, InitDryRun, Json
 
 _FILE = "podlift.toml"
 _SHOWN = 90
@@ -41,7 +41,7 @@ def init(
     settings = gather(UNNAMED, given, Destination(backend=backend), os.environ, problems)
     problems.found = settings.sourced(problems.found)
     problems.raise_if_any()
-    rows = [(table.SETTINGS[name], name) for name in settings.values if name in table.SETTINGS]
+    rows = [(table.settings()[name], name) for name in settings.values if name in table.settings()]
     known = [
         proposed(row.field, _value(settings.values[name]), settings.origins.get(name, ""))
         for row, name in rows

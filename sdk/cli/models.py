@@ -10,10 +10,10 @@ from dataclasses import asdict
 import typer
 
 from .. import api
+from ..backends.vertex.options import Vertex
 from ..errors import InputError, Problems
 from ..hardware.regions import CHEAPEST
 from ..job.layout import RootPaths
-from ..job.policies import Vertex
 from ..model_registry.evidence import Evidence
 from ..model_registry.models import Model, ModelVersion
 from ..model_registry.records import Move, shown_time

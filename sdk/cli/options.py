@@ -15,6 +15,7 @@ import typer
 from ..errors import InputError, Problems
 from ..job.job import FromCaller
 from ..job.secrets import Secret
+from ..job.targets import options_of
 from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination
 from .help import panel_of, show_all
@@ -30,13 +31,6 @@ _METAVARS = {
     "code_project": "FOLDER", "code_include": "PATH", "code_exclude": "PATTERN", "code_requirements": "auto|none|FILE",
     "model": "NAME", "gate_evaluate": "MODULE:FUNCTION", "gate_data": "INPUT", "gate_metric": "METRIC",
     "gate_min_gain": "GAIN", "gate_guards": "GUARD", "gate_ask_below": "GAIN",
-    "vertex_project": "ID", "vertex_regions": "LOCATION[,LOCATION]",
-    "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL",
-    "vertex_image": "URI|JSON",
-    "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
-    "ray_address": "URL", "ray_headers": "JSON", "ray_raw": "JSON",
-    "vertex_network": "NETWORK", "vertex_kms_key": "KEY", "vertex_tensorboard": "NAME", "vertex_persistent_resource": "ID",
-    "vertex_keeper": "true|false|DURATION", "vertex_keeper_service_account": "EMAIL",
 }  # fmt: skip
 
 
@@ -89,7 +83,7 @@ def _secrets(texts: list[str], problems: Problems) -> dict[str, Secret]:
 
 def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
     """Return the entry and the program's argv: the entry is the first word unless an option or variable names it."""
-    named = option or os.environ.get(table.SETTINGS["entry"].variable)
+    named = option or os.environ.get(table.settings()["entry"].variable)
     if named:
         return named, words
     return (words[0], words[1:]) if words else (None, [])
@@ -97,7 +91,7 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`."""
-    names = [name for name in table.SETTINGS if name not in _OWN_FORM]
+    names = [name for name in table.settings() if name not in _OWN_FORM]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
@@ -119,7 +113,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "command"]
         shared = {"words": words, **target, "env": Env, "secrets": Secrets, "inputs": Inputs}
         before = [_keyword(name, annotation, None) for name, annotation in shared.items()]
-        settings = [_parameter(table.SETTINGS[name]) for name in names]
+        settings = [_parameter(table.settings()[name]) for name in names]
         return _signed(wrapped, [*before, *own, _keyword("help_all", bool, _everything()), *settings])
 
     return decorate
@@ -141,7 +135,7 @@ def with_some(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[
         parameters = inspect.signature(verb, eval_str=True).parameters.values()
         own = [parameter for parameter in parameters if parameter.name != "given"]
         everything = _keyword("help_all", bool, _everything())
-        return _signed(wrapped, [*own, everything, *(_parameter(table.SETTINGS[name]) for name in names)])
+        return _signed(wrapped, [*own, everything, *(_parameter(table.settings()[name]) for name in names)])
 
     return decorate
 
@@ -182,7 +176,8 @@ def _metavar(setting: table.Setting) -> str:
     choices = [part for part in _parts(setting.type) if typing.get_origin(part) is Literal]
     if choices:
         return "|".join(typing.get_args(choices[0]))
-    return _METAVARS.get(setting.name, "DURATION" if setting.is_duration else "TEXT")
+    of_backend = options_of(setting.group).metavars.get(setting.field)
+    return of_backend or _METAVARS.get(setting.name, "DURATION" if setting.is_duration else "TEXT")
 
 
 def _parts(annotation: Any) -> list[Any]:
@@ -198,9 +193,9 @@ def read(texts: dict[str, object], problems: Problems) -> dict[str, object]:
             continue
         with problems.collect():
             try:
-                values[name] = _value(table.SETTINGS[name], text)
+                values[name] = _value(table.settings()[name], text)
             except ValueError as error:
-                raise InputError(f"{table.SETTINGS[name].flag}: {error} Received: {text!r}.") from None
+                raise InputError(f"{table.settings()[name].flag}: {error} Received: {text!r}.") from None
     return values
 
 

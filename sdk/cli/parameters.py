@@ -7,6 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import backends
+from ..job import option_classes
+from ..text import joined
+
+# The fields that each backend with a setup proposes.
+PROPOSED = {name: kind.proposed for name, kind in option_classes.every().items() if kind.proposed}
+
 
 def option(name: str, metavar: str, about: str, **more: Any) -> Any:
     """Return an option with a value; its default is in `about`, if at all."""
@@ -23,11 +30,14 @@ Words = Annotated[list[str] | None, argument(_ENTRY, f"{_PROGRAM} or package.mod
 WordsOrPlan = Annotated[
     list[str] | None, argument(_ENTRY, f"{_PROGRAM}, package.module:function or a plan.json; then its arguments.")
 ]
-Backend = Annotated[str | None, option("--backend", "NAME", "Where the run executes: local, vertex or ray.")]
-InitBackend = Annotated[str, argument("BACKEND", "The backend to set up: vertex.")]
+Backend = Annotated[
+    str | None, option("--backend", "NAME", f"Where the run executes: {joined(backends.names(), 'or')}.")
+]
+InitBackend = Annotated[str, argument("BACKEND", f"The backend to set up: {joined(list(PROPOSED), 'or')}.")]
 InitDryRun = Annotated[bool, typer.Option("--dry-run", help="Print the file, and write nothing.")]
 CheckedBackend = Annotated[
-    str | None, option("--backend", "NAME", "Check the account at its service instead, such as vertex.")
+    str | None,
+    option("--backend", "NAME", f"Check the account at its service instead, such as {next(iter(PROPOSED))}."),
 ]
 Root = Annotated[str | None, option("--root", "URL", "Folder or gs://BUCKET/PREFIX for runs. Default: ~/.podlift.")]
 Name = Annotated[str | None, option("--name", "NAME", "Label of the run; its id adds six characters.")]

@@ -116,7 +116,7 @@ def _from_table(name: str, entries: object, target: Destination) -> creation.Pre
     if not isinstance(entries, dict):
         raise InputError(f"{name}: expected a table with entry and cron. Received: {entries!r}.")
     given = {key.replace("-", "_"): value for key, value in entries.items()}
-    known = [*_OWN, *settings.SETTINGS, "backend", "root"]
+    known = [*_OWN, *settings.settings(), "backend", "root"]
     problems = Problems()
     problems.found += [f"{name}: unknown key {key!r}. {nearest(key, known)}" for key in given if key not in known]
     problems.found += [f"{name}: {key} is missing." for key in ("entry", "cron") if key not in given]

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ..errors import Problems
-from ..job.targets import BACKENDS
+from ..job import option_classes
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import defaults, gather
 from .options import CommandLine
@@ -20,7 +20,7 @@ def show_settings(command: CommandLine, *, json_output: bool) -> None:
     gathered = gather(entry, given, command.target, os.environ, problems)
     with problems.collect():
         settings_table.job({**gathered.job, "entry": gathered.job.get("entry", "none")})
-    for backend in BACKENDS:
+    for backend in option_classes.every():
         with problems.collect():
             settings_table.target(backend, gathered.values)
     values = {**defaults(), **gathered.values}
@@ -38,5 +38,7 @@ def _shown(name: str, value: Any) -> Any:
     # The values of variables may be secrets.
     if name == "env":
         return sorted(value)
-    value = settings_table.written(settings_table.SETTINGS[name], value) if name in settings_table.SETTINGS else value
+    value = (
+        settings_table.written(settings_table.settings()[name], value) if name in settings_table.settings() else value
+    )
     return list(value) if isinstance(value, tuple) else value

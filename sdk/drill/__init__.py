@@ -13,7 +13,7 @@ from ..job.job import Job
 from ..job.layout import RunPaths
 from ..job.payload import Kill
 from ..job.plan import Plan
-from ..job.policies import Target
+from ..job.targets import Target
 from ..logs import logger
 from ..planning.pack import packaged
 from ..planning.settings.merge import Destination, Entry

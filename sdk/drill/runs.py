@@ -13,13 +13,12 @@ from .. import backends, ids, launch
 from ..backends.base import Backend
 from ..clock import Clock, SystemClock
 from ..errors import PodliftError, Problems
-from ..job import cluster
+from ..job import cluster, option_classes
 from ..job.job import Job
 from ..job.layout import RunPaths
 from ..job.payload import Drill, Kill, KillTarget
 from ..job.plan import Plan
 from ..job.policies import Retry
-from ..job.targets import BACKENDS
 from ..logs import logger
 from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.settings import table
@@ -91,13 +90,16 @@ def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination,
     refuse_inside_task("drill")
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
-    of_models = {name for name, setting in table.SETTINGS.items() if setting.group == "gate"} | {"model", "warm_start"}
+    of_models = {name for name, setting in table.settings().items() if setting.group == "gate"} | {
+        "model",
+        "warm_start",
+    }
     return checked(planned(settings.without(of_models), environ, problems, starting=True), settings)
 
 
 def backend_of(target: Destination) -> tuple[str, Backend | None]:
     """Return the name of the backend, and the backend itself unless it is unknown."""
-    name = str(next((name for name, kind in BACKENDS.items() if isinstance(target.backend, kind)), target.backend))
+    name = option_classes.backend_of(target.backend) or str(target.backend)
     return name, backends.load(name) if name in backends.names() else None
 
 

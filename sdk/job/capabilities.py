@@ -37,21 +37,3 @@ class Capabilities:
 
 
 LOCAL = Capabilities(last_phase=True, stand_ins=True)
-VERTEX = Capabilities(
-    runs_here=False,
-    supervised_here=False,
-    needs_bucket=True,
-    keeps_logs=True,
-    outputs_in_store=True,
-    has_price=True,
-    last_phase=True,
-    drills=("process", "agent", "machine", "region"),
-)
-RAY = Capabilities(
-    runs_here=False,
-    supervised_here=False,
-    needs_bucket=True,
-    shares_folders=True,
-    outputs_in_store=True,
-    last_phase=True,
-)

@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .policies import Resources, Target
+from .policies import Resources
+from .targets import Target
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
 from .payload import Drill, InitialWeights, Payload
-from .policies import Keeper, Local, Target
-from .targets import BACKENDS
+from .targets import Keeper, Target, options_of
 from .wire import decode
 
 VERSION = 1
@@ -246,7 +245,7 @@ def _from_data(data: Mapping[str, Any]) -> Plan:
         **data,
         "code": {**data, "program": data[_PROGRAM]},
         "facts": {**data["facts"], "dropped": data["dropped"]},
-        "target": decode(BACKENDS.get(data["backend"], Local), data[_TARGET]),
+        "target": decode(options_of(data["backend"]), data[_TARGET]),
         "drill": data["drill"] or None,
     }
     return decode(Plan, plan)

@@ -11,7 +11,8 @@ from ..hardware import accelerators, pricing
 from ..text import and_more, counted, duration, joined, money, size, visible
 from . import cluster
 from .job import FromCaller, Variable
-from .policies import LONGEST_PACED_S, Checkpoints, Keeper, shortest_s
+from .policies import LONGEST_PACED_S, Checkpoints, shortest_s
+from .targets import Keeper
 
 if TYPE_CHECKING:
     from .plan import Plan

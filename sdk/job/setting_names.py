@@ -6,12 +6,13 @@ The settings that everybody uses have a bare name. Every other one begins with i
 
 from __future__ import annotations
 
-# The word of each part of a Job, and of each backend's value. Resources have bare names.
+from . import option_classes
+
+# The word of each part of a Job; that of a backend's options is its name. Resources have bare names.
 WORDS = {
     "resources": "", "checkpoints": "checkpoint", "retry": "retry", "limits": "limit", "code": "code",
-    "gate": "gate", "local": "local", "vertex": "vertex", "ray": "ray",
+    "gate": "gate",
 }  # fmt: skip
-TABLES = tuple(word for word in WORDS.values() if word)
 _BARE = ("timeout", "max_steps", "max_cost_usd", "allow_secret")
 # Two fields that one setting sets: "500steps,5m", "auto".
 EVERY = ("every_steps", "every_s")
@@ -21,11 +22,16 @@ def setting_name(path: str) -> str:
     """Return the setting that sets a field, such as "limits.hang_s": "limit_hang"."""
     group, _, field = path.rpartition(".")
     name = "every" if field in EVERY else field.removesuffix("_s")
-    word = "" if name in _BARE else WORDS.get(group, "")
+    word = "" if name in _BARE and group in WORDS else WORDS.get(group, group)
     return f"{word}_{name}" if word else name
+
+
+def tables() -> tuple[str, ...]:
+    """Return the tables of the project's file."""
+    return tuple(word for word in (*WORDS.values(), *option_classes.LOADERS) if word)
 
 
 def table_of(name: str) -> tuple[str, str]:
     """Return the table of the project's file in which a setting stands, "" for the top, and its key there."""
     table, _, key = name.partition("_")
-    return (table, key) if table in TABLES and key else ("", name)
+    return (table, key) if table in tables() and key else ("", name)

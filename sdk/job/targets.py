@@ -1,90 +1,113 @@
-"""A Ray cluster as a target, and the table of all targets."""
+"""Where a run goes: the base of every backend's options, whose classes are in the backends' folders."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import Annotated
-from urllib.parse import urlsplit
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from .credentials import formats_in
+from ..hardware import pricing
+from ..hardware.catalog import PriceTable
+from . import option_classes
 from .findings import Facts, Finding
-from .policies import JsonObject, Local, Resources, Target, Vertex
-from .values import Seconds, Validator, changed
+from .policies import Limits, Resources, Retry
+from .values import Value
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Start = Literal["auto", "fork", "spawn", "standby", "anew"]
+# Vertex AI documents no longer jobs.
+LONGEST_S = 7 * 86400.0
+_KEEPER_MARGIN_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ray(Target):
-    """Which Ray cluster runs a job, and how: `sdk.submit("train.py", workers=2, backend=Ray(address="http://head:8265"))`.
+class Keeper:
+    """A small job that waits for a run: its service account, that of the jobs that it submits, and what it rents."""
 
-    Args:
-        address: URL of the cluster's dashboard, which serves Ray's Jobs API: "http://head:8265". By default
-            RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265.
-        pending_timeout_s: The longest time to wait for the resources of all tasks. Ray itself would wait for ever.
-        headers: HTTP headers of requests to the cluster, such as `{"Authorization": "Bearer $RAY_TOKEN"}`. Each client
-            replaces $NAME by its variable of that name: a plan holds no token.
-        raw: JSON to merge into the request last, such as `{"placement": {"tasks": {"chief-0": {"CPU": 4}}}}`,
-            `{"placement": {"strategy": "STRICT_SPREAD"}}` for tasks on different nodes, or
-            `{"job": {"runtime_env": {"pip": ["scikit-learn"]}}}`. A list is replaced as a whole, or one of its items by its
-            number; None removes.
-    """
+    account: str
+    program_account: str | None
+    rental: pricing.Rental
+    life_s: float  # the longest time for which it waits
+    image: str | None = None  # None for that of the program
 
-    address: Annotated[str, Validator(http_address)] | None = None
-    pending_timeout_s: Seconds = 600.0
-    headers: Annotated[dict[str, str], Validator(header_values)] = field(default_factory=dict)
-    raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
+    @property
+    def machine(self) -> str:
+        image = f" with the image {self.image}" if self.image else ""
+        return f"one {self.rental.pools[0].machine} in {self.rental.regions[0]}{image}"
+
+    @property
+    def limit_s(self) -> float:
+        """The limit of its job, which its price counts: it ends by itself before."""
+        return min(self.life_s + _KEEPER_MARGIN_S, LONGEST_S)
+
+    @property
+    def price(self) -> pricing.Price:
+        return pricing.price(replace(self.rental, timeout_s=self.limit_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target(Value):
+    """Where a run goes: the options of one backend, and what every target can tell about them."""
+
+    # The heading of the options in the help, and what stands for the value of an option, by field.
+    title: ClassVar[str] = ""
+    metavars: ClassVar[Mapping[str, str]] = {}
+    # The fields that `podlift init` proposes, after a look at the account of the backend's service.
+    proposed: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        """Return a target that is known to be of this class."""
+        if not isinstance(target, cls):
+            raise TypeError(f"Expected a {cls.__name__}. Received: {target!r}.")
+        return target
+
+    @property
+    def shape(self) -> Literal["chief", "workers"]:
+        """A chief and workers, or workers only."""
+        return "chief"
+
+    @property
+    def start(self) -> Start:
+        """How task processes of this machine start, and whether one with TensorFlow stands by for restarts."""
+        return "spawn"
+
+    @property
+    def bucket(self) -> str | None:
+        """The target's own setting of a bucket for runs."""
+        return None
+
+    @property
+    def isolated(self) -> bool:
+        """True if the tasks reach no other machine."""
+        return False
+
+    @property
+    def real_gpus(self) -> bool:
+        """True if tasks of this machine use its own GPUs."""
+        return False
+
+    def rentals(
+        self, resources: Resources, limits: Limits, table: PriceTable | None = None
+    ) -> tuple[pricing.Rental, ...]:
+        """Return what a job rents in each of its locations, if anything; `table` has prices that were read."""
+        return ()
+
+    def kept_by(self, limits: Limits, retry: Retry, table: PriceTable | None = None) -> Keeper | None:
+        """Return who waits for the run and submits its next jobs, if that was asked for."""
+        return None
 
     def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
-        address = facts.online.get("ray", {}).get("address")
-        return (self, []) if self.address or not address else (changed(self, address=address), [])
+        """Return the target with the locations that depend on prices, and what to say of them."""
+        return self, []
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        return [("cluster", f"Ray at {self.address}")]
+        """Return where a job runs, as (label, text), for a plan."""
+        return []
 
 
-# The value of each backend, by its name.
-BACKENDS: dict[str, type[Target]] = {"local": Local, "vertex": Vertex, "ray": Ray}
-
-
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-# A variable in the value of a header.
-VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
-_CLIENT = "ray"
-_SECRET = ("authorization", "cookie", "token", "key", "secret")
-
-
-def http_address(value: str) -> str:
-    """Return the URL of a server without a slash at its end; ValueError for anything else."""
-    parts = urlsplit(value)
-    if parts.scheme == _CLIENT:
-        raise ValueError(
-            "ray:// is the protocol of Ray Client, which needs an equal version of Ray here. Jobs are submitted to the "
-            f"dashboard: http://{parts.hostname or 'HOST'}:8265"
-        )
-    try:
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment:
-        raise ValueError("must be the URL of the dashboard, such as http://HOST:8265")
-    if parts.username or parts.password:
-        raise ValueError("must not hold a user or a password, because it is stored: use headers")
-    return value.rstrip("/")
-
-
-def header_values(value: dict[str, str]) -> dict[str, str]:
-    """Return headers whose values hold no credentials but the names of variables, as $NAME."""
-    problems = []
-    for name, text in value.items():
-        if not _HEADER.fullmatch(name) or not text.isprintable():
-            problems.append(f"{name!r} is not a header of HTTP")
-        elif not VARIABLE.search(text) and (
-            any(word in name.lower() for word in _SECRET) or any(True for _ in formats_in(text))
-        ):
-            problems.append(
-                f"the value of {name!r} looks like a credential, and would be stored in the plan: name a variable that holds "
-                f'it, such as "Bearer $RAY_TOKEN"'
-            )
-    if problems:
-        raise ValueError("; ".join(problems))
-    return value
+def options_of(backend: str) -> type[Target]:
+    """Return the class of a backend's options: `Target` for a backend without, and for one that is not registered here."""
+    return option_classes.LOADERS[backend]() if backend in option_classes.LOADERS else Target

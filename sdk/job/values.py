@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from ..text import compact_duration, parse_duration
-
 _T = TypeVar("_T")
 _Given = TypeVar("_Given")
 
@@ -29,7 +27,14 @@ else:
 
     class Accepts:
         def __class_getitem__(cls, types):  # noqa: ANN001, ANN204
-            return types[0]
+            return Annotated[types[0], Written(types[1])]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the constructor takes for a field that holds something else."""
+
+    type: Any
 
 
 class _Checked(type):
@@ -123,6 +128,15 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+class JsonObject:
+    """Marks a field that holds any JSON object."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
+        from pydantic import JsonValue
+
+        return handler.generate_schema(dict[str, JsonValue])
+
+
 def default(value: Any) -> Any:
     """Return the default of a field that takes more than it holds."""
     return value
@@ -149,30 +163,6 @@ def metric_text(value: str) -> str:
 
 # What a setting that is yes or no may be written as.
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
-def keeper_wait(value: object) -> object:
-    """Return whether a keeper waits, or its longest wait as text: "7d"."""
-    text = str(value).strip().lower()
-    if text in TRUTH:
-        return TRUTH[text]
-    try:
-        # A number without a unit would be seconds, which is never meant.
-        seconds = float(value) if isinstance(value, float) else parse_duration(text, unit_required=True)
-    except ValueError:
-        seconds = 0.0
-    if not 60 <= seconds < float("inf"):
-        raise ValueError(
-            "must be true, false or the longest wait, of a minute at least, such as 7d (--vertex-keeper true, then the entry)"
-        )
-    return compact_duration(seconds)
-
-
-def cores_text(value: object) -> object:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if text not in ("share", "all") and not (isinstance(text, str) and text.isdecimal() and int(text)):
-        raise ValueError("must be share, all or a number of CPUs from 1")
-    return text
 
 
 def text_or_texts(value: object) -> object:

@@ -10,10 +10,11 @@ from typing import Any
 from .. import backends, ids
 from ..checks import Finding, gates
 from ..errors import InputError, Problems
+from ..job import option_classes
 from ..job.capabilities import Capabilities
 from ..job.job import Job
-from ..job.policies import Code, Target
-from ..job.targets import BACKENDS
+from ..job.policies import Code
+from ..job.targets import Target
 from ..job.values import unchecked
 from . import secrets
 from .roots import cloud_root
@@ -125,8 +126,9 @@ def _check_start(job: Job) -> None:
 
 def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
     """Return which arguments are for another backend, and whether the cluster has another shape there."""
-    groups = {name: table.SETTINGS[name].group for name in settings.values if name in table.SETTINGS}
-    names = [name for name, group in groups.items() if group in BACKENDS and not isinstance(target, BACKENDS[group])]
+    options = option_classes.every()
+    groups = {name: table.settings()[name].group for name in settings.values if name in table.settings()}
+    names = [name for name, group in groups.items() if group in options and not isinstance(target, options[group])]
     findings = []
     if "local_cluster" in names and settings.values["local_cluster"] == "workers":
         names.remove("local_cluster")

@@ -16,7 +16,7 @@ from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems, StoreError, nearest
 from ..job.job import Job
 from ..job.plan import Plan
-from ..job.policies import Target
+from ..job.targets import Target
 from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import Destination
 from ..storage import emulator_clock

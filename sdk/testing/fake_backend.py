@@ -25,7 +25,7 @@ from ..job.capabilities import Capabilities
 from ..job.cluster import Task
 from ..job.job import Job
 from ..job.plan import Plan
-from ..job.policies import Target
+from ..job.targets import Target
 from ..packaging.audit.environment import Preload
 from ..process import spawn, task_environment
 from ..process.ports import PortReservation

@@ -133,7 +133,7 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..planning.settings.merge import Destination
     from ..run import Run
 
-    known = sorted({*table.SETTINGS, "name", "backend"} - {"entry"})
+    known = sorted({*table.settings(), "name", "backend"} - {"entry"})
     unknown = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
     if unknown:
         raise InputError(unknown)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import JobServiceClient, PipelineServiceClient
     from google.cloud.scheduler_v1 import CloudSchedulerClient
 
-    from ..job.policies import Vertex
+    from ..backends.vertex.options import Vertex
     from ..run import Run
 
 _LINES = 1000
@@ -75,7 +75,7 @@ class Cloud(GcsServer):
 
     def backend(self, **more: Any) -> Vertex:
         """Return the value for `backend=` that runs here; call `reset` and `make_bucket` first. `more` overrides fields."""
-        from ..job.policies import Vertex
+        from ..backends.vertex.options import Vertex
 
         fields = {
             "project": self.project,
@@ -130,7 +130,7 @@ class Cloud(GcsServer):
         raise TimeoutError(f"The run {run.id} has not reported step {step} within {timeout_s:g} s.")
 
     def _newest_job(self, run: Run) -> str:
-        from ..job.policies import Vertex
+        from ..backends.vertex.options import Vertex
 
         query = urlencode({"filter": f'labels.podlift-run="{run.id}"'})
         parents = [f"/v1/projects/{self.project}/locations/{name}" for name in Vertex.of(run.plan.target).region_names]

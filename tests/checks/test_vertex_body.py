@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES, any_json
 
 import sdk
-from sdk import checks
-from sdk.checks import Facts, Finding, vertex_body
+from sdk.backends.vertex import job_body
+from sdk.backends.vertex.checks import job_rules, of_vertex
+from sdk.checks import Facts, Finding
 from sdk.emulator.vertex import bodies
 from sdk.emulator.vertex.errors import invalid
-from sdk.job import vertex_job
 from sdk.job.raw import patched
 
 FACTS = Facts(
@@ -203,7 +203,7 @@ def answer(raw: dict[str, Any], region: str = HERE) -> list[tuple[str, str]]:
 def planned(region: str = HERE, **fields: Any) -> list[Finding]:
     options = {"project": "my-project", "bucket": "my-bucket", "image": "a/b:1", "regions": [region]}
     target = sdk.Vertex(**{**options, **fields})
-    return checks.of_vertex(sdk.Job("train.py", limits={"timeout_s": 3600.0}), FACTS, target=target)
+    return of_vertex(sdk.Job("train.py", limits={"timeout_s": 3600.0}), FACTS, target=target)
 
 
 @pytest.mark.parametrize(("raw", "field", "said"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
@@ -284,7 +284,7 @@ def test_any_json_in_any_field_of_a_request_can_be_checked(changes: list[tuple[t
     known = {f"persistent_resource@{HERE}": resource()}
     target = sdk.Vertex(raw=raw, persistent_resource="warm", network=NETWORK)
     facts = replace(FACTS, online={"settings": known})
-    assert checks.of_vertex(sdk.Job("train.py", resources={"accelerator": "v2-8"}), facts, target=target)
+    assert of_vertex(sdk.Job("train.py", resources={"accelerator": "v2-8"}), facts, target=target)
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_a_setting_that_raw_completes_or_corrects_is_no_mistake(fields: dict[str
 @pytest.mark.parametrize("accelerator", ["cpu", "rtx-pro-6000", "h200:8", "b200:8", "gb200:4", "l4"])
 def test_a_job_boots_from_a_disk_that_its_machine_can_boot_from(accelerator: str) -> None:
     machine = "n4-standard-4" if accelerator == "cpu" else None
-    made = vertex_job.body(sdk.Vertex(machine=machine), sdk.Resources(accelerator=accelerator))
-    assert [text for field, text in vertex_body.problems(made, HERE) if field.endswith(DISK)] == []
-    (_, pool), *_ = vertex_body.pools(made)
+    made = job_body.body(sdk.Vertex(machine=machine), sdk.Resources(accelerator=accelerator))
+    assert [text for field, text in job_rules.problems(made, HERE) if field.endswith(DISK)] == []
+    (_, pool), *_ = job_rules.pools(made)
     assert ("bootDiskType" in pool["diskSpec"]) == (accelerator not in ("h200:8", "l4"))
 
 
@@ -315,7 +315,7 @@ def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_it
         "persistent_resource@us-west1": resource(),
     }
     target = sdk.Vertex(persistent_resource="warm", regions=[HERE, "us-east1::l4", "us-west1::l4"])
-    found = checks.of_vertex(sdk.Job("train.py"), replace(FACTS, online={"settings": known}), target=target)
+    found = of_vertex(sdk.Job("train.py"), replace(FACTS, online={"settings": known}), target=target)
     fits, lacks = ([f"in {each} {said}" for each in regions] for said, regions in (
         ("has the machines", (HERE, "us-east1")), ("has no pool for g2-standard-4 with 1 NVIDIA_L4", ("us-west1",))
     ))  # fmt: skip
@@ -325,7 +325,7 @@ def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_it
 
 
 def test_a_region_that_does_not_exist_is_refused_by_both() -> None:
-    ((field, text),) = vertex_body.location("mars-west1")
+    ((field, text),) = job_rules.location("mars-west1")
     assert field == "parent"
     assert text.startswith("The provided location ID doesn't match the endpoint. Received: 'mars-west1'")
     assert any("Vertex AI has no region 'mars-west1'" in each.message for each in planned("mars-west1"))
@@ -425,5 +425,5 @@ def test_what_the_cloud_answers_about_a_named_resource_is_compared_with_the_job(
     target = sdk.Vertex(
         **named, tensorboard=f"{P}/{HERE}/tensorboards/1", service_account="a-b@c.iam.gserviceaccount.com"
     )
-    found = checks.of_vertex(sdk.Job("train.py"), facts, target=target)
+    found = of_vertex(sdk.Job("train.py"), facts, target=target)
     assert [each.level for each in found if said in each.message] == [level], [each.message for each in found]

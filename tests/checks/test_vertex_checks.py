@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from support import any_json
 
 import sdk
-from sdk import checks
+from sdk.backends.local.checks import of_local
+from sdk.backends.vertex.checks import of_vertex
 from sdk.checks import Facts, Finding, strategies_in
 from sdk.hardware.accelerators import ROWS
 from sdk.job.wire import decode
@@ -64,7 +65,7 @@ class Asked:
 
     def findings(self) -> list[Finding]:
         values = self.values
-        return checks.of_vertex(
+        return of_vertex(
             decode(sdk.Job, values),
             self.facts,
             target=decode(sdk.Vertex, values["vertex"]),
@@ -587,10 +588,10 @@ def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write,
 
 def test_checks_of_local_mode_are_left_out_for_vertex_and_the_other_way_round() -> None:
     job = sdk.Job("train.py", resources={"workers": 100}, code={"keras": "legacy"})
-    crowded = [finding.message for finding in checks.of_local(job, FACTS)]
+    crowded = [finding.message for finding in of_local(job, FACTS)]
     assert any("share 2 CPUs" in message for message in crowded)
     assert any("tf_keras" in message for message in crowded)
-    there = [finding.message for finding in checks.of_vertex(job, FACTS, target=sdk.Vertex())]
+    there = [finding.message for finding in of_vertex(job, FACTS, target=sdk.Vertex())]
     assert not set(crowded) & set(there)
 
 

@@ -64,14 +64,14 @@ def test_the_common_options_come_first_and_all_others_on_request(here, verb: str
     short, whole = here(verb, "--help").stdout, here(verb, "--help-all").stdout
     assert PANEL.findall(short) == ["Arguments", COMMON, "Options"]
     assert PANEL.findall(whole)[3:] == [
-        "Program and cluster", "Models", "Checkpoints", "Restarts", "Limits", "Code", "Local mode", "Vertex AI",
+        "Program and cluster", "Models", "Checkpoints", "Restarts", "Limits", "Code", "Local mode", "Vertex AI", "Ray",
     ]  # fmt: skip
     common = short.partition(COMMON)[2].partition("Options ─")[0]
     assert 9 <= common.count(" --") <= 12
     assert "--workers N" in common and "--checkpoint-every EVERY" in common and "--vertex-project" not in short
-    assert f"Restarts, Limits, Code, Local mode, Vertex AI): podlift {verb} --help-all" in words(short)
+    assert f"Restarts, Limits, Code, Local mode, Vertex AI, Ray): podlift {verb} --help-all" in words(short)
     named = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", whole))
-    settings = (*table.SETTINGS, *(table.TARGET if verb in ("submit", "plan") else ()))
+    settings = (*table.settings(), *(table.TARGET if verb in ("submit", "plan") else ()))
     flags = {"input" if name == "inputs" else name.replace("_", "-") for name in settings}
     assert flags <= named
 

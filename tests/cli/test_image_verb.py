@@ -19,9 +19,9 @@ import sdk
 from sdk import backends
 from sdk.backends.services import Build
 from sdk.backends.vertex import client
+from sdk.backends.vertex.options import Vertex
 from sdk.clock import SystemClock
 from sdk.errors import InputError, UnavailableError
-from sdk.job.policies import Vertex
 from sdk.planning.settings import record
 from sdk.testing.vertex import Cloud
 

@@ -6,7 +6,7 @@ import pytest
 
 import sdk
 from sdk.job.findings import Finding
-from sdk.job.setting_names import TABLES, table_of
+from sdk.job.setting_names import table_of, tables
 from sdk.planning.settings import table
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
@@ -97,7 +97,7 @@ def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(write) 
 
 
 def test_every_group_has_its_word() -> None:
-    assert {table_of(name)[0] for name in table.SETTINGS} == {"", *TABLES}
+    assert {table_of(name)[0] for name in table.settings()} == {"", *tables()}
 
 
 @pytest.mark.parametrize("words", [("wait", "x", "--timeout"), ("preflight", "x.py", "--time-limit")])

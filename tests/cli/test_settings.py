@@ -50,7 +50,7 @@ def test_the_plan_shows_each_value_and_who_said_so(write, here, monkeypatch) -> 
     assert settings["root"]["origin"] == "PODLIFT_ROOT"
     assert settings["env"]["value"] == ["TOKEN"]
     assert "hidden" not in shown.stdout + here("plan", "--settings").stdout
-    assert set(settings) == {*table.SETTINGS, *table.TARGET}
+    assert set(settings) == {*table.settings(), *table.TARGET}
 
 
 @pytest.mark.process

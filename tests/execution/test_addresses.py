@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from support import until
 
+from sdk.backends.vertex.options import Vertex
 from sdk.errors import StoreError
 from sdk.execution.identity import TaskAddress
 from sdk.execution.tail import LogFile
 from sdk.job import cluster
 from sdk.job.container import ContainerTerms
-from sdk.job.policies import Resources, Vertex
+from sdk.job.policies import Resources
 from sdk.runtime.secret_values import words
 from sdk.storage.posix_store import PosixStore
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import sdk
+from sdk.backends.vertex.options import Vertex
 from sdk.checks import Facts
 from sdk.hardware.catalog import PriceTable
-from sdk.job.policies import Resources, Vertex
+from sdk.job.policies import Resources
 
 PRICES = {"us-central1": 1.38, "us-west1": 1.20, "us-west4": 1.55}
 SPOT, FEES = {"us-west4": 0.3, "us-central1": 0.4}, dict.fromkeys(PRICES, 0.1)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
+from sdk.backends.vertex.options import Location
 from sdk.cli import emulator
 from sdk.hardware import accelerators, regions
-from sdk.job.locations import Location
 from sdk.job.plan import Plan
 
 CPU_JOB = sdk.Resources(workers=2)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import sdk
-from sdk.checks import Facts, errors, of_local
+from sdk.backends.local.checks import of_local
+from sdk.checks import Facts, errors
 from sdk.process import task_environment
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")

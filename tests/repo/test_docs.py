@@ -173,8 +173,8 @@ def test_a_command_line_that_podlift_does_not_understand_is_found(command: str) 
 
 
 def test_settings_that_guides_mention_exist() -> None:
-    known = {*table.SETTINGS, *table.TARGET, "vertex_project"}
-    groups = sorted({name.partition("_")[0] for name in table.SETTINGS if "_" in name} - {"max"})
+    known = {*table.settings(), *table.TARGET, "vertex_project"}
+    groups = sorted({name.partition("_")[0] for name in table.settings() if "_" in name} - {"max"})
     unknown = set()
     for path in (path for path in MANUAL if "reference" not in path.parts):
         text = path.read_text()
@@ -200,16 +200,16 @@ def messages() -> Iterator[tuple[str, str]]:
 
 
 def test_settings_that_messages_mention_exist() -> None:
-    grouped = [each for each in table.SETTINGS.values() if each.group not in ("", "resources")]
+    grouped = [each for each in table.settings().values() if each.group not in ("", "resources")]
     prefixes = "|".join({each.name.partition("_")[0] for each in grouped} - {"max", "allow"})
     # Not a part of a path, an address, a field or a call.
     full = re.compile(rf"(?<![\w.$/\-{{\[:\"'<])((?:{prefixes})_[a-z0-9_]+)\b(?![(./:\]>])")
     # Advice names a setting in parentheses: its whole name, not its field in the backend's class.
-    fields = {each.field for each in grouped} - {*table.SETTINGS, *table.TARGET}
+    fields = {each.field for each in grouped} - {*table.settings(), *table.TARGET}
     short = re.compile(r"\((?:set )?([a-z_]+)(?:: [^)]*)?\)")
     unknown = []
     for place, text in messages():
-        unknown += [f"{place}: {name}" for name in full.findall(text) if name not in table.SETTINGS]
+        unknown += [f"{place}: {name}" for name in full.findall(text) if name not in table.settings()]
         unknown += [f"{place}: ({name})" for name in short.findall(text) if name in fields]
     assert unknown == [], "\n".join(unknown)
 

@@ -16,9 +16,9 @@ from support import LIMIT_S, files_of_a_run
 from test_remove import names, why
 
 import sdk
+from sdk.backends.vertex.backend import VertexBackend
 from sdk.clock import SystemClock
 from sdk.errors import AccessError
-from sdk.job.capabilities import VERTEX
 from sdk.planning import remote
 from sdk.records.recorder import Recorder
 from sdk.records.sync import push
@@ -117,7 +117,7 @@ def test_young_runs_and_the_newest_ones_stay(gcs, make, settled) -> None:
 
 def test_a_run_that_has_not_changed_for_an_hour_is_lost_unless_only_a_cloud_can_know(gcs, make, settled) -> None:
     make("a", without=(FINAL,))
-    make("e", without=(FINAL,), backend="vertex", capabilities=asdict(VERTEX))
+    make("e", without=(FINAL,), backend="vertex", capabilities=asdict(VertexBackend.capabilities))
     found = find()
     assert (names(found), [item.state for item in found.items if item.kind == "run"]) == (["a-aaaaaa"], ["LOST"])
     assert why(found) == {"e-aaaaaa": "it has no final record, and only vertex knows whether it is still going"}

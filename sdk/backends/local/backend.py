@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...checks import Facts, Finding, communication, local, of_local, strategies
+from ...checks import Facts, Finding, communication, strategies
 from ...clock import Clock, SystemClock
 from ...job import capabilities, cluster
 from ...job.job import Job
 from ...job.plan import Plan
-from ...job.policies import Local, Target
+from ...job.targets import Target
 from ...process import cores, namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, is_owned, read_events
@@ -23,8 +23,9 @@ from ...storage import emulator
 from ..base import Request
 from ..folder import FolderRun
 from ..services import Services
-from . import interpreter, uploader
+from . import checks, interpreter, uploader
 from .bucket_run import BucketRun, OwnedRun
+from .options import Local
 
 if TYPE_CHECKING:  # it parses programs
     from ...packaging.audit.environment import Preload
@@ -56,8 +57,8 @@ class LocalBackend:
         """Check the job, and the variables of this shell that change how tasks run."""
         job, target = plan.job, Local.of(plan.target)
         return [
-            *local.replicas(job, os.environ),
-            *of_local(job, plan.facts, target=target),
+            *checks.replicas(job, os.environ),
+            *checks.of_local(job, plan.facts, target=target),
             *communication.run(job, program.communications, stands_in=not target.real_gpus),
             *strategies.roles(job, program.strategies),
             *strategies.of_fit(job, program.strategies, program.fits),

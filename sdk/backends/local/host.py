@@ -18,7 +18,6 @@ from ...execution.standby import Forks, Launch, Standby
 from ...execution.task import TaskProcess
 from ...job import cluster
 from ...job.plan import Plan
-from ...job.policies import Local
 from ...logs import logger
 from ...process import cores, task_environment
 from ...process.cores import Division
@@ -30,6 +29,7 @@ from ...records.verdicts import AttemptEnd
 from ...storage import own_folders, posix, reserve
 from ...storage.reserve import Reserve
 from .interpreter import Interpreter
+from .options import Local
 from .stop_conditions import StopConditions
 
 _log = logger("backends.local")

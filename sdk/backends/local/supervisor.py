@@ -23,7 +23,6 @@ from ...execution.standby import Standby
 from ...job import cluster
 from ...job.layout import RunPaths
 from ...job.plan import Plan
-from ...job.policies import Local
 from ...process import exit_reasons, janitor, namespaces, spawn
 from ...process.janitor_watch import JanitorWatch, temporary_folders
 from ...process.redirect import start
@@ -39,6 +38,7 @@ from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
 from . import interpreter
 from .host import LocalHost, forks
+from .options import Local
 from .stop_conditions import StopConditions
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.

@@ -18,9 +18,9 @@ import requests
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
-from ...job.targets import VARIABLE, Ray
 from ...storage.retry import Retries
 from ...text import innermost
+from .options import VARIABLE, Ray
 
 DEFAULT_ADDRESS, ADDRESS_VARIABLE = "http://127.0.0.1:8265", "RAY_API_SERVER_ADDRESS"
 _TIMEOUT_S, _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 20.0, 30.0, 0.25, 4.0

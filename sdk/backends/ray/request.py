@@ -19,11 +19,11 @@ from ...job.layout import RootPaths
 from ...job.plan import Plan
 from ...job.policies import Limits
 from ...job.raw import leaves, patched
-from ...job.targets import Ray
 from ...packaging.runtime_archive import loader
 from ...storage import emulator
 from .. import containers
 from ..containers import bucket_of, key_of
+from .options import Ray
 from .placement import Placement
 
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the driver's spec>", "<sha256 of the entrypoint>"

@@ -13,7 +13,6 @@ from dataclasses import replace
 from ...clock import Clock
 from ...errors import MissingError, StoreError, UnavailableError
 from ...job.plan import Plan
-from ...job.targets import Ray
 from ...records import verdicts
 from ...records.events import last_resume, source_of
 from ...records.recorder import has_ended, known_resumes, read_events
@@ -26,6 +25,7 @@ from ...storage.retry import Outage
 from ..folder import CopiedRun, with_lost_job
 from . import answers
 from .client import RayJob, RayJobs, RayRejectedError
+from .options import Ray
 from .request import submission_id
 
 SERVICE = "Ray"

@@ -14,7 +14,6 @@ from ...clock import SystemClock
 from ...errors import InputError, PodliftError, UnavailableError
 from ...job.layout import RootPaths
 from ...job.plan import Plan
-from ...job.targets import Ray
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
 from ...records.sync.index import KEYS, SYNC_RETRY, write_final
@@ -28,6 +27,7 @@ from ..base import Request
 from ..containers import bucket_of, key_of
 from . import request as job_request
 from .client import RayJobs, RayRejectedError
+from .options import Ray
 
 
 def check(request: Request) -> None:

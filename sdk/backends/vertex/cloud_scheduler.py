@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...checks import vertex_schedule
 from ...clock import Clock
 from ...errors import InputError
 from ...job.findings import Finding
 from ...job.plan import Plan
-from ...job.policies import Vertex
 from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from . import failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
 from . import request as job_request
+from .checks import schedule as schedule_checks
 from .keeper_labels import BY_HAND, label_of
+from .options import Vertex
 from .scheduler_calls import HOST, TITLE, call
 
 PREFIX = "podlift-"
@@ -49,7 +49,7 @@ class CloudScheduler:
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan
         findings = list(
-            vertex_schedule.run(
+            schedule_checks.run(
                 plan.job,
                 Vertex.of(plan.target),
                 plan.facts,

@@ -8,11 +8,11 @@ from ...clock import Clock
 from ...errors import MissingError
 from ...hardware.pricing import Price
 from ...job.plan import Plan
-from ...job.policies import Vertex
 from ..deliveries import Delivery
 from . import scheduler_calls
 from .client import JobClient
 from .keeper_labels import BY_HAND, SLOT, slot_of
+from .options import Vertex
 from .scheduled_keeper import keeper
 from .states import VendorJob
 

@@ -15,18 +15,20 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...checks import buckets, vertex_online
+from ...checks import buckets
 from ...checks.check import Check, Level, Proposed, Row, bad, fine, mended_by, unknown
 from ...hardware import pricing
 from ...hardware.regions import CHEAPEST
 from ...job.findings import Facts
 from ...job.job import Job
-from ...job.policies import Target, Vertex
+from ...job.targets import Target
 from ...storage import emulator
 from ...text import and_more, emulator_at, joined
-from . import VertexBackend, client, probe, proposal, rights, service
+from . import client, offline, probe, proposal, rights, service
+from .checks import online as online_checks
 from .client import ServiceReply, read
 from .image_recipe import REPOSITORY, create_repository
+from .options import Vertex
 from .proposal import BUILD_IMAGE, INIT, LOGIN, create_bucket
 from .rights import Resource, gcloud
 
@@ -138,7 +140,7 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
     if bucket:
         about = read(client.STORAGE, f"/storage/v1/b/{quote(bucket, safe='')}", project=project)
     if CHEAPEST in target.regions:
-        facts: Facts = VertexBackend().probe(job, target, root=root, online=False)
+        facts: Facts = offline.facts(job, target, root)
         if about.status == _OK:
             facts = replace(facts, online={"bucket": {"name": bucket, "exists": True, "about": about.found}})
         target = Vertex.of(target.located(job.resources, facts)[0])
@@ -253,7 +255,7 @@ def _bucket(asked: _Asked) -> Iterator[Check]:
 
 def _fits(asked: _Asked, name: str, there: str) -> Check:
     regions = asked.target.region_names
-    wrong = vertex_online.unfit(name, asked.about.found, asked.region, "").partition(" Next:")[0].rstrip(".")
+    wrong = online_checks.unfit(name, asked.about.found, asked.region, "").partition(" Next:")[0].rstrip(".")
     if not wrong and there not in regions:
         wrong = f"gs://{name} is in {there}, but the job is in {joined(regions, 'or')}"
     if not wrong:
@@ -368,8 +370,8 @@ def _quotas(asked: _Asked) -> Iterator[Check]:
     for quota in dict.fromkeys(needed):
         if quota.metric is None or quota.amount is None:
             yield unknown("quota", f"whether it is enough for {quota.what}: what counts against it is not documented")
-    page = vertex_online.quota_page(asked.project)
-    for limit in vertex_online.limits(probe.quotas(job, target), job, target):
+    page = online_checks.quota_page(asked.project)
+    for limit in online_checks.limits(probe.quotas(job, target), job, target):
         wanted = limit.needed
         if limit.error:
             yield unknown("quota", f"{wanted.metric} in {limit.where}: {limit.error}", f"see {page}")

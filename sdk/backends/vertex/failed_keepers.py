@@ -10,7 +10,6 @@ from ...clock import Clock
 from ...errors import PodliftError
 from ...job.layout import RootPaths
 from ...job.plan import Plan
-from ...job.policies import Vertex
 from ...storage import emulator
 from ...text import clipped
 from ..containers import key_of
@@ -19,6 +18,7 @@ from . import keeper_labels, logs, scheduled_keeper
 from . import request as job_request
 from .client import JobClient
 from .diagnose import diagnose, diagnose_program
+from .options import Vertex
 from .service import quoted
 from .states import PREFIX, VendorJob
 

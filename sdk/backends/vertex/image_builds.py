@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
-from ...job.policies import Target, Vertex
+from ...job.targets import Target
 from ...storage import emulator
 from ..services import Build, ImageDraft
 from . import client, image_recipe
 from .client import BUILDS, REPOSITORIES, OutcomeUnknownError, VertexRejectedError
 from .create_job import SEARCH_DELAYS_S
+from .options import Vertex
 from .service import named, sentence
 
 _NAMES = {BUILDS: "Cloud Build", REPOSITORIES: "Artifact Registry"}

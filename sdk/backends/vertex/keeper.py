@@ -16,7 +16,7 @@ from ...clock import Clock
 from ...errors import InputError, MissingError
 from ...job.layout import RootPaths
 from ...job.plan import Plan
-from ...job.policies import Keeper, Vertex
+from ...job.targets import Keeper
 from ...job.wire import parsed
 from ...records import spending
 from ...records.spending import Spent
@@ -29,6 +29,7 @@ from . import create_job, diagnose, keeper_job, service
 from . import request as job_request
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .create_job import JobNotCreatedError
+from .options import Vertex
 
 LABEL = "podlift-keeper"
 _MAIN = "sdk.backends.vertex.keeper_main"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...job import vertex_job
-from ...job.policies import Keeper, Vertex
+from ...job.targets import Keeper
 from ...packaging.runtime_archive import loader
+from . import job_body
+from .options import Vertex
 
 
 def body(
@@ -25,7 +26,7 @@ def body(
             "workerPoolSpecs": [pool],
             "scheduling": {"timeout": f"{kept.limit_s:.0f}s"},
             "serviceAccount": kept.account,
-            **vertex_job.network(options),
+            **job_body.network(options),
         },
-        **vertex_job.encryption(options),
+        **job_body.encryption(options),
     }

@@ -12,7 +12,6 @@ from ...clock import Clock, SystemClock
 from ...errors import PodliftError, StoreError, UnavailableError, may_pass
 from ...job.layout import RootPaths, RunPaths
 from ...job.plan import Plan
-from ...job.policies import Vertex
 from ...logs import logger
 from ...records.events import Event, source_of
 from ...records.plans import read_plan
@@ -24,6 +23,7 @@ from ...storage.store import create
 from ..containers import Archives
 from . import rights
 from .create_job import KEYS
+from .options import Vertex
 from .run import VertexRun
 
 _log = logger("backends.keeper")

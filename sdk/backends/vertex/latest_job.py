@@ -11,7 +11,6 @@ from dataclasses import replace
 from ...clock import Clock
 from ...errors import MissingError
 from ...job.plan import Plan
-from ...job.policies import Vertex
 from ...records.events import Event, continues, last_resume, resume_count, source_of
 from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
@@ -22,6 +21,7 @@ from ...storage.store import Store
 from . import create_job, service, states
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .create_job import KEYS, CreatedJob
+from .options import Vertex
 from .states import VendorJob
 
 # A run without a job counts as lost after this time: its start may take long, and the list of jobs may be out of date.

@@ -20,7 +20,7 @@ from ...errors import InputError, PodliftError
 from ...hardware import accelerators, catalog, pricing
 from ...hardware.catalog import PriceTable
 from ...job.job import Job
-from ...job.policies import Target
+from ...job.targets import Target
 from ...job.wire import decode
 from ...logs import logger
 from ...storage import emulator, small_files

@@ -1,6 +1,6 @@
 """Queries the bucket, the image and the quotas of a plan, in parallel and with short timeouts.
 
-The responses become facts of the plan, which `checks.vertex_online` evaluates.
+The responses become facts of the plan, which `checks.online` evaluates.
 
 Sources (read 2026-11-21): REST reference of Service Usage v1beta1, services.consumerQuotaMetrics; the registry's HTTP API v2
 (HEAD of a manifest), which Artifact Registry speaks.
@@ -16,7 +16,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from urllib.parse import quote
 
-from ...checks import vertex_body, vertex_online
 from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
@@ -24,12 +23,14 @@ from ...hardware.regions import CHEAPEST
 from ...job.findings import Facts
 from ...job.images import EMULATED
 from ...job.job import Job
-from ...job.policies import Vertex
 from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import GcsStatusError as Refusal
 from ...storage.retry import RetryPolicy
 from . import client, locations, rights
+from .checks import job_rules
+from .checks import online as online_checks
+from .options import Vertex
 
 _RETRY = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
@@ -66,7 +67,7 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     }
     if not root.startswith("gs://<"):
         queries["bucket"] = partial(bucket, root)
-    if output := vertex_online.raw_output(target):
+    if output := online_checks.raw_output(target):
         queries["output"] = partial(bucket, output)
     with ThreadPoolExecutor(_WORKERS) as pool:
         asked = {name: pool.submit(query) for name, query in queries.items()}
@@ -110,7 +111,7 @@ def _resource(name: str, value: str) -> tuple[str, str]:
         return "https://compute.googleapis.com", f"/compute/v1/{value}"
     if name == "kms_key":
         return "https://cloudkms.googleapis.com", f"/v1/{value}"
-    return f"https://{vertex_body.region_of(value)}-aiplatform.googleapis.com", f"/v1/{value}"
+    return f"https://{job_rules.region_of(value)}-aiplatform.googleapis.com", f"/v1/{value}"
 
 
 def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...checks import buckets, vertex_online
+from ...checks import buckets
 from ...checks.check import Proposed, not_found, proposed
 from ...hardware import regions
 from ...storage import emulator
 from ...text import and_more, emulator_at
 from . import client
+from .checks import online as online_checks
 from .client import ServiceReply, read
 from .rights import gcloud
 
@@ -113,7 +114,7 @@ def _fitting(listed: ServiceReply, region: str = "") -> dict[str, str]:
     fitting = {
         str(bucket.get("name")): str(bucket.get("location", "")).lower()
         for bucket in listed.items("items")
-        if not vertex_online.unfit("", bucket, "", "")
+        if not online_checks.unfit("", bucket, "", "")
     }
     fitting = {name: where for name, where in fitting.items() if region in ("", where)}
     return {name: where for name, where in fitting.items() if _OURS in name} or fitting

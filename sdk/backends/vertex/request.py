@@ -15,18 +15,17 @@ from typing import Any
 from ... import ids
 from ...checks import Facts, Finding
 from ...hardware import accelerators
-from ...job import vertex_job
 from ...job.container import RESTART_CODE, ContainerTerms
 from ...job.layout import RootPaths
-from ...job.locations import Location
 from ...job.plan import Plan
-from ...job.policies import Resources, Vertex
+from ...job.policies import Resources
 from ...job.raw import leaves, patched
 from ...job.values import changed
 from ...packaging.runtime_archive import loader
 from .. import containers
 from ..containers import key_of
-from . import image_recipe
+from . import image_recipe, job_body
+from .options import Location, Vertex
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
@@ -121,7 +120,7 @@ def render(
         "env": [{"name": name, "value": value} for name, value in _variables(plan, copied or {}).items()],
     }
     options = Vertex.of(plan.target)
-    body = vertex_job.body(options, plan.job.resources, with_raw=False)
+    body = job_body.body(options, plan.job.resources, with_raw=False)
     machines = zip(body["jobSpec"]["workerPoolSpecs"], _commands(plan), strict=True)
     job = {
         **body["jobSpec"],

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from ...job.policies import Keeper
+from ...job.targets import Keeper
 from . import client
 from .client import ServiceReply, read
 

@@ -18,7 +18,7 @@ from ...clock import Clock
 from ...errors import AccessError, PodliftError, StoreError, UnavailableError
 from ...execution.tail import TAIL_BYTES
 from ...job.plan import Plan
-from ...job.policies import LONGEST_S, Vertex
+from ...job.targets import LONGEST_S
 from ...logs import logger
 from ...records import spending, verdicts
 from ...records.events import Event
@@ -40,6 +40,7 @@ from .client import OutcomeUnknownError, VertexRejectedError
 from .create_job import CreatedJob
 from .keeper import Kept
 from .latest_job import LatestJob
+from .options import Vertex
 from .request import replica_names
 from .waiting import Resubmission, WaitingLease
 

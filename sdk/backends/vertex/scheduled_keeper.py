@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ...job.layout import RootPaths
 from ...job.plan import Plan
-from ...job.policies import LONGEST_S, Keeper, Vertex
+from ...job.targets import LONGEST_S, Keeper
 from ...job.values import changed
 from ...packaging.runtime_archive import entrypoint_file, runtime_archive
 from ...storage import cache
@@ -23,6 +23,7 @@ from ..triggers import TriggerDraft
 from . import keeper_job
 from . import request as job_request
 from .keeper_labels import BY_CRON, SCHEDULE, SLOT
+from .options import Vertex
 
 NO_ACCOUNT = "<service account>"
 

@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
-from ...job.locations import Location
 from ...job.plan import Plan
-from ...job.policies import Vertex
 from ...job.values import changed
 from ...records.events import last_resume, source_of
 from ...records.recorder import known_resumes, read_events
@@ -25,7 +22,9 @@ from ..base import Request
 from ..containers import Archives, create_spec, upload_archives, upload_requests
 from . import client, create_job, keeper, locations, service
 from . import request as job_request
+from .checks import online as online_checks
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, LocatedRequest
+from .options import Location, Vertex
 
 _REGIONAL = "region"
 
@@ -44,7 +43,7 @@ def check(request: Request) -> None:
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
     asked = emulator.asked()
-    findings = vertex_online.root_bucket(root, about, options, emulator=asked) if about else []
+    findings = online_checks.root_bucket(root, about, options, emulator=asked) if about else []
     wrong = [finding.message for finding in findings if finding.level == "error"]
     if wrong:
         raise InputError(wrong)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...checks import buckets, vertex_body
+from ...backends.vertex.checks import job_rules
+from ...checks import buckets
 from ...errors import nearest
 from ..errors import is_label, words
 from .errors import invalid, not_emulated
@@ -137,7 +138,7 @@ def _class_problems(given: Mapping[str, Any]) -> list[str]:
 def _soft_delete_problems(given: Mapping[str, Any]) -> list[str]:
     policy = given.get("softDeletePolicy")
     kept = policy.get("retentionDurationSeconds") if isinstance(policy, dict) else None
-    seconds, (low, high) = vertex_body.number(kept), _SOFT_DELETE_DAYS
+    seconds, (low, high) = job_rules.number(kept), _SOFT_DELETE_DAYS
     if kept is None or seconds == 0 or (seconds is not None and low * 86_400 <= seconds <= high * 86_400):
         return []
     field, days = "softDeletePolicy.retentionDurationSeconds", f"{low} to {high} days"

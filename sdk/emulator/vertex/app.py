@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ...checks import vertex_body
+from ...backends.vertex.checks import job_rules
 from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder, messages
 from ..answers import HARMLESS, RestCall, RestService
@@ -175,7 +175,7 @@ class VertexApp(RestService):
         return await self.with_faults(request, entry, self._faults.for_request("metadata.get", About()), perform)
 
     def check_place(self, call: RestCall) -> None:
-        if call.region and (wrong := list(vertex_body.location(call.region))):
+        if call.region and (wrong := list(job_rules.location(call.region))):
             raise invalid(wrong)
 
     def about(self, call: RestCall) -> About:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...checks import vertex_body
+from ...backends.vertex.checks import job_rules
 from ..errors import is_label, words
 from ..messages import Problems, duration_s, read_json, read_message, snake_case
 from . import machines
@@ -52,7 +52,7 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
         if pool or number == 0:
             own_machine = not spec.get("persistentResourceId")
             mistakes += _pool(pool, f"{where}[{number}]", first=number == 0, own_machine=own_machine)
-    return [*mistakes, *vertex_body.problems(job, region), *_tpu(spec), *_scheduling(spec), *_places(spec)]
+    return [*mistakes, *job_rules.problems(job, region), *_tpu(spec), *_scheduling(spec), *_places(spec)]
 
 
 def bucket_of(uri: str) -> str:

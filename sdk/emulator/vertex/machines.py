@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from ...checks.vertex_body import rows_of
+from ...backends.vertex.checks.job_rules import rows_of
 from ...hardware.accelerators import ROWS
 
 # It is not documented for all of them that they lack it.

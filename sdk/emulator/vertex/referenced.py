@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...checks.vertex_target import RETIRED_IMAGE
+from ...backends.vertex.checks.target import RETIRED_IMAGE
 from ...job.images import EMULATED
 from ..builds.builds import IMAGE
 from ..builds.store import StoredResources

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, Problems, nearest
-from ...job.setting_names import TABLES, table_of
+from ...job.setting_names import table_of, tables
 from ...packaging import project
 from ...storage.paths import usable
 from . import table as config
@@ -70,7 +70,7 @@ def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
 
 
 def _values(given: Mapping[str, object], source: str, home: Path, problems: Problems) -> dict[str, object]:
-    names = [*config.SETTINGS, *config.TARGET]
+    names = [*config.settings(), *config.TARGET]
     values = {}
     for table, key, value in _entries(given):
         name = f"{table}_{key}" if table else key
@@ -92,7 +92,7 @@ def _entries(given: Mapping[str, object]) -> Iterator[tuple[str, str, Any]]:
     """Yield the table, "" for the top, the key and the value of each setting."""
     for key, value in given.items():
         name = key.replace("-", "_")
-        if name in TABLES and isinstance(value, dict):
+        if name in tables() and isinstance(value, dict):
             yield from ((name, inner.replace("-", "_"), item) for inner, item in value.items())
         else:
             yield "", name, value
@@ -106,17 +106,17 @@ def _key(name: str) -> str:
 def _unknown(table: str, key: str, value: Any) -> str:
     """Return a sentence about a key that is not a setting there, with what to write instead."""
     written = f"{table}.{key}" if table else key
-    if key in config.SETTINGS or key in config.TARGET:
+    if key in config.settings() or key in config.TARGET:
         return f"{written} is written differently in the file: {_where(key)}."
     if not table and key == "tool":
         return f"Unknown setting tool. In a {_FILE} the settings stand at the top, without {_TABLE}."
-    if not table and key in TABLES:
+    if not table and key in tables():
         return f"{key} is a table of settings. Received: {value!r}."
     if written == "ray.runtime_env":  # Ray's own name
         return f"Unknown setting {written}. Next: raw = {{ job = {{ runtime_env = {{ ... }} }} }} below [tool.podlift.ray]."
-    names = [_key(name) for name in (*config.SETTINGS, *config.TARGET)]
+    names = [_key(name) for name in (*config.settings(), *config.TARGET)]
     if isinstance(value, dict):
-        names = list(TABLES)
+        names = list(tables())
     return f"Unknown setting {written}. {nearest(written, names)}"
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from ...backends.local.options import Local
+from ...backends.ray.options import Ray
+from ...backends.vertex.options import Vertex
 from ...job.job import FromCaller, JsonArgs
-from ...job.policies import Local, Vertex
-from ...job.targets import Ray
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]
@@ -69,7 +70,7 @@ class Keywords(JobKeywords, total=False):
     """What `plan` and `submit` accept: those of the other backends and of the target too."""
 
     vertex_project: str | None
-    vertex_regions: str | Path | Texts | None
+    vertex_regions: str | Texts | None
     vertex_bucket: str | None
     vertex_service_account: str | None
     vertex_image: str | dict[str, str] | None

@@ -11,10 +11,10 @@ from typing import Any
 
 from ... import backends
 from ...errors import InputError, Problems, nearest
-from ...job import policies
+from ...job import option_classes
 from ...job.job import Job
 from ...job.setting_names import setting_name
-from ...job.targets import BACKENDS
+from ...job.targets import Target
 from ...job.values import Value
 from ...job.values import given as given_fields
 from . import file as configfile
@@ -33,7 +33,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {"root": (str, PurePath), "online":
 class Destination:
     """Where a run goes: None where nothing was said."""
 
-    backend: str | policies.Target | None = None
+    backend: str | Target | None = None
     root: str | Path | None = None
     name: str | None = None
     online: bool | None = None
@@ -66,7 +66,7 @@ class Settings:
     @property
     def job(self) -> dict[str, object]:
         """The settings that make a Job."""
-        names = {name for name, setting in table.SETTINGS.items() if setting.group not in BACKENDS}
+        names = {name for name, setting in table.settings().items() if setting.group in table.PARTS}
         return {name: value for name, value in self.values.items() if name in names}
 
     @property
@@ -106,7 +106,7 @@ def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], De
 
 def _takes_none(name: str) -> bool:
     # args=None is what a function of the caller's passes on when it was given none.
-    return name in table.SETTINGS and name != "args" and table.takes_none(table.SETTINGS[name])
+    return name in table.settings() and name != "args" and table.takes_none(table.settings()[name])
 
 
 def gather(
@@ -119,7 +119,7 @@ def gather(
         name: value for name, value in of_variables if value not in (None, "") or name not in (*table.TARGET, "entry")
     }
     _refuse(what, given, target, problems)
-    given = {name: value for name, value in given.items() if name in table.SETTINGS}
+    given = {name: value for name, value in given.items() if name in table.settings()}
     arguments = {**_arguments(what, given, problems), **_target(target, problems)}
     function = what if callable(what) else None
     start = _start(what, arguments, variables)
@@ -139,18 +139,18 @@ def gather(
 
 def defaults() -> dict[str, object]:
     """Return the value of every setting that nothing sets."""
-    values = {name: setting.default for name, setting in table.SETTINGS.items()}
+    values = {name: setting.default for name, setting in table.settings().items()}
     return {**values, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
 def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination, problems: Problems) -> None:
     """Tell `problems` which arguments are not settings, or repeat what another one says."""
-    names = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
-    strange = [name for name in given if name not in table.SETTINGS]
+    names = [name for name in (*table.settings(), *table.TARGET) if name != "entry"]
+    strange = [name for name in given if name not in table.settings()]
     problems.found += [f"Unknown setting {name!r}. {nearest(name, names)}" for name in strange]
     if what is not UNNAMED and "entry" in given:
         problems.found.append("entry: not as a keyword, it is the first argument.")
-    backend = _backend_of(target.backend)
+    backend = option_classes.backend_of(target.backend)
     if isinstance(target.backend, Value) and backend is not None:
         fields = {setting_name(f"{backend}.{field}") for field in given_fields(target.backend)}
         twice = ", ".join(name for name in given if name in fields)
@@ -159,14 +159,9 @@ def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination,
             problems.found.append(f"{twice}: not together with backend={value}(...), which sets it too.")
 
 
-def _backend_of(value: object) -> str | None:
-    """Return the name of the backend whose value this is, None for anything else."""
-    return next((name for name, kind in BACKENDS.items() if isinstance(value, kind)), None)
-
-
 def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problems) -> dict[str, object]:
     if isinstance(what, Job):
-        others = {name: value for name, value in given.items() if table.SETTINGS[name].group in BACKENDS}
+        others = {name: value for name, value in given.items() if table.settings()[name].group not in table.PARTS}
         beside = [name for name, value in given.items() if value is not None and name not in others]
         if beside:
             problems.found.append(f"{', '.join(beside)}: not together with a Job, which has fields for them.")
@@ -203,7 +198,7 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
     settings: dict[str, object] = {}
     for name in table.TARGET:
         value = getattr(given, name)
-        backend = _backend_of(value) if name == "backend" else None
+        backend = option_classes.backend_of(value) if name == "backend" else None
         if backend is not None:
             settings |= {setting_name(f"{backend}.{field}"): item for field, item in given_fields(value).items()}
             settings["backend"] = backend

@@ -11,15 +11,17 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
 from typing import Any, Literal
 
 from ...errors import InputError, Problems, nearest
+from ...job import option_classes
 from ...job.gates import Gate
 from ...job.job import Job
-from ...job.policies import Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
+from ...job.policies import Checkpoints, Code, Limits, Resources, Retry
 from ...job.setting_names import EVERY, setting_name
-from ...job.targets import BACKENDS, Ray
-from ...job.values import TRUTH, Value, given
+from ...job.targets import Target
+from ...job.values import TRUTH, Value, Written, given
 from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"
@@ -30,8 +32,6 @@ _INTERNAL = {
     "PODLIFT_RESTART_CODE",
     "PODLIFT_LOADER", "PODLIFT_HOST", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
 }  # fmt: skip
-# Several values that may be written as one text: "us-central1,us-east1".
-_AS_TEXT = ("vertex_regions",)
 _STEPS = re.compile(r"(\d+)\s*steps?")
 _EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or auto or none"
 _AUTO: Literal["auto"] = "auto"
@@ -75,27 +75,46 @@ class Setting:
     @property
     def default(self) -> Any:
         """The value of the setting if nothing sets it, as a user would write it."""
-        value = next(default_of(field) for field in fields(GROUPS[self.group]) if field.name == self.field)
+        value = next(default_of(field) for field in fields(groups()[self.group]) if field.name == self.field)
         return written(self, value) if not self.is_every else _every_text(None, value)
 
 
-GROUPS: dict[str, type[Value]] = {
+PARTS: dict[str, type[Value]] = {
     "": Job, "resources": Resources, "checkpoints": Checkpoints, "retry": Retry, "limits": Limits, "code": Code,
-    "gate": Gate, "local": Local, "vertex": Vertex, "ray": Ray,
+    "gate": Gate,
 }  # fmt: skip
 
 
-def _settings() -> dict[str, Setting]:
-    settings = {}
-    for group, kind in GROUPS.items():
+def groups() -> dict[str, type[Value]]:
+    """Return the parts of a Job and the options of each backend, by the name of the group."""
+    return {**PARTS, **option_classes.every()}
+
+
+def settings() -> dict[str, Setting]:
+    """Return every setting, by its name; those of a backend from its registration on."""
+    return _settings_of(tuple(groups().items()))
+
+
+@cache
+def _settings_of(groups: tuple[tuple[str, type[Value]], ...]) -> dict[str, Setting]:
+    found = {}
+    for group, kind in groups:
         hints = typing.get_type_hints(kind)
-        for field in [field.name for field in fields(kind) if field.name not in GROUPS]:
+        marked = {} if group in PARTS else typing.get_type_hints(kind, include_extras=True)
+        for field in [field.name for field in fields(kind) if field.name not in PARTS]:
             name = setting_name(f"{group}.{field}")
             every = field in EVERY
-            hint = str | hints[field] if name in _AS_TEXT else hints[field]
+            # Several values that may be written as one text: "us-central1,us-east1".
+            hint = str | hints[field] if str in _accepted(marked.get(field)) - _kinds(hints[field]) else hints[field]
             doc = _EVERY_DOC if every else _doc(kind, field)
-            settings[name] = Setting(name, group, field, str | None if every else hint, doc)
-    return settings
+            found[name] = Setting(name, group, field, str | None if every else hint, doc)
+    return found
+
+
+def _accepted(annotation: Any) -> set[Any]:
+    """Return the types that a field takes, if they are more than what it holds."""
+    marks = getattr(annotation, "__metadata__", ())
+    return {kind for mark in marks if isinstance(mark, Written) for kind in _kinds(mark.type)}
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -112,13 +131,10 @@ def _doc(model: type[Value], name: str) -> str:
     return " ".join(match[2].split()) if match else ""
 
 
-SETTINGS = _settings()
-
-
 def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
     """Return the settings that `PODLIFT_*` variables make, by name; `problems` takes what is wrong with them."""
     values: dict[str, Any] = {}
-    settings = {setting.variable: setting for setting in SETTINGS.values()}
+    by_variable = {setting.variable: setting for setting in settings().values()}
     targets = {PREFIX + name.upper(): name for name in TARGET}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in _INTERNAL:
@@ -128,10 +144,10 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
                 if variable == "PODLIFT_ONLINE" and text and text.lower() not in TRUTH:
                     raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
                 values[targets[variable]] = TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
-            elif variable in settings:
-                values[settings[variable].name] = _read_variable(settings[variable], text)
+            elif variable in by_variable:
+                values[by_variable[variable].name] = _read_variable(by_variable[variable], text)
             else:
-                raise InputError(f"Unknown setting {variable}. {nearest(variable, [*settings, *targets])}")
+                raise InputError(f"Unknown setting {variable}. {nearest(variable, [*by_variable, *targets])}")
     return values
 
 
@@ -220,8 +236,8 @@ def job(values: Mapping[str, object]) -> Job:
     """Return the Job that settings describe, without those of backends; every mistake has its setting's name."""
     problems = Problems()
     top: dict[str, object] = {}
-    for group in GROUPS:
-        if group and group not in BACKENDS:
+    for group in PARTS:
+        if group:
             with problems.collect():
                 top[group] = _part(group, values)
     with problems.closing():
@@ -230,21 +246,21 @@ def job(values: Mapping[str, object]) -> Job:
 
 
 def target(backend: str, values: Mapping[str, object]) -> Target:
-    """Return the target that settings describe; for a backend without one of its own, that of local mode."""
-    return typing.cast("Target", _part(backend if backend in BACKENDS else "local", values))
+    """Return the target that settings describe."""
+    return typing.cast("Target", _part(backend, values)) if backend in groups() else Target()
 
 
 def _part(group: str, values: Mapping[str, object], more: Mapping[str, object] | None = None) -> Value:
     """Return the part of a Job, the Job itself or the value of a backend, with those settings that it has."""
     problems = Problems()
     fields = dict(more or {})
-    for setting in SETTINGS.values():
+    for setting in settings().values():
         if setting.group == group and setting.name in values:
             with problems.collect():
                 fields |= _fields(setting, values[setting.name])
     with problems.closing():
         try:
-            made = GROUPS[group](**fields)
+            made = groups()[group](**fields)
         except InputError as error:
             raise InputError([_by_setting(sentence, group) for sentence in error.problems]) from error.__cause__
     return made
@@ -267,18 +283,18 @@ def _by_setting(sentence: str, group: str) -> str:
     """Return a sentence about a field of a group, "hang_s: ...", as one about the setting: "limit_hang: ..."."""
     field = re.match(r"\w*", sentence)[0]  # type: ignore[index]
     name = setting_name(f"{group}.{field}")
-    return name + sentence.removeprefix(field) if name in SETTINGS and re.match(r"\w+[:.]", sentence) else sentence
+    return name + sentence.removeprefix(field) if name in settings() and re.match(r"\w+[:.]", sentence) else sentence
 
 
 def flat(job: Job) -> dict[str, object]:
     """Return the settings that were given to a Job, and only those, by name."""
-    settings: dict[str, object] = {}
-    for setting in SETTINGS.values():
+    values: dict[str, object] = {}
+    for setting in settings().values():
         part = job if not setting.group else given(job).get(setting.group)
         if part is None:
             continue
         if setting.is_every and set(EVERY) & given(part).keys():
-            settings[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
+            values[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
         elif setting.field in given(part):
-            settings[setting.name] = getattr(part, setting.field)
-    return settings
+            values[setting.name] = getattr(part, setting.field)
+    return values

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...checks.check import Check, Row, bad, fine
 from ...errors import Problems
-from ...job.targets import BACKENDS
+from ...job import option_classes
 from ...planning.settings import table
 from ...storage.folder_files import path_of
 from . import interpreter, machine
@@ -45,7 +45,7 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
         with problems.collect():
             job = {key: value for key, value in values.items() if key not in table.TARGET}
             table.job({"entry": "train.py", **job})
-            for backend in BACKENDS:
+            for backend in option_classes.every():
                 table.target(backend, values)
         checks += [bad("settings", "error", _with_name(problem, name), f"unset {name}") for problem in problems.found]
     valid = len(names) - len({check.fix for check in checks})

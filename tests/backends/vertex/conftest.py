@@ -14,8 +14,8 @@ from vertex_faults import HOLD
 
 import sdk
 from sdk.backends.vertex import request
+from sdk.backends.vertex.options import Vertex
 from sdk.job.plan import Plan
-from sdk.job.policies import Vertex
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.vertex import Cloud
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES
 
 import sdk
-from sdk.backends.vertex import VertexBackend, request
+from sdk.backends.vertex import request
+from sdk.backends.vertex.backend import VertexBackend
 from sdk.checks import Finding
 from sdk.hardware import accelerators
 from sdk.job import cluster

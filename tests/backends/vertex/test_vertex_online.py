@@ -16,7 +16,8 @@ from support import serving
 import sdk
 from sdk.backends.vertex import client, locations
 from sdk.backends.vertex import probe as online
-from sdk.checks import Facts, Finding, of_vertex
+from sdk.backends.vertex.checks import of_vertex
+from sdk.checks import Facts, Finding
 from sdk.cli.app import run as command
 from sdk.errors import InputError
 from sdk.storage import emulator

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from ..hardware import Provisioning
-from ..job.findings import Finding, error, warning
-from ..job.job import Job
-from ..job.locations import Location
-from ..job.policies import Resources, Vertex
-from ..job.values import changed
+from ....hardware import Provisioning
+from ....job.findings import Finding, error, warning
+from ....job.job import Job
+from ....job.policies import Resources
+from ....job.values import changed
+from ..options import Location, Vertex
 
 Check = Callable[[Job, Vertex], Iterable[Finding]]
 

@@ -8,24 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..hardware import Release, accelerators, machines, regions
-from ..hardware.accelerators import Accelerator
-from ..job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
-from ..job.job import Job
-from ..job.policies import Vertex
-from ..text import and_more, compact_duration
+from ....checks.hardware import hardware
+from ....hardware import Release, accelerators, machines, regions
+from ....hardware.accelerators import Accelerator
+from ....job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
+from ....job.job import Job
+from ....text import and_more, compact_duration
+from ..options import Vertex
 
 WEEK_S = 7 * 86400.0
 _SHOWN = 4
 # Machines of a persistent resource were reserved when it was created.
 _RESERVED = re.compile("reservationAffinity|persistentResourceId")
 _IMAGE_RELEASE = re.compile(r"/?tensorflow[a-z-]*:(\d+)\.(\d+)")
-
-
-def hardware(job: Job) -> Accelerator:
-    """Return the row that a job gets; for a refused row, the nearest one that is available."""
-    requested = accelerators.lookup(job.resources.accelerator)
-    return accelerators.row(requested.instead) if requested.refused else requested
 
 
 def offered(job: Job, target: Vertex) -> Iterator[Finding]:
@@ -45,16 +40,6 @@ def offered(job: Job, target: Vertex) -> Iterator[Finding]:
             f"{requested.name} needs a reservation, but Vertex(raw=...) sets no reservationAffinity in a machineSpec"
         )
         yield error(message, instead)
-
-
-def one_task(job: Job, target: Vertex | None = None) -> Iterator[Finding]:
-    """A TPU with more than one task: Vertex AI allows one pool with one replica."""
-    alone = {"workers": 1, "ps": 0, "evaluator": False}
-    more = {name: getattr(job.resources, name) for name in alone if getattr(job.resources, name) != alone[name]}
-    if hardware(job).family == "tpu" and more:
-        received = ", ".join(f"{name}={value!r}" for name, value in more.items())
-        message = f"A job with TPUs has exactly one task, whatever its topology. Received: {received}"
-        yield error(message, {f"resources.{name}": alone[name] for name in more})
 
 
 def machine(job: Job, target: Vertex) -> Iterator[Finding]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..hardware import regions
-from ..job.findings import Facts, Finding, error, warning
-from ..job.job import Job
-from ..job.policies import Vertex
-from ..text import joined
+from ....hardware import regions
+from ....job.findings import Facts, Finding, error, warning
+from ....job.job import Job
+from ....text import joined
+from ..options import Vertex
 
 _OF_PROJECT = re.compile(r"[^@\s]+@(?P<project>[a-z][a-z0-9.-]+)\.iam\.gserviceaccount\.com")
 _OF_APP_ENGINE = re.compile(r"(?P<project>[a-z][a-z0-9.-]+)@appspot\.gserviceaccount\.com")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..hardware import Accelerator
-from ..hardware import regions as known_regions
-from ..job.findings import Finding, error, warning
-from ..job.images import EMULATED, FAMILIES, KEEPER
-from ..job.job import Job
-from ..job.policies import Vertex
-from . import buckets
-from .vertex_hardware import hardware, supported
+from ....checks import buckets
+from ....checks.hardware import hardware
+from ....hardware import Accelerator
+from ....hardware import regions as known_regions
+from ....job.findings import Finding, error, warning
+from ....job.images import EMULATED, FAMILIES, KEEPER
+from ....job.job import Job
+from ..options import Vertex
+from .hardware import supported
 
 MAX_LABEL = 64
 # podlift sets these on every job.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..hardware import accelerators
-from ..job.credentials import kind_of
-from ..job.findings import Finding, error, note
-from ..job.job import Job
-from ..job.targets import Ray
-from ..text import without_users
-from . import idle
+from ...checks import idle
+from ...hardware import accelerators
+from ...job.credentials import kind_of
+from ...job.findings import Finding, error, note
+from ...job.job import Job
+from ...text import without_users
+from .options import Ray
 
 BACKEND = "ray"
 

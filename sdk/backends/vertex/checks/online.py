@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..hardware import pricing
-from ..job.findings import Facts, Finding, error, note, warning
-from ..job.job import Job
-from ..job.policies import Vertex
-from ..text import emulator_at, joined, money
-from . import buckets, vertex_settings
+from ....checks import buckets
+from ....hardware import pricing
+from ....job.findings import Facts, Finding, error, note, warning
+from ....job.job import Job
+from ....text import emulator_at, joined, money
+from ..options import Vertex
+from . import settings
 
 # A response of a cloud, as JSON.
 Answer = Mapping[str, Any]
@@ -40,7 +41,7 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
     for key, name in target.named_images.items():
         if key in known:
             yield _image(known[key], name)
-    yield from vertex_settings.online(known.get("settings", {}), job, target)
+    yield from settings.online(known.get("settings", {}), job, target)
     yield from _quotas(known.get("quotas", {}), job, target, emulator)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..job.findings import Finding, error, note, warning
-from ..job.policies import LONGEST_S, Vertex
-from ..text import and_more, compact_duration
-from .vertex_online import Answer
+from ....job.findings import Finding, error, note, warning
+from ....job.targets import LONGEST_S
+from ....text import and_more, compact_duration
+from ..options import Vertex
+from .online import Answer
 
 _SHOWN = 12
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..hardware import Accelerator, accelerators, machines, regions
+from ....hardware import Accelerator, accelerators, machines, regions
 
 Problem = tuple[str, str]
 Json = Mapping[str, Any]

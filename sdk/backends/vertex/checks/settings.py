@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..hardware import machines, regions
-from ..job import vertex_job
-from ..job.findings import Finding, error, note, warning
-from ..job.job import Job
-from ..job.policies import Vertex
-from ..text import joined
-from . import vertex_body
+from ....hardware import machines, regions
+from ....job.findings import Finding, error, note, warning
+from ....job.job import Job
+from ....text import joined
+from .. import job_body
+from ..options import Vertex
+from . import job_rules
 
 _SPEC = "custom_job.job_spec"
 # Fields of a request that a setting fills.
@@ -35,8 +35,8 @@ _NEXT = {
 def body(job: Job, target: Vertex) -> Iterator[Finding]:
     """Settings that Vertex AI would refuse in a region of the job, and fields that `raw` sets so that it would."""
     for region in filter(regions.KNOWN.__contains__, target.region_names):
-        own = vertex_body.problems(vertex_job.body(target, job.resources, with_raw=False), region)
-        made = vertex_body.problems(vertex_job.body(target, job.resources), region)
+        own = job_rules.problems(job_body.body(target, job.resources, with_raw=False), region)
+        made = job_rules.problems(job_body.body(target, job.resources), region)
         for field, text in made:
             if (field, text) not in own:
                 # A warning, because raw is the way to what podlift's tables do not have yet.
@@ -47,7 +47,7 @@ def body(job: Job, target: Vertex) -> Iterator[Finding]:
 
 def _of_setting(name: str, text: str, target: Vertex) -> Finding:
     message = f"vertex_{name}: {text.rstrip('.')}"
-    region = vertex_body.region_of(str(getattr(target, name)))
+    region = job_rules.region_of(str(getattr(target, name)))
     if "same region" in text and region in regions.KNOWN:
         return error(message, {"vertex.regions": [region]})
     if "must be specified" in text:
@@ -80,7 +80,7 @@ def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Findi
             yield error(f"vertex_{name}: there is no {value!r}{where} ({answer['error']}). Next: {_NEXT[name]}")
         elif name == "persistent_resource":
             here = [location for location in target.locations_for(job.resources) if location.region == region]
-            made = [vertex_job.body(*target.at(location, job.resources)) for location in here]
+            made = [job_body.body(*target.at(location, job.resources)) for location in here]
             yield from (finding for body in made for finding in _fits(answer["about"], region, body, str(value)))
         elif name == "kms_key" and _unusable(answer["about"]):
             yield error(f"vertex_kms_key: {value!r} cannot encrypt: {_unusable(answer['about'])}")
@@ -90,7 +90,7 @@ def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Findi
 
 def _unusable(about: Mapping[str, Any]) -> str:
     """Return why a key of Cloud KMS cannot encrypt, "" if it can."""
-    purpose, state = about.get("purpose"), vertex_body.mapping(about.get("primary")).get("state")
+    purpose, state = about.get("purpose"), job_rules.mapping(about.get("primary")).get("state")
     if purpose != "ENCRYPT_DECRYPT":
         return f"its purpose is {purpose}"
     return "" if state == "ENABLED" else f"its primary version is {state}"
@@ -103,7 +103,7 @@ def _fits(about: Mapping[str, Any], region: str, made: Mapping[str, Any], name: 
         yield warning(f"The persistent resource {name!r} in {region} is {state}, not RUNNING")
     listed = [resource for resource in about.get("resourcePools") or () if isinstance(resource, Mapping)]
     missing = []
-    for pool in (pool for _, pool in vertex_body.pools(made) if pool):
+    for pool in (pool for _, pool in job_rules.pools(made) if pool):
         fitting = [resource for resource in listed if _shape(resource) == _shape(pool)]
         if not any(_replicas(resource) >= _replicas(pool) for resource in fitting):
             missing.append(f"{_text(pool)} x {_replicas(pool)}")
@@ -118,11 +118,11 @@ def _fits(about: Mapping[str, Any], region: str, made: Mapping[str, Any], name: 
 
 
 def _shape(pool: Mapping[str, Any]) -> tuple[object, ...]:
-    spec, disk = vertex_body.mapping(pool.get("machineSpec")), vertex_body.mapping(pool.get("diskSpec"))
+    spec, disk = job_rules.mapping(pool.get("machineSpec")), job_rules.mapping(pool.get("diskSpec"))
     machine = str(spec.get("machineType"))
     disk_type = disk.get("bootDiskType") or machines.default_disk(machine)
-    accelerator = (spec.get("acceleratorType"), vertex_body.number(spec.get("acceleratorCount")) or 0)
-    return machine, *accelerator, disk_type, vertex_body.number(disk.get("bootDiskSizeGb")) or 100
+    accelerator = (spec.get("acceleratorType"), job_rules.number(spec.get("acceleratorCount")) or 0)
+    return machine, *accelerator, disk_type, job_rules.number(disk.get("bootDiskSizeGb")) or 100
 
 
 def _text(pool: Mapping[str, Any]) -> str:
@@ -131,5 +131,5 @@ def _text(pool: Mapping[str, Any]) -> str:
 
 
 def _replicas(pool: Mapping[str, Any]) -> int:
-    scaled = vertex_body.mapping(pool.get("autoscalingSpec")).get("maxReplicaCount")
-    return vertex_body.number(scaled or pool.get("replicaCount")) or 0
+    scaled = job_rules.mapping(pool.get("autoscalingSpec")).get("maxReplicaCount")
+    return job_rules.number(scaled or pool.get("replicaCount")) or 0

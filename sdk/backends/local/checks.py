@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..errors import InputError
-from ..hardware import accelerators
-from ..job import cluster
-from ..job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
-from ..job.job import Job
-from ..job.policies import Local
-from ..text import counted
-from . import idle
-from .vertex_hardware import one_task
+from ...checks import idle
+from ...checks.hardware import one_task
+from ...errors import InputError
+from ...hardware import accelerators
+from ...job import cluster
+from ...job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
+from ...job.job import Job
+from ...text import counted
+from .options import Local
 
 # In the table of accelerators.
 BACKEND = "local"
 
 
-def run(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
+def of_local(job: Job, facts: Facts, *, target: Local | None = None) -> Iterator[Finding]:
+    """Yield the findings of every check of local mode."""
+    target = target or Local()
     requested = job.resources.accelerator
     if requested not in accelerators.names(BACKEND):
         message = f"Local mode has no {requested}: tasks run on this machine's CPUs; backend='vertex' has it"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ..hardware import accelerators, pricing
-from ..hardware.catalog import old
-from ..job.findings import Facts, Finding, error, note, warning
-from ..job.job import Job
-from ..job.policies import Vertex
-from ..text import compact_duration, duration, emulator_at, joined, money
-from .vertex_hardware import WEEK_S
+from ....hardware import accelerators, pricing
+from ....hardware.catalog import old
+from ....job.findings import Facts, Finding, error, note, warning
+from ....job.job import Job
+from ....text import compact_duration, duration, emulator_at, joined, money
+from ..options import Vertex
+from .hardware import WEEK_S
 
 DISK_GB = (100, 64_000)
 MAX_VARIABLES = 100

@@ -1,0 +1,89 @@
+"""Runs a plan on a Ray cluster, as one job of Ray's Jobs API."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from ...checks import Facts, Finding, communication, strategies
+from ...clock import Clock
+from ...job.capabilities import Capabilities
+from ...job.job import Job
+from ...job.plan import Plan
+from ...job.targets import Target
+from ..base import Request, RunHandle
+from ..services import Services
+from . import request as job_request
+from .checks import of_ray
+from .options import Ray
+
+if TYPE_CHECKING:  # it parses programs
+    from ...packaging.audit.environment import Preload
+
+
+class RayBackend:
+    """The backend called "ray". To keep planning fast, the top of this file imports only `request`."""
+
+    capabilities = Capabilities(
+        runs_here=False,
+        supervised_here=False,
+        needs_bucket=True,
+        shares_folders=True,
+        outputs_in_store=True,
+        last_phase=True,
+    )
+    services = Services()
+
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
+        """Query the cluster with `online`. Tasks do not see this machine's Python."""
+        from . import client
+
+        options = Ray.of(target)
+        about: dict[str, object] = {"address": options.address or client.configured_address(os.environ)}
+        if online:
+            about["version"] = client.RayJobs(options).version()
+        return Facts(
+            python=platform.python_version(),
+            executable=sys.executable,
+            tensorflow=None,
+            keras=None,
+            tf_keras=None,
+            cpus=os.cpu_count() or 1,
+            isolation=None,
+            disk=False,
+            online={"ray": about},
+        )
+
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
+        """Return missing settings, a note on a patched request, and what a Ray cluster cannot run."""
+        level: Literal["error", "warning"] = "error" if starting else "warning"
+        job, target = plan.job, Ray.of(plan.target)
+        return [
+            *(Finding(level, text) for text in job_request.missing(plan.root)),
+            *job_request.findings(target),
+            *of_ray(job, target),
+            *communication.run(job, program.communications, stands_in=False),
+            *strategies.roles(job, program.strategies),
+            *strategies.of_fit(job, program.strategies, program.fits),
+        ]
+
+    def render(self, plan: Plan) -> Request:
+        return Request(plan=plan, body=job_request.render(plan), url=f"{Ray.of(plan.target).address}/api/jobs/")
+
+    def check(self, request: Request) -> None:
+        from . import start_run
+
+        start_run.check(request)
+
+    def start(self, request: Request) -> None:
+        """Write what the driver and the agents need, and create the job, once."""
+        from . import start_run
+
+        start_run.start(request)
+
+    def open(self, plan: Plan, clock: Clock) -> RunHandle:
+        from .run import RayRun
+
+        return RayRun(plan, clock)

@@ -1,0 +1,25 @@
+"""The class of each backend's options, by the name of the backend, such as `Vertex` for "vertex".
+
+The registry `sdk.backends` fills this table, and `import sdk` loads the registry: a plan's JSON names its backend, and
+`sdk.job` imports none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .targets import Target
+
+LOADERS: dict[str, Callable[[], type[Target]]] = {}
+
+
+def every() -> dict[str, type[Target]]:
+    """Return the classes of all backends with options."""
+    return {name: load() for name, load in LOADERS.items()}
+
+
+def backend_of(value: object) -> str | None:
+    """Return the name of the backend whose options these are; None for anything else."""
+    return next((name for name, kind in every().items() if isinstance(value, kind)), None)
