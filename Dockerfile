@@ -1,1 +1,1 @@
-sdk/backends/vertex/Dockerfile
+sdk/backends/vertex/images/Dockerfile

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.request import Request, urlopen
 
 REPO = Path(__file__).resolve().parent.parent
-DOCKERFILE = REPO / "sdk" / "backends" / "vertex" / "Dockerfile"
+DOCKERFILE = REPO / "sdk" / "backends" / "vertex" / "images" / "Dockerfile"
 _BASE = re.compile(r"^FROM (?P<name>[\w./-]+):(?P<tag>[\w.-]+)@(?P<digest>sha256:[0-9a-f]{64})", re.MULTILINE)
 _PIN = re.compile(r"(?P<name>[A-Za-z][\w-]*)(?P<extra>\[[\w,-]+\])?==(?P<version>[\w.]+)")
 _DATE = re.compile(r"(?<=Pinned on )\d{4}-\d\d-\d\d")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
+from ..hardware.catalog import PriceTable
 from ..job.capabilities import Capabilities
 from ..job.job import Job
 from ..job.plan import Plan
@@ -127,3 +131,19 @@ class Backend(Protocol):
 
     def open(self, plan: Plan, clock: Clock) -> RunHandle:
         """Return the handle of an existing run, which may have been started by any process on any machine."""
+
+
+def own_facts(*, disk: bool = True, online: Mapping[str, Any] | None = None, prices: PriceTable | None = None) -> Facts:
+    """Return the facts about this process, for tasks that are not restricted to the packages that it sees."""
+    return Facts(
+        python=platform.python_version(),
+        executable=sys.executable,
+        tensorflow=None,
+        keras=None,
+        tf_keras=None,
+        cpus=os.cpu_count() or 1,
+        isolation=None,
+        disk=disk,
+        online=dict(online or {}),
+        prices=prices,
+    )

@@ -8,7 +8,6 @@ submitting process.
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import sys
 import threading
@@ -16,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..backends.base import Request
+from ..backends.base import Request, own_facts
 from ..backends.folder import FolderRun
 from ..backends.services import Services
 from ..checks import Facts, Finding
@@ -49,15 +48,7 @@ class FakeBackend:
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Return what is known without looking further."""
-        return Facts(
-            python=platform.python_version(),
-            executable=sys.executable,
-            tensorflow=None,
-            keras=None,
-            tf_keras=None,
-            cpus=os.cpu_count() or 1,
-            isolation=None,
-        )
+        return own_facts()
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
         """Nothing speaks against a job here."""

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES, any_json
 
 import sdk
-from sdk.backends.vertex import job_body
 from sdk.backends.vertex.checks import job_rules, of_vertex
+from sdk.backends.vertex.job import body as job_body
 from sdk.checks import Facts, Finding
 from sdk.emulator.vertex import bodies
 from sdk.emulator.vertex.errors import invalid

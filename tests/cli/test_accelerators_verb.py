@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.backends.vertex import prices
+from sdk.backends.vertex.account import prices
 from sdk.hardware import catalog
 from sdk.hardware.accelerators import ROWS
 

@@ -55,7 +55,7 @@ def test_the_image_for_tpus_has_the_pair_the_library_and_the_variables() -> None
 
 def test_the_wheel_has_the_dockerfile(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as found:
-        assert found.read("sdk/backends/vertex/Dockerfile").decode() == TEXT
+        assert found.read("sdk/backends/vertex/images/Dockerfile").decode() == TEXT
 
 
 def script() -> ModuleType:

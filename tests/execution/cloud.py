@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sdk
 from sdk.backends.containers import bucket_of, key_of
-from sdk.backends.vertex import request
+from sdk.backends.vertex.job import request
 from sdk.job import cluster
 from sdk.job.container import RESTART_CODE
 from sdk.job.layout import RootPaths, RunPaths

@@ -13,7 +13,7 @@ from typing import Any
 from support import LIMIT_S, until
 
 import sdk
-from sdk.backends.vertex import request
+from sdk.backends.vertex.job import request
 from sdk.job.layout import RunPaths
 from sdk.job.plan import Plan
 from sdk.records.events import Event

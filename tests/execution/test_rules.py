@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sdk.backends.vertex import request
+from sdk.backends.vertex.job import request
 from sdk.errors import InputError
 from sdk.execution import container, identity
 from sdk.execution.shared_agreement import ReadyContainer, newest

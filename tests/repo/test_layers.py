@@ -49,7 +49,7 @@ LAYERS = [
 RANK = {name: number for number, row in enumerate(LAYERS) for name in row}
 PURE = ("hardware", "job", "checks")
 # Of a backend: its options, and the checks that know them.
-PURE_OF_BACKENDS = re.compile(r"sdk\.backends\.\w+\.(options|checks)\b.*|sdk\.backends\.vertex\.job_body")
+PURE_OF_BACKENDS = re.compile(r"sdk\.backends\.\w+\.(options|checks)\b.*|sdk\.backends\.vertex\.job\.body")
 IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io", "pathlib.Path"}
 # How a module is named for `importlib` or `python -m`.
 NAMED = re.compile(r"(\.{1,3}|sdk\.)([a-z_]\w*(?:\.[a-z_]\w*)*)(?::\w+)?")

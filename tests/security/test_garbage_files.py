@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import needs
 
-from sdk.backends.vertex import prices
+from sdk.backends.vertex.account import prices
 from sdk.errors import InputError
 from sdk.planning import preflight_findings
 from sdk.process import venv

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 from typing import TYPE_CHECKING, Literal
 
 from ...checks import Facts, Finding, communication, strategies
@@ -13,7 +11,7 @@ from ...job.capabilities import Capabilities
 from ...job.job import Job
 from ...job.plan import Plan
 from ...job.targets import Target
-from ..base import Request, RunHandle
+from ..base import Request, RunHandle, own_facts
 from ..services import Services
 from . import request as job_request
 from .checks import of_ray
@@ -44,17 +42,7 @@ class RayBackend:
         about: dict[str, object] = {"address": options.address or client.configured_address(os.environ)}
         if online:
             about["version"] = client.RayJobs(options).version()
-        return Facts(
-            python=platform.python_version(),
-            executable=sys.executable,
-            tensorflow=None,
-            keras=None,
-            tf_keras=None,
-            cpus=os.cpu_count() or 1,
-            isolation=None,
-            disk=False,
-            online={"ray": about},
-        )
+        return own_facts(disk=False, online={"ray": about})
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what a Ray cluster cannot run."""

@@ -12,8 +12,8 @@ from ...job.job import Job
 from ...job.plan import Plan
 from ...job.targets import Target
 from ..base import Request, RunHandle
-from . import request as job_request
 from .checks import of_vertex
+from .job import request as job_request
 from .options import Vertex
 from .services import VertexServices
 
@@ -38,12 +38,12 @@ class VertexBackend:
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
-        from . import offline
+        from .account import offline
 
         facts = offline.facts(job, target, root)
         if not online:
             return facts
-        from . import probe
+        from .account import probe
 
         return replace(facts, online=probe.probe_online(job, Vertex.of(target), root, facts))
 
@@ -71,17 +71,17 @@ class VertexBackend:
         return Request(plan=plan, body=job_request.render(plan), url=job_request.url(plan))
 
     def check(self, request: Request) -> None:
-        from . import start_run
+        from .job import start_run
 
         start_run.check(request)
 
     def start(self, request: Request) -> None:
         """Upload what the containers need, and create the job, once."""
-        from . import start_run
+        from .job import start_run
 
         start_run.start(request)
 
     def open(self, plan: Plan, clock: Clock) -> RunHandle:
-        from .run import VertexRun
+        from .job.run import VertexRun
 
         return VertexRun(plan, clock)

@@ -28,9 +28,9 @@ from ...storage import emulator, emulator_proof
 from ...storage.gcs.auth import MachineToken, TokenError
 from ...storage.retry import Retries, retry_after_s
 from ...text import innermost
-from .diagnose import diagnose
+from .job.diagnose import diagnose
+from .job.states import VendorJob, state_name
 from .service import VERTEX_AI, named, quoted, sentence, service_name
-from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
 # Reads are retried for this long, with exponential backoff.

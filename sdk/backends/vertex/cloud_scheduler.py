@@ -20,8 +20,8 @@ from ...job.plan import Plan
 from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from . import failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
-from . import request as job_request
 from .checks import schedule as schedule_checks
+from .job import request as job_request
 from .keeper_labels import BY_HAND, label_of
 from .options import Vertex
 from .scheduler_calls import HOST, TITLE, call

@@ -11,10 +11,10 @@ from ...job.plan import Plan
 from ..deliveries import Delivery
 from . import scheduler_calls
 from .client import JobClient
+from .job.states import VendorJob
 from .keeper_labels import BY_HAND, SLOT, slot_of
 from .options import Vertex
 from .scheduled_keeper import keeper
-from .states import VendorJob
 
 _JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"
 

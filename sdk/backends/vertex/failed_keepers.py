@@ -14,13 +14,14 @@ from ...storage import emulator
 from ...text import clipped
 from ..containers import key_of
 from ..triggers import FailedKeeper
-from . import keeper_labels, logs, scheduled_keeper
-from . import request as job_request
+from . import keeper_labels, scheduled_keeper
 from .client import JobClient
-from .diagnose import diagnose, diagnose_program
+from .job import logs
+from .job import request as job_request
+from .job.diagnose import diagnose, diagnose_program
+from .job.states import PREFIX, VendorJob
 from .options import Vertex
 from .service import quoted
-from .states import PREFIX, VendorJob
 
 _SUCCEEDED = f"{PREFIX}SUCCEEDED"
 _REPLICA = "workerpool0-0"

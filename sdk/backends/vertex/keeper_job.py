@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...job.targets import Keeper
 from ...packaging.runtime_archive import loader
-from . import job_body
+from .job import body as job_body
 from .options import Vertex
 
 

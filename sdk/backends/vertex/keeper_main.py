@@ -21,10 +21,10 @@ from ...status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..containers import Archives
-from . import rights
-from .create_job import KEYS
+from .account import rights
+from .job.create_job import KEYS
+from .job.run import VertexRun
 from .options import Vertex
-from .run import VertexRun
 
 _log = logger("backends.keeper")
 _POLL_S = 5.0

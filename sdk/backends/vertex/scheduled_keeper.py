@@ -21,7 +21,7 @@ from ...storage import cache
 from ..containers import PYTHON_RANGE, key_of
 from ..triggers import TriggerDraft
 from . import keeper_job
-from . import request as job_request
+from .job import request as job_request
 from .keeper_labels import BY_CRON, SCHEDULE, SLOT
 from .options import Vertex
 

@@ -15,8 +15,9 @@ from ...clock import Clock
 from ...errors import InputError, PodliftError, UnavailableError
 from ...storage import emulator
 from ..triggers import Trigger, TriggerDraft, TriggerRejectedError
-from . import client, create_job, keeper_labels
+from . import client, keeper_labels
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
+from .job import create_job
 
 TITLE = "Cloud Scheduler"
 HOST = "https://cloudscheduler.googleapis.com"

@@ -29,24 +29,24 @@ class VertexServices(Services):
 
     @property
     def images(self) -> ImageService:
-        from .image_builds import VertexImages
+        from .images.builds import VertexImages
 
         return VertexImages()
 
     @property
     def setup(self) -> SetupService:
-        from .doctor import VertexSetup
+        from .account.doctor import VertexSetup
 
         return VertexSetup()
 
     @property
     def prices(self) -> PriceService:
-        from .prices import VertexPrices
+        from .account.prices import VertexPrices
 
         return VertexPrices()
 
     @property
     def drills(self) -> DrillService:
-        from . import disturb
+        from .job import disturb
 
         return disturb

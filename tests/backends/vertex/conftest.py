@@ -13,7 +13,7 @@ from support import FakeClock
 from vertex_faults import HOLD
 
 import sdk
-from sdk.backends.vertex import request
+from sdk.backends.vertex.job import request
 from sdk.backends.vertex.options import Vertex
 from sdk.job.plan import Plan
 from sdk.storage.posix_store import PosixStore

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES
 
 import sdk
-from sdk.backends.vertex import request
 from sdk.backends.vertex.backend import VertexBackend
+from sdk.backends.vertex.job import request
 from sdk.checks import Finding
 from sdk.hardware import accelerators
 from sdk.job import cluster
@@ -369,10 +369,14 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
         Plan.from_json(json.dumps(written), "plan.json")
 
 
+NEEDED = ("account.locations", "account.offline", "account.prices", "images.recipe", "job.body", "job.request")
+
+
 @pytest.mark.process
 def test_the_command_that_plans_asks_nobody_and_loads_what_a_plan_needs_alone(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
-    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "sdk.backends.vertex.")
+    rooms = tuple(f"sdk.backends.vertex.{room}." for room in ("account", "images", "job", "schedule", "wait"))
+    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", *rooms)
     code = (
         "import socket, sys; bare = set(sys.modules)\n"
         "def refuse(*args, **kwargs): raise AssertionError(args)\n"
@@ -384,6 +388,4 @@ def test_the_command_that_plans_asks_nobody_and_loads_what_a_plan_needs_alone(tm
     env = {"PYTHONPATH": str(Path(sdk.__file__).parents[1]), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     words = [sys.executable, "-c", code]
     shown = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
-    assert shown.stderr.strip() == str(
-        [f"sdk.backends.vertex.{name}" for name in ("image_recipe", "locations", "prices", "request", "service")]
-    )
+    assert shown.stderr.strip() == str([f"sdk.backends.vertex.{name}" for name in NEEDED])

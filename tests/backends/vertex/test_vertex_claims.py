@@ -11,7 +11,7 @@ from test_vertex_submit import Service
 from test_vertex_submit import creation as of_any
 
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
-from sdk.backends.vertex.create_job import (
+from sdk.backends.vertex.job.create_job import (
     CreatedJob,
     JobCreation,
     JobNotCreatedError,
@@ -19,7 +19,7 @@ from sdk.backends.vertex.create_job import (
     read_created,
     write_tombstone,
 )
-from sdk.backends.vertex.states import VendorJob
+from sdk.backends.vertex.job.states import VendorJob
 from sdk.status import Reason
 from sdk.storage.posix_store import PosixStore
 

@@ -18,9 +18,10 @@ from google.cloud.aiplatform_v1 import CustomJob, JobServiceClient
 from support import FakeClock
 
 from sdk import InputError
-from sdk.backends.vertex import client, logs
+from sdk.backends.vertex import client
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, check_body
-from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest, LocatedRequest
+from sdk.backends.vertex.job import logs
+from sdk.backends.vertex.job.create_job import CreatedJob, JobCreation, JobRequest, LocatedRequest
 from sdk.errors import AccessError, MissingError, StoreError, StoreUnavailableError
 from sdk.storage import emulator, emulator_proof
 from sdk.storage.posix_store import PosixStore

@@ -14,8 +14,8 @@ from vertex_faults import HOLD, Start
 import sdk
 from sdk import State
 from sdk.backends.vertex.client import OutcomeUnknownError
-from sdk.backends.vertex.create_job import JOB, CreatedJob
-from sdk.backends.vertex.latest_job import LatestJob
+from sdk.backends.vertex.job.create_job import JOB, CreatedJob
+from sdk.backends.vertex.job.latest_job import LatestJob
 from sdk.clock import SystemClock
 from sdk.errors import MissingError
 from sdk.run import Run
@@ -55,7 +55,7 @@ def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
         assert each.status().state is State.PENDING
         assert job_of(podlift_vertex)[1] == "JOB_STATE_QUEUED"
     # Ten minutes and more later.
-    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", -602.0)
+    monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", -602.0)
     Run(run.plan, WrongClock(HOUR)).status()
     until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sdk import Reason
-from sdk.backends.vertex.diagnose import diagnose, diagnose_program
+from sdk.backends.vertex.job.diagnose import diagnose, diagnose_program
 
 QUOTA = "429 The following quota metrics exceed quota limits: aiplatform.googleapis.com/custom_model_training_"
 

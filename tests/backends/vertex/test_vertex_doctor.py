@@ -12,7 +12,8 @@ import pytest
 import requests
 from google.auth.exceptions import RefreshError
 
-from sdk.backends.vertex import client, rights
+from sdk.backends.vertex import client
+from sdk.backends.vertex.account import rights
 from sdk.cli.app import run as command
 from sdk.emulator.project.app import repository_name
 from sdk.emulator.project.state import CALLER, account_name, agents

@@ -15,7 +15,7 @@ from support import LONG_LIMIT_S as LIMIT_S
 from support import REPO
 
 import sdk
-from sdk.backends.vertex import disturb
+from sdk.backends.vertex.job import disturb
 from sdk.drill import run_drill
 from sdk.job.payload import Kill, KillTarget
 from sdk.testing.vertex import Cloud

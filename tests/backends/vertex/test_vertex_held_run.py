@@ -27,7 +27,7 @@ IMPATIENT = RetryPolicy(connect_s=5.0, read_s=0.2, total_s=60.0, first_s=30.0)
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.1)
-    for user in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
+    for user in ("records.sync.index", "backends.vertex.job.latest_job", "backends.vertex.wait.waiting"):
         monkeypatch.setattr(f"sdk.{user}.SYNC_RETRY", IMPATIENT)
 
 
@@ -92,7 +92,7 @@ def test_a_read_that_fails_once_is_repeated_and_nobody_notices(
     held: Held, monkeypatch: pytest.MonkeyPatch, kind: str, operation: str
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.2)
-    monkeypatch.setattr("sdk.backends.vertex.logs._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sdk.backends.vertex.job.logs._TIMEOUT_S", 0.2)
     cloud, run = held[0], quick(held[1])
     cloud.faults(HOLD, vertex(kind, operation, nth=1))
     cloud.forget_requests()
@@ -110,7 +110,7 @@ def test_a_read_that_fails_once_is_repeated_and_nobody_notices(
 def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.logs._SHORT_S", 0.2)
+    monkeypatch.setattr("sdk.backends.vertex.job.logs._SHORT_S", 0.2)
     cloud, run = held
     cloud.faults(HOLD, vertex("silent_before", "entries.list"))
     why = flat(run.why())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sdk.backends.vertex import history
-from sdk.backends.vertex.logs import LogEntry
-from sdk.backends.vertex.states import VendorJob
+from sdk.backends.vertex.job import history
+from sdk.backends.vertex.job.logs import LogEntry
+from sdk.backends.vertex.job.states import VendorJob
 from sdk.records.events import Event
 from sdk.records.timeline import NOW, Moment
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex import client, proposal
+from sdk.backends.vertex import client
+from sdk.backends.vertex.account import proposal
 from sdk.backends.vertex.client import ServiceReply
 from sdk.checks import buckets
 from sdk.cli.app import run as command

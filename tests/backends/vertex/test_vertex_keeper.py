@@ -16,8 +16,8 @@ from vertex_faults import HOLD
 import sdk
 from sdk import State
 from sdk.backends.containers import upload_archives
-from sdk.backends.vertex import start_run
-from sdk.backends.vertex.create_job import JobNotCreatedError
+from sdk.backends.vertex.job import start_run
+from sdk.backends.vertex.job.create_job import JobNotCreatedError
 from sdk.clock import SystemClock
 from sdk.errors import PodliftError
 from sdk.job import plan_text

@@ -53,7 +53,7 @@ def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_
     def priced(plan: Plan, place: int) -> pricing.Price:
         return replace(PRICE, own=3600.0 * (place + 1), at_least=3600.0 * (place + 1))
 
-    monkeypatch.setattr("sdk.backends.vertex.resubmit.price", priced)
+    monkeypatch.setattr("sdk.backends.vertex.wait.resubmit.price", priced)
     podlift_vertex.faults(PREEMPTED)
     limits = {"timeout_s": 100.0, "max_cost_usd": 150.0}
     run = start(

@@ -8,8 +8,8 @@ import pytest
 from support import FakeClock
 
 from sdk import InputError
-from sdk.backends.vertex import logs, request
-from sdk.backends.vertex.logs import LogReader, Polling, entry_filter, lines, replica_of
+from sdk.backends.vertex.job import logs, request
+from sdk.backends.vertex.job.logs import LogReader, Polling, entry_filter, lines, replica_of
 from sdk.records.events import Event
 
 START = 1_700_000_000.0

@@ -9,10 +9,10 @@ from vertex_faults import HOLD, Start, only_run
 import sdk
 from sdk import Reason, State, api
 from sdk.backends.containers import upload_archives
-from sdk.backends.vertex import start_run
 from sdk.backends.vertex.client import JobClient
-from sdk.backends.vertex.create_job import JobNotCreatedError
-from sdk.backends.vertex.waiting import WaitingLease
+from sdk.backends.vertex.job import start_run
+from sdk.backends.vertex.job.create_job import JobNotCreatedError
+from sdk.backends.vertex.wait.waiting import WaitingLease
 from sdk.clock import SystemClock
 from sdk.records.sync.cancels import request_cancel
 from sdk.storage.gcs.store import GcsStore
@@ -49,7 +49,7 @@ def test_a_cancelled_job_that_the_service_does_not_find_is_cancelled_before_the_
     podlift_vertex.faults(HOLD)
     run = start()
     (job,) = made(podlift_vertex)
-    monkeypatch.setattr("sdk.backends.vertex.create_job.find_labelled", lambda *_: [])
+    monkeypatch.setattr("sdk.backends.vertex.job.create_job.find_labelled", lambda *_: [])
     # As by another client, whose own cancel of the job was lost.
     request_cancel(GcsStore(f"{podlift_vertex.bucket}/podlift/runs/{run.id}"), 0, b'{"grace_s": 60}')
     podlift_vertex.faults(HOLD, GET)
@@ -70,7 +70,7 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(JobClient, "create", killed)
         start()
-    monkeypatch.setattr("sdk.backends.vertex.latest_job._START_LIMIT_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.job.latest_job._START_LIMIT_S", 0.0)
     run = only_run(podlift_vertex)
     assert run.status().state is State.LOST
     run.resume()

@@ -23,7 +23,7 @@ EVERY = [9, full_only(1)]
 @pytest.fixture
 def submit(podlift_vertex: Cloud, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
     """Submit a trivial program to an empty cloud with these faults. Its job stays in the queue."""
-    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
+    monkeypatch.setattr("sdk.backends.vertex.job.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
     Path("program.py").write_text("print('here')")
 
     def act(*faults: dict[str, Any]) -> sdk.Run:

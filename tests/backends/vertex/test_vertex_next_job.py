@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex.resubmit import JobEnd, following
+from sdk.backends.vertex.wait.resubmit import JobEnd, following
 from sdk.job.plan import Plan
 from sdk.records.events import Event
 from sdk.records.verdicts import failed, final

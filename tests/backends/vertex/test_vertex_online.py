@@ -14,8 +14,9 @@ import pytest
 from support import serving
 
 import sdk
-from sdk.backends.vertex import client, locations
-from sdk.backends.vertex import probe as online
+from sdk.backends.vertex import client
+from sdk.backends.vertex.account import locations
+from sdk.backends.vertex.account import probe as online
 from sdk.backends.vertex.checks import of_vertex
 from sdk.checks import Facts, Finding
 from sdk.cli.app import run as command

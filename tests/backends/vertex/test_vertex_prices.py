@@ -15,7 +15,8 @@ import requests
 from support import FakeClock
 
 import sdk
-from sdk.backends.vertex import client, prices
+from sdk.backends.vertex import client
+from sdk.backends.vertex.account import prices
 from sdk.clock import SystemClock
 from sdk.errors import PodliftError, UnavailableError
 from sdk.hardware.catalog import SERVICES, PriceTable

@@ -13,7 +13,7 @@ import pytest
 from support import LIMIT_S, full_only, made, said, until
 
 import sdk
-from sdk.backends.vertex import logs
+from sdk.backends.vertex.job import logs
 from sdk.records.recorder import read_events
 from sdk.testing.vertex import Cloud
 

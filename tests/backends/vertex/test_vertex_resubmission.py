@@ -20,8 +20,8 @@ from vertex_faults import HOLD, Start, flat
 
 import sdk
 from sdk import Reason, State, api
-from sdk.backends.vertex import create_job
 from sdk.backends.vertex.client import JobClient
+from sdk.backends.vertex.job import create_job
 from sdk.records.sync import index
 from sdk.testing.vertex import Cloud
 
@@ -74,7 +74,7 @@ def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
     status = run.status()
     assert (status.state, status.reason) == (State.RUNNING, Reason.RESTARTING)
     assert api.attach(run.url).status().state is State.RUNNING
-    monkeypatch.setattr("sdk.backends.vertex.waiting.EXPIRES_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.wait.waiting.EXPIRES_S", 0.0)
     assert api.attach(run.url).status().state is State.FAILED
 
 
@@ -206,7 +206,7 @@ def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
         cancel()
         return found
 
-    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, hooked)
         assert run.wait(LIMIT_S).state in (State.CANCELLED, State.FAILED)

@@ -11,7 +11,7 @@ from support import LIMIT_S, until
 from test_vertex_online import said
 
 import sdk
-from sdk.backends.vertex import rights
+from sdk.backends.vertex.account import rights
 from sdk.testing.vertex import Cloud
 
 KEEPER, PROGRAM = "keeper@podlift.iam.gserviceaccount.com", "train@podlift.iam.gserviceaccount.com"

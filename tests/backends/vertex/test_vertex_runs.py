@@ -52,7 +52,7 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("sdk.backends.vertex.create_job.JobCreation._create", killed)
+        patch.setattr("sdk.backends.vertex.job.create_job.JobCreation._create", killed)
         start()
     run = only_run(podlift_vertex)
     assert run.status().reason is Reason.SUBMITTED

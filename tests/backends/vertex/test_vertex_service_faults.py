@@ -14,13 +14,13 @@ from sdk.testing.vertex import Cloud
 
 @pytest.fixture(autouse=True)
 def _lost_jobs_are_searched_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
+    monkeypatch.setattr("sdk.backends.vertex.job.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
 
 
 def test_who_may_not_cancel_a_job_is_told_and_can_still_look_at_the_run(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", 0.0)
     podlift_vertex.faults(HOLD, vertex("deny", "customJobs.cancel"))
     run, lines = start(), heard("backends")
     with pytest.raises(VertexRejectedError, match=r"refuses to cancel the job.*roles/aiplatform\.user"):

@@ -7,8 +7,8 @@ import pytest
 from google.cloud.aiplatform_v1 import JobState
 
 from sdk import Reason, State, Status
-from sdk.backends.vertex import request, states
-from sdk.backends.vertex.states import VendorJob, advised, answer, merge, state_name
+from sdk.backends.vertex.job import request, states
+from sdk.backends.vertex.job.states import VendorJob, advised, answer, merge, state_name
 from sdk.records.events import Event
 from sdk.records.verdicts import SUCCEEDED, failed, final
 from sdk.status import Failure

@@ -10,7 +10,7 @@ from support import FakeClock
 
 from sdk import Reason, logs
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
-from sdk.backends.vertex.create_job import (
+from sdk.backends.vertex.job.create_job import (
     SEARCH_DELAYS_S,
     CreatedJob,
     JobCreation,
@@ -23,7 +23,7 @@ from sdk.backends.vertex.create_job import (
     record_created,
     write_tombstone,
 )
-from sdk.backends.vertex.states import VendorJob
+from sdk.backends.vertex.job.states import VendorJob
 from sdk.storage.posix_store import PosixStore
 
 REGIONS = ("us-central1", "europe-west4")

@@ -6,7 +6,7 @@ import pytest
 from support import LIMIT_S, heard
 
 import sdk
-from sdk.backends.vertex import logs
+from sdk.backends.vertex.job import logs
 from sdk.errors import AccessError, MissingError
 from sdk.job.job import FromCaller
 from sdk.job.layout import RunPaths

@@ -12,10 +12,12 @@ from support import FakeClock, heard
 
 import sdk
 from sdk.backends.containers import Archives
-from sdk.backends.vertex import keeper_main, start_run, waiting
-from sdk.backends.vertex.create_job import KEYS, CreatedJob, JobNotCreatedError
-from sdk.backends.vertex.keeper import Kept
-from sdk.backends.vertex.waiting import Resubmission
+from sdk.backends.vertex import keeper_main
+from sdk.backends.vertex.job import start_run
+from sdk.backends.vertex.job.create_job import KEYS, CreatedJob, JobNotCreatedError
+from sdk.backends.vertex.wait import waiting
+from sdk.backends.vertex.wait.keeper import Kept
+from sdk.backends.vertex.wait.waiting import Resubmission
 from sdk.errors import AccessError, StoreError, UnavailableError
 from sdk.hardware import pricing
 from sdk.job.plan import Plan

@@ -9,7 +9,7 @@ from ....hardware import machines, regions
 from ....job.findings import Finding, error, note, warning
 from ....job.job import Job
 from ....text import joined
-from .. import job_body
+from ..job import body as job_body
 from ..options import Vertex
 from . import job_rules
 

@@ -12,24 +12,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ...clock import Clock
-from ...errors import InputError, MissingError
-from ...job.layout import RootPaths
-from ...job.plan import Plan
-from ...job.targets import Keeper
-from ...job.wire import parsed
-from ...records import spending
-from ...records.spending import Spent
-from ...records.sync.index import SYNC_RETRY
-from ...status import Reason
-from ...storage.gcs.files import BucketFiles
-from ...storage.store import Store, create
-from ..containers import create_spec
-from . import create_job, diagnose, keeper_job, service
-from . import request as job_request
-from .client import JobClient, OutcomeUnknownError, VertexRejectedError
-from .create_job import JobNotCreatedError
-from .options import Vertex
+from ....clock import Clock
+from ....errors import InputError, MissingError
+from ....job.layout import RootPaths
+from ....job.plan import Plan
+from ....job.targets import Keeper
+from ....job.wire import parsed
+from ....records import spending
+from ....records.spending import Spent
+from ....records.sync.index import SYNC_RETRY
+from ....status import Reason
+from ....storage.gcs.files import BucketFiles
+from ....storage.store import Store, create
+from ...containers import create_spec
+from .. import keeper_job, service
+from ..client import JobClient, OutcomeUnknownError, VertexRejectedError
+from ..job import create_job, diagnose
+from ..job import request as job_request
+from ..job.create_job import JobNotCreatedError
+from ..options import Vertex
 
 LABEL = "podlift-keeper"
 _MAIN = "sdk.backends.vertex.keeper_main"

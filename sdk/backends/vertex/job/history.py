@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from ...records.events import Event
-from ...records.timeline import NOW, Moment
-from ...text import duration
+from ....records.events import Event
+from ....records.timeline import NOW, Moment
+from ....text import duration
 from . import diagnose, states
 from .logs import SERVICE, LogEntry
 from .states import VendorJob

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ...clock import Clock
-from ...errors import InputError, MissingError, PodliftError, UnavailableError
-from ...job.targets import Target
-from ...storage import emulator
-from ..services import Build, ImageDraft
-from . import client, image_recipe
-from .client import BUILDS, REPOSITORIES, OutcomeUnknownError, VertexRejectedError
-from .create_job import SEARCH_DELAYS_S
-from .options import Vertex
-from .service import named, sentence
+from ....clock import Clock
+from ....errors import InputError, MissingError, PodliftError, UnavailableError
+from ....job.targets import Target
+from ....storage import emulator
+from ...services import Build, ImageDraft
+from .. import client
+from ..client import BUILDS, REPOSITORIES, OutcomeUnknownError, VertexRejectedError
+from ..job.create_job import SEARCH_DELAYS_S
+from ..options import Vertex
+from ..service import named, sentence
+from . import recipe
 
 _NAMES = {BUILDS: "Cloud Build", REPOSITORIES: "Artifact Registry"}
 _READ_S, _WRITE_S = 20.0, 60.0
@@ -73,16 +74,16 @@ class VertexImages:
     def draft(
         self, family: str, target: Target, *, region: str | None, account: str | None, dockerfile: Path | None
     ) -> ImageDraft:
-        return image_recipe.draft(family, Vertex.of(target), region, account, dockerfile)
+        return recipe.draft(family, Vertex.of(target), region, account, dockerfile)
 
     def built(self, draft: ImageDraft, clock: Clock) -> str:
-        repository = image_recipe.repository(draft)
+        repository = recipe.repository(draft)
         if _get(draft, clock, REPOSITORIES, repository, _object) is None:
-            create = image_recipe.create_repository(_project(draft), draft.parent.rpartition("/")[2])
+            create = recipe.create_repository(_project(draft), draft.parent.rpartition("/")[2])
             raise InputError(f"There is no repository for images, {repository}. Next: {create}.")
         tag = f"{repository}/packages/{draft.family}/tags/{draft.name.rpartition(':')[2]}"
         tagged = _get(draft, clock, REPOSITORIES, tag, _object) or {}
-        return image_recipe.reference(draft, str(tagged.get("version", "")).rpartition("/")[2])
+        return recipe.reference(draft, str(tagged.get("version", "")).rpartition("/")[2])
 
     def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
         running = _running(draft, clock)
@@ -116,7 +117,7 @@ def _running(draft: ImageDraft, clock: Clock) -> Build | None:
     def builds(page: Any) -> list[Build]:
         return [_build(draft, item) for item in page.get("builds") or ()]
 
-    query = {"filter": image_recipe.filter_of(draft)}
+    query = {"filter": recipe.filter_of(draft)}
     listed = _get(draft, clock, BUILDS, f"{draft.parent}/builds", builds, query) or []
     return next((build for build in listed if build.state in ("waiting", "working")), None)
 
@@ -193,7 +194,7 @@ def _build(draft: ImageDraft, answer: Any) -> Build:
     elif state == "done":
         made = (answer.get("results") or {}).get("images") or ()
         digests = [str(image_made.get("digest", "")) for image_made in made if image_made.get("name") == draft.name]
-        image = image_recipe.reference(draft, next(iter(digests), ""))
+        image = recipe.reference(draft, next(iter(digests), ""))
         if not image:
             state, problem = "failed", "The build has ended, but names no digest of its image. Next: try again."
     return Build(
@@ -211,7 +212,7 @@ def _problem(draft: ImageDraft, answer: Any, status: str) -> str:
     failure = answer.get("failureInfo") or {}
     kind = str(failure.get("type") or status)
     text = _ENDS.get(kind, _UNKNOWN_END).format(
-        repository=image_recipe.repository(draft), image=draft.name, status=kind or "no status"
+        repository=recipe.repository(draft), image=draft.name, status=kind or "no status"
     )
     said = " ".join(str(answer.get("statusDetail") or failure.get("detail") or "").split()).rstrip(".")
     what, _, step = text.partition(" Next: ")

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...records.events import Event
-from ...records.verdicts import CANCELLED, SUCCEEDED, AttemptEnd, ServiceAnswer, failed
-from ...status import Failure, Reason, State, Status
-from ...text import compact_duration
-from . import diagnose, service
+from ....records.events import Event
+from ....records.verdicts import CANCELLED, SUCCEEDED, AttemptEnd, ServiceAnswer, failed
+from ....status import Failure, Reason, State, Status
+from ....text import compact_duration
+from .. import service
+from . import diagnose
 from .request import replica_names
 
 PREFIX = "JOB_STATE_"

@@ -8,23 +8,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...clock import Clock, SystemClock
-from ...errors import InputError, PodliftError
-from ...job.plan import Plan
-from ...job.values import changed
-from ...records.events import last_resume, source_of
-from ...records.recorder import known_resumes, read_events
-from ...records.sync.index import SYNC_RETRY, in_parallel
-from ...storage import emulator
-from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
-from ...storage.gcs.store import GcsStore
-from ..base import Request
-from ..containers import Archives, create_spec, upload_archives, upload_requests
-from . import client, create_job, keeper, locations, service
+from ....clock import Clock, SystemClock
+from ....errors import InputError, PodliftError
+from ....job.plan import Plan
+from ....job.values import changed
+from ....records.events import last_resume, source_of
+from ....records.recorder import known_resumes, read_events
+from ....records.sync.index import SYNC_RETRY, in_parallel
+from ....storage import emulator
+from ....storage.gcs.files import INTERACTIVE, BucketFiles, check_root
+from ....storage.gcs.store import GcsStore
+from ...base import Request
+from ...containers import Archives, create_spec, upload_archives, upload_requests
+from .. import client, service
+from ..account import locations
+from ..checks import online as online_checks
+from ..options import Location, Vertex
+from ..wait import keeper
+from . import create_job
 from . import request as job_request
-from .checks import online as online_checks
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, LocatedRequest
-from .options import Location, Vertex
 
 _REGIONAL = "region"
 

@@ -15,20 +15,21 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...checks import buckets
-from ...checks.check import Check, Level, Proposed, Row, bad, fine, mended_by, unknown
-from ...hardware import pricing
-from ...hardware.regions import CHEAPEST
-from ...job.findings import Facts
-from ...job.job import Job
-from ...job.targets import Target
-from ...storage import emulator
-from ...text import and_more, emulator_at, joined
-from . import client, offline, probe, proposal, rights, service
-from .checks import online as online_checks
-from .client import ServiceReply, read
-from .image_recipe import REPOSITORY, create_repository
-from .options import Vertex
+from ....checks import buckets
+from ....checks.check import Check, Level, Proposed, Row, bad, fine, mended_by, unknown
+from ....hardware import pricing
+from ....hardware.regions import CHEAPEST
+from ....job.findings import Facts
+from ....job.job import Job
+from ....job.targets import Target
+from ....storage import emulator
+from ....text import and_more, emulator_at, joined
+from .. import client, service
+from ..checks import online as online_checks
+from ..client import ServiceReply, read
+from ..images.recipe import REPOSITORY, create_repository
+from ..options import Vertex
+from . import offline, probe, proposal, rights
 from .proposal import BUILD_IMAGE, INIT, LOGIN, create_bucket
 from .rights import Resource, gcloud
 

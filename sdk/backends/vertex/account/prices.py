@@ -15,18 +15,18 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ...clock import Clock, SystemClock
-from ...errors import InputError, PodliftError
-from ...hardware import accelerators, catalog, pricing
-from ...hardware.catalog import PriceTable
-from ...job.job import Job
-from ...job.targets import Target
-from ...job.wire import decode
-from ...logs import logger
-from ...storage import emulator, small_files
-from ...storage.cache import cache_folder
-from ...text import emulator_at
-from .service import sentence
+from ....clock import Clock, SystemClock
+from ....errors import InputError, PodliftError
+from ....hardware import accelerators, catalog, pricing
+from ....hardware.catalog import PriceTable
+from ....job.job import Job
+from ....job.targets import Target
+from ....job.wire import decode
+from ....logs import logger
+from ....storage import emulator, small_files
+from ....storage.cache import cache_folder
+from ....text import emulator_at
+from ..service import sentence
 
 _log = logger("vertex")
 VERSION = 1
@@ -125,7 +125,7 @@ def _skus(project: str, clock: Clock) -> Iterator[tuple[catalog.Service, catalog
 
 def _page(project: str, service: str, token: str, clock: Clock) -> Mapping[str, object]:
     # A plan must not import requests.
-    from . import client
+    from .. import client
 
     query = {"pageSize": _PAGE, "currencyCode": "USD", **({"pageToken": token} if token else {})}
     url = f"https://{_HOST}/v1/services/{service}/skus"

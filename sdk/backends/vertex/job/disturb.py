@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from ...errors import InputError, PodliftError
-from ...job.payload import Kill
-from ...job.plan import Plan
-from ...storage import emulator
-from . import client
+from ....errors import InputError, PodliftError
+from ....job.payload import Kill
+from ....job.plan import Plan
+from ....storage import emulator
+from .. import client
 from .request import replica_names
 
 _ASK_S = 30.0

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from ...job.targets import Keeper
-from . import client
-from .client import ServiceReply, read
+from ....job.targets import Keeper
+from .. import client
+from ..client import ServiceReply, read
 
 JOBS = tuple(f"aiplatform.customJobs.{verb}" for verb in ("create", "get", "list", "cancel"))
 # The least of roles/storage.objectAdmin that podlift uses.

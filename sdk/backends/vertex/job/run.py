@@ -14,35 +14,37 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from ...clock import Clock
-from ...errors import AccessError, PodliftError, StoreError, UnavailableError
-from ...execution.tail import TAIL_BYTES
-from ...job.plan import Plan
-from ...job.targets import LONGEST_S
-from ...logs import logger
-from ...records import spending, verdicts
-from ...records.events import Event
-from ...records.recorder import has_ended, read_events
-from ...records.sync import cancels, index
-from ...records.sync.index import SYNC_RETRY
-from ...records.timeline import NOW, Moment
-from ...records.verdicts import AttemptEnd, ServiceAnswer, failed
-from ...runtime import secret_values
-from ...status import Failure, Reason, State, Status
-from ...storage import emulator
-from ...storage.gcs.files import BucketFiles
-from ...text import size
-from ..base import LogLine
-from ..containers import Archives
-from ..folder import CopiedRun, with_lost_job
-from . import create_job, history, logs, resubmit, service, states
-from .client import OutcomeUnknownError, VertexRejectedError
+from ....clock import Clock
+from ....errors import AccessError, PodliftError, StoreError, UnavailableError
+from ....execution.tail import TAIL_BYTES
+from ....job.plan import Plan
+from ....job.targets import LONGEST_S
+from ....logs import logger
+from ....records import spending, verdicts
+from ....records.events import Event
+from ....records.recorder import has_ended, read_events
+from ....records.sync import cancels, index
+from ....records.sync.index import SYNC_RETRY
+from ....records.timeline import NOW, Moment
+from ....records.verdicts import AttemptEnd, ServiceAnswer, failed
+from ....runtime import secret_values
+from ....status import Failure, Reason, State, Status
+from ....storage import emulator
+from ....storage.gcs.files import BucketFiles
+from ....text import size
+from ...base import LogLine
+from ...containers import Archives
+from ...folder import CopiedRun, with_lost_job
+from .. import service
+from ..client import OutcomeUnknownError, VertexRejectedError
+from ..options import Vertex
+from ..wait import resubmit
+from ..wait.keeper import Kept
+from ..wait.waiting import Resubmission, WaitingLease
+from . import create_job, history, logs, states
 from .create_job import CreatedJob
-from .keeper import Kept
 from .latest_job import LatestJob
-from .options import Vertex
 from .request import replica_names
-from .waiting import Resubmission, WaitingLease
 
 _log = logger("backends.vertex")
 

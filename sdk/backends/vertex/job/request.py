@@ -12,20 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ... import ids
-from ...checks import Facts, Finding
-from ...hardware import accelerators
-from ...job.container import RESTART_CODE, ContainerTerms
-from ...job.layout import RootPaths
-from ...job.plan import Plan
-from ...job.policies import Resources
-from ...job.raw import leaves, patched
-from ...job.values import changed
-from ...packaging.runtime_archive import loader
-from .. import containers
-from ..containers import key_of
-from . import image_recipe, job_body
-from .options import Location, Vertex
+from .... import ids
+from ....checks import Facts, Finding
+from ....hardware import accelerators
+from ....job.container import RESTART_CODE, ContainerTerms
+from ....job.layout import RootPaths
+from ....job.plan import Plan
+from ....job.policies import Resources
+from ....job.raw import leaves, patched
+from ....job.values import changed
+from ....packaging.runtime_archive import loader
+from ... import containers
+from ...containers import key_of
+from ..images import recipe as image_recipe
+from ..options import Location, Vertex
+from . import body as job_body
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"

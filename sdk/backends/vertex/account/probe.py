@@ -16,21 +16,22 @@ from dataclasses import asdict, replace
 from functools import partial
 from urllib.parse import quote
 
-from ...clock import SystemClock
-from ...errors import InputError, StoreError
-from ...hardware import pricing
-from ...hardware.regions import CHEAPEST
-from ...job.findings import Facts
-from ...job.images import EMULATED
-from ...job.job import Job
-from ...storage import emulator
-from ...storage.gcs.files import BucketFiles
-from ...storage.gcs.requests import GcsStatusError as Refusal
-from ...storage.retry import RetryPolicy
-from . import client, locations, rights
-from .checks import job_rules
-from .checks import online as online_checks
-from .options import Vertex
+from ....clock import SystemClock
+from ....errors import InputError, StoreError
+from ....hardware import pricing
+from ....hardware.regions import CHEAPEST
+from ....job.findings import Facts
+from ....job.images import EMULATED
+from ....job.job import Job
+from ....storage import emulator
+from ....storage.gcs.files import BucketFiles
+from ....storage.gcs.requests import GcsStatusError as Refusal
+from ....storage.retry import RetryPolicy
+from .. import client
+from ..checks import job_rules
+from ..checks import online as online_checks
+from ..options import Vertex
+from . import locations, rights
 
 _RETRY = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)

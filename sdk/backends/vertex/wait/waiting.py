@@ -10,19 +10,19 @@ import math
 import secrets
 from contextlib import suppress
 
-from ...clock import Clock
-from ...errors import ConflictError, MissingError
-from ...job.plan import Plan
-from ...logs import logger
-from ...records.plans import read_plan
-from ...records.sync.index import SYNC_RETRY
-from ...status import Reason
-from ...storage.gcs.files import BucketFiles
-from ...storage.store import Store
-from ..containers import Archives, upload_archives
-from . import create_job, start_run
-from .create_job import KEYS, JobNotCreatedError
-from .latest_job import LatestJob
+from ....clock import Clock
+from ....errors import ConflictError, MissingError
+from ....job.plan import Plan
+from ....logs import logger
+from ....records.plans import read_plan
+from ....records.sync.index import SYNC_RETRY
+from ....status import Reason
+from ....storage.gcs.files import BucketFiles
+from ....storage.store import Store
+from ...containers import Archives, upload_archives
+from ..job import create_job, start_run
+from ..job.create_job import KEYS, JobNotCreatedError
+from ..job.latest_job import LatestJob
 
 _log = logger("backends.vertex")
 

@@ -13,14 +13,14 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import InputError, nearest
-from ...hardware import regions
-from ...hardware.regions import CHEAPEST
-from ...job.images import EMULATED, FAMILIES
-from ...storage import emulator
-from ..services import ImageDraft
-from .checks.target import ACCOUNT, PROJECT
-from .options import Vertex
+from ....errors import InputError, nearest
+from ....hardware import regions
+from ....hardware.regions import CHEAPEST
+from ....job.images import EMULATED, FAMILIES
+from ....storage import emulator
+from ...services import ImageDraft
+from ..checks.target import ACCOUNT, PROJECT
+from ..options import Vertex
 
 DOCKERFILE = Path(__file__).parent / "Dockerfile"
 REPOSITORY = "podlift"

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...hardware.pricing import Price
-from ...job.plan import Plan
-from ...job.policies import Resources
-from ...records import spending
-from ...records.events import Event, continues
-from ...records.restarts import Decision, EndedAttempt, decide, of_tasks
-from ...records.spending import Spent
-from ...records.verdicts import AttemptEnd
-from ...status import Reason, State
-from .options import Location, Vertex
+from ....hardware.pricing import Price
+from ....job.plan import Plan
+from ....job.policies import Resources
+from ....records import spending
+from ....records.events import Event, continues
+from ....records.restarts import Decision, EndedAttempt, decide, of_tasks
+from ....records.spending import Spent
+from ....records.verdicts import AttemptEnd
+from ....status import Reason, State
+from ..options import Location, Vertex
 
 # Other machines may be free, or stay longer.
 _ELSEWHERE = (Reason.STOCKOUT, Reason.QUOTA, Reason.PREEMPTED)

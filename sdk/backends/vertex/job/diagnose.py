@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ...status import Reason
+from ....status import Reason
 
 _QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 # google.rpc.Code

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...checks import buckets
-from ...checks.check import Proposed, not_found, proposed
-from ...hardware import regions
-from ...storage import emulator
-from ...text import and_more, emulator_at
-from . import client
-from .checks import online as online_checks
-from .client import ServiceReply, read
+from ....checks import buckets
+from ....checks.check import Proposed, not_found, proposed
+from ....hardware import regions
+from ....storage import emulator
+from ....text import and_more, emulator_at
+from .. import client
+from ..checks import online as online_checks
+from ..client import ServiceReply, read
 from .rights import gcloud
 
 INIT, BUILD_IMAGE = "podlift init vertex", "podlift image --submit"

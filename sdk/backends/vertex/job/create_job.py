@@ -17,19 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ...clock import Clock
-from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
-from ...job.layout import RunPaths
-from ...job.wire import parsed
-from ...logs import logger
-from ...records.sync.index import write_final
-from ...records.verdicts import CANCELLED, failed, final
-from ...status import Failure, Reason
-from ...storage import emulator
-from ...storage.store import Store, create
-from ...text import duration
-from . import diagnose, service
-from .client import JobClient, OutcomeUnknownError, VertexRejectedError
+from ....clock import Clock
+from ....errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
+from ....job.layout import RunPaths
+from ....job.wire import parsed
+from ....logs import logger
+from ....records.sync.index import write_final
+from ....records.verdicts import CANCELLED, failed, final
+from ....status import Failure, Reason
+from ....storage import emulator
+from ....storage.store import Store, create
+from ....text import duration
+from .. import service
+from ..client import JobClient, OutcomeUnknownError, VertexRejectedError
+from . import diagnose
 from .diagnose import Diagnosis
 from .states import VendorJob
 

@@ -17,21 +17,21 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...clock import Clock, SystemClock
-from ...errors import AccessError, InputError, MissingError, PodliftError, StoreError, StoreUnavailableError, nearest
-from ...process.log_tail import LineSplitter
-from ...records.events import Event
-from ...records.sync.index import SYNC_RETRY
-from ...storage import emulator
-from ...storage.gcs.files import BucketFiles
-from ...storage.retry import Outage
-from ..base import LogLine
-from .client import OutcomeUnknownError, VertexRejectedError, exchange, repeated, unix_time
+from ....clock import Clock, SystemClock
+from ....errors import AccessError, InputError, MissingError, PodliftError, StoreError, StoreUnavailableError, nearest
+from ....process.log_tail import LineSplitter
+from ....records.events import Event
+from ....records.sync.index import SYNC_RETRY
+from ....storage import emulator
+from ....storage.gcs.files import BucketFiles
+from ....storage.retry import Outage
+from ...base import LogLine
+from ..client import OutcomeUnknownError, VertexRejectedError, exchange, repeated, unix_time
 from .create_job import KEYS
 from .states import PODLIFT_PREFIX
 
 if TYPE_CHECKING:
-    from ...storage.gcs.requests import ObjectInfo
+    from ....storage.gcs.requests import ObjectInfo
 
 # The name under which Vertex AI itself logs.
 SERVICE = "service"

@@ -8,20 +8,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ...clock import Clock
-from ...errors import MissingError
-from ...job.plan import Plan
-from ...records.events import Event, continues, last_resume, resume_count, source_of
-from ...records.recorder import has_ended, read_events
-from ...records.sync.index import SYNC_RETRY
-from ...storage import emulator, emulator_clock
-from ...storage.gcs.files import BucketFiles
-from ...storage.retry import Outage
-from ...storage.store import Store
-from . import create_job, service, states
-from .client import JobClient, OutcomeUnknownError, VertexRejectedError
+from ....clock import Clock
+from ....errors import MissingError
+from ....job.plan import Plan
+from ....records.events import Event, continues, last_resume, resume_count, source_of
+from ....records.recorder import has_ended, read_events
+from ....records.sync.index import SYNC_RETRY
+from ....storage import emulator, emulator_clock
+from ....storage.gcs.files import BucketFiles
+from ....storage.retry import Outage
+from ....storage.store import Store
+from .. import service
+from ..client import JobClient, OutcomeUnknownError, VertexRejectedError
+from ..options import Vertex
+from . import create_job, states
 from .create_job import KEYS, CreatedJob
-from .options import Vertex
 from .states import VendorJob
 
 # A run without a job counts as lost after this time: its start may take long, and the list of jobs may be out of date.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...storage.cache import cache_folder
-from ...storage.emulator import EMULATOR, STORAGE_EMULATOR
+from ....storage.cache import cache_folder
+from ....storage.emulator import EMULATOR, STORAGE_EMULATOR
 
 _TIMEOUT_S = 1.0
 _CACHED = ("location", "locationType")
@@ -65,7 +65,7 @@ def _from_cache(name: str, environ: Mapping[str, str]) -> Any:
 
 def _from_emulator(emulator: str, name: str) -> Any:
     """Return an emulator's bucket. Errors are ignored here, and are reported when it is used."""
-    from ...storage.gcs.download import open_url
+    from ....storage.gcs.download import open_url
 
     address = f"{emulator.rstrip('/')}/storage/v1/b/{quote(name, safe='')}"
     with suppress(OSError, ValueError), open_url(address, {}, _TIMEOUT_S) as reply:

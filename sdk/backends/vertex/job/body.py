@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...hardware import machines
-from ...hardware.accelerators import Pool
-from ...job.policies import Resources
-from ...job.raw import patched
-from .options import Vertex
+from ....hardware import machines
+from ....hardware.accelerators import Pool
+from ....job.policies import Resources
+from ....job.raw import patched
+from ..options import Vertex
 
 ATTACHMENTS = "/networkAttachments/"
 

@@ -1,0 +1,1 @@
+"""What a project and its account have: rights, buckets, quotas, prices."""

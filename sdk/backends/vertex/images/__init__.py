@@ -1,0 +1,1 @@
+"""Container images for jobs, built by Cloud Build."""

@@ -1,0 +1,1 @@
+"""A run as a custom job: its request, creation, state and logs."""

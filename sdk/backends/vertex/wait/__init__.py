@@ -1,0 +1,1 @@
+"""The processes that wait for a run and submit its next jobs."""
