@@ -30,7 +30,8 @@ from ...storage.retry import Retries, retry_after_s
 from ...text import innermost
 from .job.diagnose import diagnose
 from .job.states import VendorJob, state_name
-from .service import VERTEX_AI, named, quoted, sentence, service_name
+from .service import VERTEX_AI, quoted, sentence, service_name, stand_in
+from .service import url as google_url
 
 _WRITE_S, _READ_S = 60.0, 20.0
 # Reads are retried for this long, with exponential backoff.
@@ -231,7 +232,7 @@ def _explained(what: str, error: VertexRejectedError) -> VertexRejectedError:
     if error.status not in _DENIALS or not what:
         return error
     text = f"{service_name()} refuses to {what}. {diagnose(str(error), error.status).message}"
-    return VertexRejectedError(sentence(quoted(text, emulator.asked())), error.status, error.wait_s)
+    return VertexRejectedError(sentence(quoted(text)), error.status, error.wait_s)
 
 
 def send(
@@ -248,7 +249,7 @@ def send(
     match = _RESOURCE.fullmatch(resource)
     if match is None:
         raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
-    address = emulator.checked_address() or f"https://{match[1]}-aiplatform.googleapis.com"
+    address = google_url(f"https://{match[1]}-aiplatform.googleapis.com")
     # Those of Google's client.
     headers = {
         "x-goog-request-params": f"{'name' if match[2] else 'parent'}={quote(resource)}",
@@ -272,7 +273,7 @@ def exchange(
 ) -> _T:
     """Send a request to a service of Google, once, and return its response in JSON, converted. See `session`."""
     more: dict[str, object] = {"params": query, "json": body, "headers": headers, "timeout": timeout_s}
-    name = named(emulator.asked(), service)
+    name = service_name(service)
     try:
         # A write must not be sent twice: no redirects, which Google's APIs do not use.
         with session(url, project).request(method, url, **more, allow_redirects=False, stream=True) as response:
@@ -301,7 +302,7 @@ def _unreachable(error: Exception, timeout_s: float, name: str) -> str:
         text = f"{name} has accepted the request, but did not answer within {timeout_s:g} s. Next: try again."
         return sentence(text)
     reason = f"{type(error).__name__}: {emulator.mask_token(innermost(error))}"
-    step = "start it again: podlift emulator --data DIR --port PORT" if emulator.asked() else "check the network"
+    step = "start it again: podlift emulator --data DIR --port PORT" if stand_in() else "check the network"
     return sentence(f"{name} cannot be reached: {reason}. Next: {step}.")
 
 
@@ -361,7 +362,7 @@ def objects(answer: Mapping[str, object], name: str) -> list[Mapping[str, object
 
 def read(host: str, path: str, body: Mapping[str, object] | None = None, *, project: str = "") -> ServiceReply:
     """Ask a service beside Vertex AI, once and for a short time: by a GET, or by a POST of a body. See `session`."""
-    url = (emulator.checked_address() or host) + path
+    url = google_url(host) + path
     try:
         more: dict[str, object] = {"json": body} if body is not None else {}
         response = session(url, project).request("GET" if body is None else "POST", url, timeout=_LOOK_S, **more)

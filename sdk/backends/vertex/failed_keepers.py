@@ -10,7 +10,6 @@ from ...clock import Clock
 from ...errors import PodliftError
 from ...job.layout import RootPaths
 from ...job.plan import Plan
-from ...storage import emulator
 from ...text import clipped
 from ..containers import key_of
 from ..triggers import FailedKeeper
@@ -57,7 +56,7 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
     """Return what the service reports about a job, and with a clock the end of its log if that says more."""
     meaning = diagnose(job.message, job.code)
     if meaning.certain:
-        return quoted(meaning.message, emulator.asked())
+        return quoted(meaning.message)
     text = f'Vertex AI reports: "{meaning.vendor_text}".' if meaning.vendor_text else ""
     if clock is not None:
         body = logs.last_output(partial(_asked, clock=clock), project, job.id, _REPLICA)
@@ -65,7 +64,7 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
         known = diagnose_program(body)
         if lines:
             text = f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {known.message}' if known else ''}"
-    return quoted(text, emulator.asked())
+    return quoted(text)
 
 
 def _asked(body: dict[str, object], clock: Clock) -> Mapping[str, object]:

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from ...clock import Clock
 from ...errors import InputError, PodliftError, UnavailableError
-from ...storage import emulator
 from ..triggers import Trigger, TriggerDraft, TriggerRejectedError
 from . import client, keeper_labels
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .job import create_job
+from .service import url
 
 TITLE = "Cloud Scheduler"
 HOST = "https://cloudscheduler.googleapis.com"
@@ -131,7 +131,7 @@ def call(
 ) -> _T:
     """Send a request until there is an answer, and return that, converted: each of these may be executed twice."""
     send = partial(
-        client.exchange, method, f"{emulator.checked_address() or HOST}/v1/{path}", convert, _LIMIT_S,
+        client.exchange, method, f"{url(HOST)}/v1/{path}", convert, _LIMIT_S,
         query=query, body=body, service=TITLE, project=_project_of(path),
     )  # fmt: skip
     try:

@@ -17,9 +17,19 @@ def named(address: str, service: str = VERTEX_AI) -> str:
     return f"the {emulator_at(address)}" if address else service
 
 
-def service_name() -> str:
-    """Return how a sentence calls the service that this process asks."""
-    return named(emulator.asked())
+def stand_in() -> str:
+    """Return the address of the emulator that this process asks in the place of Google Cloud, "" for none."""
+    return emulator.asked()
+
+
+def url(google: str) -> str:
+    """Return the URL of a service of Google, or that of the emulator, which answers for all of them."""
+    return emulator.checked_address() or google
+
+
+def service_name(service: str = VERTEX_AI) -> str:
+    """Return how a sentence calls a service that this process asks."""
+    return named(stand_in(), service)
 
 
 def sentence(text: str) -> str:
@@ -27,17 +37,16 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def quoted(text: str, address: str) -> str:
+def quoted(text: str) -> str:
     """Return a text about a job in an emulator's name, without links to the console, which knows nothing of such a job."""
-    if not address:
+    if not stand_in():
         return text
-    at_start = re.sub(
-        r"(^|\. )Vertex AI reports", rf"\1{sentence(named(address))} reports", _CONSOLE_LINK.sub("", text)
-    )
-    return re.sub(r"Vertex AI (?=reports|does not report)", f"{named(address)} ", at_start)
+    name, unlinked = service_name(), _CONSOLE_LINK.sub("", text)
+    at_start = re.sub(r"(^|\. )Vertex AI reports", rf"\1{sentence(name)} reports", unlinked)
+    return re.sub(r"Vertex AI (?=reports|does not report)", f"{name} ", at_start)
 
 
-def check_emulator() -> None:
+def check() -> None:
     """Raise InputError if only the bucket is emulated: Vertex AI would run a real job, which cannot see that bucket."""
     if emulator.asked() and not emulator.address():
         raise InputError(

@@ -22,8 +22,7 @@ from ....hardware.regions import CHEAPEST
 from ....job.findings import Facts
 from ....job.job import Job
 from ....job.targets import Target
-from ....storage import emulator
-from ....text import and_more, emulator_at, joined
+from ....text import and_more, joined
 from .. import client, service
 from ..checks import online as online_checks
 from ..client import ServiceReply, read
@@ -77,7 +76,7 @@ class VertexSetup:
     """The setup service of the backend called "vertex"."""
 
     def rows(self, job: Job, target: Target, root: str) -> list[Row]:
-        service.check_emulator()
+        service.check()
         options = Vertex.of(target)
         project = options.project or ""
         answer = read(
@@ -92,7 +91,7 @@ class VertexSetup:
             checks += _not_asked(["project", *_LOOKS], "there is no answer", options)
         else:
             member = _caller(project)
-            here = f" on the {emulator_at(emulator.asked())}" if emulator.asked() else ""
+            here = f" on {service.service_name()}" if service.stand_in() else ""
             checks = [fine("credentials", f"accepted{here}; {member}"), _project(project, answer)]
             if project:
                 number = str(answer.found.get("projectNumber") or _number(project))
@@ -103,7 +102,7 @@ class VertexSetup:
         return [Row("credentials", lambda: checks), *looks, Row("cmek", partial(_never_known, options))]
 
     def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
-        service.check_emulator()
+        service.check()
         return proposal.settings(given, environ)
 
 

@@ -14,6 +14,6 @@ from . import locations, prices
 
 def facts(job: Job, target: Target, root: str) -> Facts:
     """Return the facts of a plan that asks nothing. Tasks do not see this machine's disk."""
-    service.check_emulator()
+    service.check()
     known = locations.cached(root, os.environ)
     return own_facts(disk=False, online=known, prices=prices.for_job(job, target, os.environ))

@@ -18,9 +18,8 @@ from urllib.parse import quote, urlencode
 from ....checks import buckets
 from ....checks.check import Proposed, not_found, proposed
 from ....hardware import regions
-from ....storage import emulator
-from ....text import and_more, emulator_at
-from .. import client
+from ....text import and_more
+from .. import client, service
 from ..checks import online as online_checks
 from ..client import ServiceReply, read
 from .rights import gcloud
@@ -39,8 +38,8 @@ _SHOWN = 5
 def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
     """Return what fits each setting: what is given, else what was found."""
     # Tools of this machine know nothing of an emulator's projects.
-    config = {} if emulator.asked() else _gcloud(environ)
-    variables = {} if emulator.asked() else environ
+    config = {} if service.stand_in() else _gcloud(environ)
+    variables = {} if service.stand_in() else environ
     project = given.get("project") or _project(config, variables)
     name = str(project.value or "")
     listed = _buckets(name)
@@ -93,7 +92,7 @@ def _project(config: Mapping[str, str], variables: Mapping[str, str]) -> Propose
 def _only(name: str, names: Sequence[str], source: str, where: str, none: str, choose: str) -> Proposed:
     """Return the only one that fits; of several none, and the command that chooses one."""
     if len(names) == 1:
-        here = f" of the {emulator_at(emulator.asked())}" if emulator.asked() else ""
+        here = f" of {service.service_name()}" if service.stand_in() else ""
         return proposed(name, names[0], f"{source}{here}")
     return not_found(name, f"several{where}: {and_more(names, _SHOWN)}" if names else none, choose)
 

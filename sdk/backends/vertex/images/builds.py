@@ -12,13 +12,11 @@ from urllib.parse import quote
 from ....clock import Clock
 from ....errors import InputError, MissingError, PodliftError, UnavailableError
 from ....job.targets import Target
-from ....storage import emulator
 from ...services import Build, ImageDraft
-from .. import client
+from .. import client, service
 from ..client import BUILDS, REPOSITORIES, OutcomeUnknownError, VertexRejectedError
 from ..job.create_job import SEARCH_DELAYS_S
 from ..options import Vertex
-from ..service import named, sentence
 from . import recipe
 
 _NAMES = {BUILDS: "Cloud Build", REPOSITORIES: "Artifact Registry"}
@@ -159,11 +157,11 @@ def _post(draft: ImageDraft) -> Build:
 
 
 def _url(host: str, name: str) -> str:
-    return f"{emulator.checked_address() or host}/v1/{quote(name, safe='/@:')}"
+    return f"{service.url(host)}/v1/{quote(name, safe='/@:')}"
 
 
 def _failure(draft: ImageDraft, host: str, error: VertexRejectedError) -> PodliftError:
-    name, said = sentence(named(emulator.asked(), _NAMES[host])), str(error)
+    name, said = service.sentence(service.service_name(_NAMES[host])), str(error)
     if error.status == _SLOW_DOWN:
         return UnavailableError(f"{name} asks to slow down: {said}")
     if not error.status:
@@ -200,8 +198,8 @@ def _build(draft: ImageDraft, answer: Any) -> Build:
     return Build(
         id=answer["id"],
         state=state,  # type: ignore[arg-type]
-        # The console knows nothing of an emulator's builds.
-        log_url="" if emulator.asked() else str(answer.get("logUrl", "")),
+        # The console knows nothing of what stands in for it.
+        log_url="" if service.stand_in() else str(answer.get("logUrl", "")),
         image=image,
         problem=problem,
         cancel=f"gcloud builds cancel {answer['id']} --region={region} --project={_project(draft)}",

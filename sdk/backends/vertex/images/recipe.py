@@ -17,8 +17,8 @@ from ....errors import InputError, nearest
 from ....hardware import regions
 from ....hardware.regions import CHEAPEST
 from ....job.images import EMULATED, FAMILIES
-from ....storage import emulator
 from ...services import ImageDraft
+from .. import service
 from ..checks.target import ACCOUNT, PROJECT
 from ..options import Vertex
 
@@ -85,7 +85,7 @@ def repository(made: ImageDraft) -> str:
 def reference(made: ImageDraft, digest: str) -> str:
     """Return the name of an image by its digest, "" if it is none. One of an emulator says so: no registry has it."""
     name = made.name.rpartition(":")[0]
-    return f"{name}{EMULATED if emulator.asked() else '@'}{digest}" if _DIGEST.fullmatch(digest) else ""
+    return f"{name}{EMULATED if service.stand_in() else '@'}{digest}" if _DIGEST.fullmatch(digest) else ""
 
 
 def _build(family: str, name: str, tag: str, text: str, account: str) -> Mapping[str, object]:

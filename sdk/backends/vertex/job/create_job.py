@@ -25,7 +25,6 @@ from ....logs import logger
 from ....records.sync.index import write_final
 from ....records.verdicts import CANCELLED, failed, final
 from ....status import Failure, Reason
-from ....storage import emulator
 from ....storage.store import Store, create
 from ....text import duration
 from .. import service
@@ -201,7 +200,7 @@ class JobCreation:
             if isinstance(answer, CreatedJob):
                 return answer
             rejections.append((request.region, answer))
-            why = service.quoted(answer.sentence or answer.message, emulator.asked())
+            why = service.quoted(answer.sentence or answer.message)
             self._note(f"{request.region} rejected the job ({answer.reason.value}). {why}")
             if answer.reason not in _REGIONAL:
                 break
@@ -361,7 +360,7 @@ def _not_created(
     others = [f"{other}: {answer.sentence or answer.message}" for other, answer in rejections[:-1]]
     parts = [f"{service.service_name()} rejected the job in {region}. {diagnosis.message}", *others]
     text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
-    sentence = service.sentence(service.quoted(text, emulator.asked()))
+    sentence = service.sentence(service.quoted(text))
     return JobNotCreatedError(sentence, diagnosis.reason, notes, busy=diagnosis.busy)
 
 

@@ -22,10 +22,10 @@ from ....errors import AccessError, InputError, MissingError, PodliftError, Stor
 from ....process.log_tail import LineSplitter
 from ....records.events import Event
 from ....records.sync.index import SYNC_RETRY
-from ....storage import emulator
 from ....storage.gcs.files import BucketFiles
 from ....storage.retry import Outage
 from ...base import LogLine
+from .. import service
 from ..client import OutcomeUnknownError, VertexRejectedError, exchange, repeated, unix_time
 from .create_job import KEYS
 from .states import PODLIFT_PREFIX
@@ -59,11 +59,11 @@ class Polling:
 
 
 # An emulator keeps entries in order and has no quota.
-DEFAULT_POLLING, EMULATOR_POLLING = Polling(), Polling(poll_s=0.2, hold_s=0.0, settle_s=0.0)
+DEFAULT_POLLING, EMULATED_POLLING = Polling(), Polling(poll_s=0.2, hold_s=0.0, settle_s=0.0)
 
 
 def polling() -> Polling:
-    return EMULATOR_POLLING if emulator.address() else DEFAULT_POLLING
+    return EMULATED_POLLING if service.stand_in() else DEFAULT_POLLING
 
 
 def outage(clock: Clock) -> Outage:
@@ -261,7 +261,7 @@ def query(
     body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float | None = None
 ) -> Mapping[str, Any]:
     """Send one request, and repeat it for `within_s` seconds while the service is busy."""
-    url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
+    url = f"{service.url(_ADDRESS)}/v2/entries:list"
     send = partial(exchange, "POST", url, _object, timeout_s or _TIMEOUT_S, body=body, service="Cloud Logging")
     try:
         return repeated("", send, clock or SystemClock(), within_s, service="Cloud Logging")

@@ -29,7 +29,6 @@ from ....records.timeline import NOW, Moment
 from ....records.verdicts import AttemptEnd, ServiceAnswer, failed
 from ....runtime import secret_values
 from ....status import Failure, Reason, State, Status
-from ....storage import emulator
 from ....storage.gcs.files import BucketFiles
 from ....text import size
 from ...base import LogLine
@@ -64,8 +63,7 @@ class VertexRun(CopiedRun):
     def __init__(self, plan: Plan, clock: Clock, archives: Archives | None = None) -> None:
         self._polling = logs.polling()
         super().__init__(plan, clock, self._polling.poll_s)
-        service.check_emulator()
-        self._emulator = emulator.asked()
+        service.check()
         self._options = Vertex.of(plan.target)
         self._store = self._copy.store
         self._job = LatestJob(plan, self._store, clock)
@@ -111,7 +109,7 @@ class VertexRun(CopiedRun):
         return not ((self._job.lost and not self._continuing) or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
-        merged = states.merge(status, self._job.vendor, project=str(self._options.project), emulator=self._emulator)
+        merged = states.merge(status, self._job.vendor, project=str(self._options.project), stand_in=service.stand_in())
         if not has_ended(self._plan.paths):
             merged = self._spent().merged(merged)
         if self._continuing and not merged.state.terminal:
@@ -181,13 +179,10 @@ class VertexRun(CopiedRun):
         )
         return [
             replace(
-                moment, text=self._quoted(moment.text), causes=tuple(self._quoted(cause) for cause in moment.causes)
+                moment, text=service.quoted(moment.text), causes=tuple(service.quoted(cause) for cause in moment.causes)
             )
             for moment in shown
         ]
-
-    def _quoted(self, text: str) -> str:
-        return service.quoted(text, self._emulator)
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the tasks' lines. Those of "service" are the vendor's own."""
@@ -221,7 +216,7 @@ class VertexRun(CopiedRun):
                 shown = logs.lines(entries, names, self._attempt_at, attempt)
                 for line in _or_kept(shown, self._kept(number, attempt, tasks)):
                     own = line.task == logs.SERVICE
-                    yield replace(line, text=self._quoted(line.text)) if own else line
+                    yield replace(line, text=service.quoted(line.text)) if own else line
             if not self._follows(number, follow):
                 return
             number += 1
@@ -401,7 +396,9 @@ class VertexRun(CopiedRun):
 
     def _worded(self, end: AttemptEnd) -> AttemptEnd:
         failure = end.failure
-        return end if failure is None else replace(end, failure=replace(failure, message=self._quoted(failure.message)))
+        return (
+            end if failure is None else replace(end, failure=replace(failure, message=service.quoted(failure.message)))
+        )
 
     @property
     def _provisioning(self) -> str:

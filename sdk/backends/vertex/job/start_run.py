@@ -15,7 +15,6 @@ from ....job.values import changed
 from ....records.events import last_resume, source_of
 from ....records.recorder import known_resumes, read_events
 from ....records.sync.index import SYNC_RETRY, in_parallel
-from ....storage import emulator
 from ....storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ....storage.gcs.store import GcsStore
 from ...base import Request
@@ -34,7 +33,7 @@ _REGIONAL = "region"
 
 def check(request: Request) -> None:
     """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
-    service.check_emulator()
+    service.check()
     missing = job_request.missing(Vertex.of(request.plan.target), request.plan.job.resources, request.plan.root)
     if missing:
         raise InputError(missing)
@@ -45,8 +44,7 @@ def check(request: Request) -> None:
     root, options = request.plan.root, Vertex.of(request.plan.target)
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
-    asked = emulator.asked()
-    findings = online_checks.root_bucket(root, about, options, emulator=asked) if about else []
+    findings = online_checks.root_bucket(root, about, options, emulator=service.stand_in()) if about else []
     wrong = [finding.message for finding in findings if finding.level == "error"]
     if wrong:
         raise InputError(wrong)

@@ -85,13 +85,13 @@ def state_name(value: object) -> str:
     return text
 
 
-def merge(status: Status, job: VendorJob | None, *, project: str = "", emulator: str = "") -> Status:
-    """Return the status from a run's records, merged with that of the vendor's job; `emulator` is the address of one."""
-    status = replace(status, service=service.named(emulator))
+def merge(status: Status, job: VendorJob | None, *, project: str = "", stand_in: str = "") -> Status:
+    """Return the status from a run's records, merged with that of the vendor's job; `stand_in` is an emulator's address."""
+    status = replace(status, service=service.named(stand_in))
     if job is None:
         return status
     # The console knows nothing of an emulator's jobs.
-    page = "" if emulator else console(job.name, project)
+    page = "" if stand_in else console(job.name, project)
     merged = replace(status, vendor=job.state, console=page)
     if status.state.terminal:
         return merged
