@@ -17,13 +17,13 @@ class VertexServices(Services):
 
     @property
     def triggers(self) -> TriggerService:
-        from .cloud_scheduler import CloudScheduler
+        from .schedule.cloud_scheduler import CloudScheduler
 
         return CloudScheduler()
 
     @property
     def deliveries(self) -> Deliveries:
-        from .deliveries import VertexDeliveries
+        from .schedule.deliveries import VertexDeliveries
 
         return VertexDeliveries()
 

@@ -15,9 +15,9 @@ from support import GOLDEN_FILES, needs
 
 import sdk
 from sdk import InputError
-from sdk.backends.vertex import scheduled_keeper
-from sdk.backends.vertex.cloud_scheduler import CloudScheduler
-from sdk.backends.vertex.scheduler_calls import _failure
+from sdk.backends.vertex.schedule import scheduled_keeper
+from sdk.backends.vertex.schedule.cloud_scheduler import CloudScheduler
+from sdk.backends.vertex.schedule.scheduler_calls import _failure
 from sdk.packaging.runtime_archive import RuntimeFile, entrypoint_file, loader, runtime_archive
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation

@@ -13,7 +13,7 @@ from support import FakeClock, made, needs
 
 import sdk
 from sdk import InputError, PodliftError
-from sdk.backends.vertex import scheduler_calls
+from sdk.backends.vertex.schedule import scheduler_calls
 from sdk.cli import app
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation

@@ -12,10 +12,9 @@ from support import FakeClock, heard
 
 import sdk
 from sdk.backends.containers import Archives
-from sdk.backends.vertex import keeper_main
 from sdk.backends.vertex.job import start_run
 from sdk.backends.vertex.job.create_job import KEYS, CreatedJob, JobNotCreatedError
-from sdk.backends.vertex.wait import waiting
+from sdk.backends.vertex.wait import keeper_main, waiting
 from sdk.backends.vertex.wait.keeper import Kept
 from sdk.backends.vertex.wait.waiting import Resubmission
 from sdk.errors import AccessError, StoreError, UnavailableError

@@ -25,15 +25,16 @@ from ....status import Reason
 from ....storage.gcs.files import BucketFiles
 from ....storage.store import Store, create
 from ...containers import create_spec
-from .. import keeper_job, service
+from .. import service
 from ..client import JobClient, OutcomeUnknownError, VertexRejectedError
 from ..job import create_job, diagnose
 from ..job import request as job_request
 from ..job.create_job import JobNotCreatedError
 from ..options import Vertex
+from . import keeper_job
 
 LABEL = "podlift-keeper"
-_MAIN = "sdk.backends.vertex.keeper_main"
+_MAIN = "sdk.backends.vertex.wait.keeper_main"
 _TRIES = 3
 # A container starts within some minutes.
 _STARTS_S = 900.0

@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...clock import Clock
-from ...errors import InputError
-from ...job.findings import Finding
-from ...job.plan import Plan
-from ..containers import upload_archives
-from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
+from ....clock import Clock
+from ....errors import InputError
+from ....job.findings import Finding
+from ....job.plan import Plan
+from ...containers import upload_archives
+from ...triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
+from ..checks import schedule as schedule_checks
+from ..job import request as job_request
+from ..options import Vertex
 from . import failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
-from .checks import schedule as schedule_checks
-from .job import request as job_request
 from .keeper_labels import BY_HAND, label_of
-from .options import Vertex
 from .scheduler_calls import HOST, TITLE, call
 
 PREFIX = "podlift-"

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import partial
 
-from ...clock import Clock
-from ...errors import PodliftError
-from ...job.layout import RootPaths
-from ...job.plan import Plan
-from ...text import clipped
-from ..containers import key_of
-from ..triggers import FailedKeeper
+from ....clock import Clock
+from ....errors import PodliftError
+from ....job.layout import RootPaths
+from ....job.plan import Plan
+from ....text import clipped
+from ...containers import key_of
+from ...triggers import FailedKeeper
+from ..client import JobClient
+from ..job import logs
+from ..job import request as job_request
+from ..job.diagnose import diagnose, diagnose_program
+from ..job.states import PREFIX, VendorJob
+from ..options import Vertex
+from ..service import quoted
 from . import keeper_labels, scheduled_keeper
-from .client import JobClient
-from .job import logs
-from .job import request as job_request
-from .job.diagnose import diagnose, diagnose_program
-from .job.states import PREFIX, VendorJob
-from .options import Vertex
-from .service import quoted
 
 _SUCCEEDED = f"{PREFIX}SUCCEEDED"
 _REPLICA = "workerpool0-0"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...job.targets import Keeper
-from ...text import counted, duration, joined, money
-from ..triggers import TriggerDraft
+from ....job.targets import Keeper
+from ....text import counted, duration, joined, money
+from ...triggers import TriggerDraft
+from ..options import Vertex
 from . import scheduled_keeper
-from .options import Vertex
 
 _WAITS = {
     "queue": ", up to half of it for the end of an earlier firing (overlap='queue')",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...job.targets import Keeper
-from ...packaging.runtime_archive import loader
-from .job import body as job_body
-from .options import Vertex
+from ....job.targets import Keeper
+from ....packaging.runtime_archive import loader
+from ..job import body as job_body
+from ..options import Vertex
 
 
 def body(

@@ -12,18 +12,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...job.layout import RootPaths
-from ...job.plan import Plan
-from ...job.targets import LONGEST_S, Keeper
-from ...job.values import changed
-from ...packaging.runtime_archive import entrypoint_file, runtime_archive
-from ...storage import cache
-from ..containers import PYTHON_RANGE, key_of
-from ..triggers import TriggerDraft
-from . import keeper_job
-from .job import request as job_request
+from ....job.layout import RootPaths
+from ....job.plan import Plan
+from ....job.targets import LONGEST_S, Keeper
+from ....job.values import changed
+from ....packaging.runtime_archive import entrypoint_file, runtime_archive
+from ....storage import cache
+from ...containers import PYTHON_RANGE, key_of
+from ...triggers import TriggerDraft
+from ..job import request as job_request
+from ..options import Vertex
+from ..wait import keeper_job
 from .keeper_labels import BY_CRON, SCHEDULE, SLOT
-from .options import Vertex
 
 NO_ACCOUNT = "<service account>"
 

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ... import logs
-from ...clock import Clock, SystemClock
-from ...errors import PodliftError, StoreError, UnavailableError, may_pass
-from ...job.layout import RootPaths, RunPaths
-from ...job.plan import Plan
-from ...logs import logger
-from ...records.events import Event, source_of
-from ...records.plans import read_plan
-from ...records.recorder import has_ended
-from ...records.sync.index import SYNC_RETRY, SyncedRun
-from ...status import EXIT_DONE, EXIT_INFRASTRUCTURE
-from ...storage.gcs.store import GcsStore
-from ...storage.store import create
-from ..containers import Archives
-from .account import rights
-from .job.create_job import KEYS
-from .job.run import VertexRun
-from .options import Vertex
+from .... import logs
+from ....clock import Clock, SystemClock
+from ....errors import PodliftError, StoreError, UnavailableError, may_pass
+from ....job.layout import RootPaths, RunPaths
+from ....job.plan import Plan
+from ....logs import logger
+from ....records.events import Event, source_of
+from ....records.plans import read_plan
+from ....records.recorder import has_ended
+from ....records.sync.index import SYNC_RETRY, SyncedRun
+from ....status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from ....storage.gcs.store import GcsStore
+from ....storage.store import create
+from ...containers import Archives
+from ..account import rights
+from ..job.create_job import KEYS
+from ..job.run import VertexRun
+from ..options import Vertex
 
 _log = logger("backends.keeper")
 _POLL_S = 5.0

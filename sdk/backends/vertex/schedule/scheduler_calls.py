@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from ...clock import Clock
-from ...errors import InputError, PodliftError, UnavailableError
-from ..triggers import Trigger, TriggerDraft, TriggerRejectedError
-from . import client, keeper_labels
-from .client import JobClient, OutcomeUnknownError, VertexRejectedError
-from .job import create_job
-from .service import url
+from ....clock import Clock
+from ....errors import InputError, PodliftError, UnavailableError
+from ...triggers import Trigger, TriggerDraft, TriggerRejectedError
+from .. import client
+from ..client import JobClient, OutcomeUnknownError, VertexRejectedError
+from ..job import create_job
+from ..service import url
+from . import keeper_labels
 
 TITLE = "Cloud Scheduler"
 HOST = "https://cloudscheduler.googleapis.com"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...clock import Clock
-from ...errors import MissingError
-from ...hardware.pricing import Price
-from ...job.plan import Plan
-from ..deliveries import Delivery
+from ....clock import Clock
+from ....errors import MissingError
+from ....hardware.pricing import Price
+from ....job.plan import Plan
+from ...deliveries import Delivery
+from ..client import JobClient
+from ..job.states import VendorJob
+from ..options import Vertex
 from . import scheduler_calls
-from .client import JobClient
-from .job.states import VendorJob
 from .keeper_labels import BY_HAND, SLOT, slot_of
-from .options import Vertex
 from .scheduled_keeper import keeper
 
 _JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"

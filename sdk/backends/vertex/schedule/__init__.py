@@ -1,0 +1,1 @@
+"""Schedules by Cloud Scheduler, and the keeper that it starts at each slot."""
