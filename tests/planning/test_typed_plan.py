@@ -199,9 +199,9 @@ def test_only_these_files_make_a_plan_out_of_another() -> None:
     assert len(SOURCES) > 200
     found = sorted(path.relative_to(REPO / "sdk").as_posix() for path in SOURCES if copied.search(path.read_text()))
     assert found == [
-        "backends/vertex/cloud_scheduler.py",  # the trigger brings the keeper
-        "backends/vertex/request.py",  # one location of several
-        "backends/vertex/start_run.py",  # the time that is left for the next job
+        "backends/vertex/job/request.py",  # one location of several
+        "backends/vertex/job/start_run.py",  # the time that is left for the next job
+        "backends/vertex/schedule/cloud_scheduler.py",  # the trigger brings the keeper
         "drill/goodput.py",
         "drill/runs.py",  # the other trainings of a drill
         "launch.py",  # a resume with other limits or another Python
