@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
@@ -11,14 +11,16 @@ import pytest
 from support import FakeClock
 
 from sdk import Reason, RunNotFoundError, State, Status
-from sdk.backends.deliveries import Delivery
+from sdk.backends import keeper_main
+from sdk.backends.deliveries import KEEPER_LEASE_S, Delivery
+from sdk.clock import Clock
 from sdk.errors import PodliftError
 from sdk.hardware import accelerators, pricing
 from sdk.hardware.pricing import Price
 from sdk.job.plan import Plan
-from sdk.schedules import keeper_main
+from sdk.schedules.firing import SlotMachine
 from sdk.schedules.handle import Schedule
-from sdk.schedules.keeper_server import KeeperServer
+from sdk.schedules.kept_slot import KeptSlot, with_slot
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from sdk.schedules.server import Server
@@ -74,6 +76,9 @@ class PaperRuns:
         self.resumed.append(run)
         self.ends[run] = self.clock.now() + self.takes_s, self.resumed_outcome
 
+    def close(self) -> None:
+        pass
+
 
 class AtOnce(Notifier):
     """Sends in the caller's thread: what is sent is there."""
@@ -107,17 +112,6 @@ class PaperService:
         self.pauses.append(trigger)
 
 
-class PaperDelivery(PaperService):
-    """The service that made a delivery."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        super().__init__()
-        self._delivery = delivery
-
-    def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
-        return self._delivery
-
-
 @dataclass
 class World:
     """A root with schedules of one small program, a clock, and servers."""
@@ -143,8 +137,23 @@ class World:
         return replace(record.spec, **fields)  # type: ignore[arg-type]
 
     def server(self) -> Server:
-        notifier = AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
-        return Server(self.root, self.clock, self.runs, notifier)
+        return Server(self.root, self.clock, self.runs, self.notifier())
+
+    def notifier(self) -> Notifier:
+        return AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
+
+    def machine(self) -> SlotMachine:
+        """Return what fires slots in a process of its own."""
+
+        def pause(schedule: ScheduleRecord, clock: Clock) -> None:
+            self.service.pause(schedule.trigger, clock)
+
+        return SlotMachine(Book(self.root), self.clock, self.runs, self.notifier(), pause)
+
+    def fire(self, name: str) -> SlotRecord:
+        """Fire by hand, as a user of this machine does."""
+        delivery = Delivery(created=self.clock.now(), by_hand=True)
+        return self.machine().fire(Book(self.root).read(name), delivery)
 
     def killed(self, deliver: Callable[[], object]) -> None:
         """Deliver in a process that is killed before it submits the run."""
@@ -203,18 +212,29 @@ class PaperKeeper:
     """A keeper in its container; another one of the same job is what runs after the container was started again."""
 
     def __init__(self, world: World, job: str, *, by_hand: bool) -> None:
-        self._world = world
-        notifier = AtOnce(world.clock, {"HOOK": "https://hooks.invalid/secret"}, world._post)
-        self._server = KeeperServer(world.root, world.clock, world.runs, notifier, world.service)
-        self.delivery = Delivery(job=f"projects/1/jobs/{job}", created=world.clock.now(), by_hand=by_hand)
+        self._world, self._machine = world, world.machine()
+        self._kept: dict[str, KeptSlot] = {}
+        self.delivery = Delivery(
+            job=f"projects/1/jobs/{job}",
+            created=world.clock.now(),
+            by_hand=by_hand,
+            lease_s=KEEPER_LEASE_S,
+            price=world.service.keeper_price(world.template, ""),
+        )
 
     def step(self, name: str = "each", schedule: str = "") -> bool:
-        return self._server.step(name, schedule or name, self.delivery)
+        return self.kept(name, schedule).step()
 
-    def keep(self, spec: keeper_main.KeeperSpec) -> None:
+    def kept(self, name: str = "each", schedule: str = "") -> KeptSlot:
+        if name not in self._kept:
+            self._kept[name] = KeptSlot(self._machine, name, schedule or name, lambda _: self.delivery)
+        return self._kept[name]
+
+    def keep(self, spec: Mapping[str, str]) -> None:
         """Serve the delivery by the program of the container."""
-        service = PaperDelivery(self.delivery)
-        keeper_main.keep(self._server, self._world.template, service, spec, self._world.clock)
+        delivery = with_slot(self.delivery, spec)
+        kept = KeptSlot(self._machine, "each", "each", lambda _: delivery)
+        keeper_main.keep(kept, HOUR, self._world.clock)
 
     def serve(self, name: str = "each", hours: float = 1000.0) -> None:
         """Serve the delivery as its container does, on the virtual clock."""
@@ -223,5 +243,5 @@ class PaperKeeper:
             moments = [moment for moment, _ in self._world.runs.ends.values() if moment > self._world.clock.now()]
             self._world.clock.time = min([*moments, self._world.clock.now() + 60])
             if self._world.clock.now() > end:
-                self._server.give_up(name)
+                self.kept(name).give_up()
                 return

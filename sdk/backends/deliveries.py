@@ -1,4 +1,8 @@
-"""The seam between the keeper of a schedule and the service whose job it is."""
+"""Who fires the slots of a schedule, and how one who does differs from another: as data, for one state machine.
+
+`docs/explanation/decisions/schedules.md` has the table. A service that starts keepers makes deliveries, and so do a server, a
+command and a user who asks for one more run.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,35 @@ from ..clock import Clock
 from ..hardware.pricing import Price
 from ..job.plan import Plan
 
+# Another process takes a slot over this long after its holder was last heard of. Claims of jobs have that of a keeper: one that
+# was killed is replaced within two minutes.
+SERVER_LEASE_S, KEEPER_LEASE_S = 600.0, 60.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """One start of a keeper: a service delivered a slot, perhaps again, or a user asked for a firing.
+    """A demand for the run of a slot: by a service at its time, perhaps again, by a server, or by a user.
 
     Args:
-        job: full name of the keeper's job, which stays the same when its container starts again.
-        created: when the service created it, a Unix time.
-        by_hand: True for a firing that a user asked for, which is a slot of its own.
+        job: full name of the keeper, or of the command, that stays with the slot until its run has ended; the same when it
+            starts again. "" on a machine whose servers share the slots.
+        created: when it was made, a Unix time by the clock of its maker.
         slot: the slot that it names, a Unix time; None for the one that is nearest to its creation.
+        by_hand: True for a run that a user asked for, in a slot of its own.
+        every: True for all slots that are due, as a server delivers them.
+        busy: when a server fired others, from and until a Unix time: a slot in between is not late.
+        lease_s: another process may take its slots over after this time.
+        price: of its machine for its longest life; None if nothing is billed.
     """
 
-    job: str
+    job: str = ""
     created: float
-    by_hand: bool = False
     slot: float | None = None
+    by_hand: bool = False
+    every: bool = False
+    busy: tuple[float, float] = (0.0, 0.0)
+    lease_s: float = SERVER_LEASE_S
+    price: Price | None = None
 
     @property
     def id(self) -> str:

@@ -43,7 +43,7 @@ class TriggerDraft:
         location: where the trigger is to be; "" for the service's own choice.
         digest: that of the schedule and its plan.
         max_cost_usd_per_month: its limit of a month.
-        main: the module that the machine runs which a firing starts first.
+        keeps: what its keeper keeps, as "module:function" (`sdk.backends.keeper_main`).
         zone: the data of the time zone, for an image that has none, by its name in base64.
     """
 
@@ -60,7 +60,7 @@ class TriggerDraft:
     location: str = ""
     digest: str = ""
     max_cost_usd_per_month: float | None = None
-    main: str
+    keeps: str
     zone: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -18,9 +18,9 @@ from ..planning.roots import resolve_root
 from ..planning.settings import table as settings
 from ..planning.settings.merge import Destination
 from ..schedules import clock_changes, creation, handle, simulation
-from ..schedules.firing import KeptRuns
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
+from ..schedules.runs import KeptRuns
 from ..schedules.server import Server
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
 from ..storage.paths import usable

@@ -12,8 +12,8 @@ from ..job.plan import Plan
 from ..logs import logger
 from ..records import spending
 from ..status import State
-from .firing import Runs, url_of
 from .records import SKIPPED, Book, ScheduleRecord, SlotRecord
+from .runs import Runs, url_of
 
 _log = logger("schedules")
 

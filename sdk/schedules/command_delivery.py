@@ -6,29 +6,29 @@ triggers of any kind may deliver one slot.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
 import socket
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from .. import backends, checks
-from ..backends.deliveries import Delivery
+from ..backends.deliveries import KEEPER_LEASE_S, Delivery
+from ..backends.keeper_main import keep
 from ..backends.triggers import Trigger, TriggerService
 from ..clock import Clock
 from ..errors import InputError, MissingError
-from ..job.plan import Plan
 from ..status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
 from ..storage import emulator_clock, secret_manager
 from . import triggered
-from .firing import KeptRuns, Runs, url_of
-from .keeper_main import KeeperSpec, keep
-from .keeper_server import KeeperServer, again
+from .firing import SlotMachine, again
+from .kept_slot import KeptSlot
 from .notices import Notifier
 from .records import SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, slot_of, utc
+from .runs import KeptRuns, Runs, url_of
 from .slots import EARLY_S, Cron
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -57,66 +57,45 @@ class Delivered:
     exit_code: int = EXIT_DONE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What a delivery is asked to do: see `Schedule.run_due`."""
-
-    slot: datetime | None = None
-    within_s: float | None = None
-    id: str = ""
-    detach: bool = False
-
-
-class OwnDeliveries:
-    """What a keeper asks the service of its job, for a keeper that is this process."""
-
-    def __init__(self, schedule: ScheduleRecord, delivery: Delivery) -> None:
-        self._schedule, self._delivery = schedule, delivery
-
-    def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
-        return self._delivery
-
-    def keeper_price(self, plan: Plan, overlap: str) -> None:
-        return None
-
-    def pause(self, trigger: str, clock: Clock) -> None:
-        service = triggered.service_of(self._schedule)
-        if service is not None:
-            service.pause(trigger, clock)
-
-
 def deliver(
-    name: str, root: str, order: Order, clock: Clock, runs: Runs | None = None, notifier: Notifier | None = None
+    name: str,
+    root: str,
+    clock: Clock,
+    *,
+    slot: datetime | None = None,
+    within_s: float | None = None,
+    id: str = "",
+    detach: bool = False,
+    runs: Runs | None = None,
+    notifier: Notifier | None = None,
 ) -> Delivered:
-    """Deliver the slot of an order, and follow its run to the end; InputError if the order makes no sense."""
+    """Deliver a slot, and follow its run to the end: see `Schedule.run_due`, whose arguments these are."""
     book = Book(root)
     schedule, now = book.read(name), clock.now()
-    delivery = _delivery(book, schedule, order, now)
-    late = _not_due(schedule, delivery, order, now)
+    delivery = _delivery(book, schedule, slot, id, now)
+    late = "" if delivery.slot is not None else _not_due(schedule, within_s, now)
     if late:
         return Delivered(record=None, text=late)
-    if order.detach:
+    if detach:
         return _handed_over(book, schedule, delivery, clock)
     clock = emulator_clock.of_machine(clock)
-    service, kept = OwnDeliveries(schedule, delivery), KeptRuns(clock)
-    runs, spec = runs or kept, KeeperSpec(schedule=name, id=schedule.id, keep_for_s=float("inf"))
-    with closing(kept):
-        server = KeeperServer(root, clock, runs, notifier or Notifier(clock, secret=secret_manager.value), service)
-        keep(server, book.plan(schedule), service, spec, clock)
-    return _told(book, schedule, delivery, runs)
+    notifier = notifier or Notifier(clock, secret=secret_manager.value)
+    machine = SlotMachine(book, clock, runs or KeptRuns(clock), notifier)
+    keep(KeptSlot(machine, name, schedule.id, lambda _: delivery), math.inf, clock)
+    return _told(book, schedule, delivery, machine.runs)
 
 
-def _delivery(book: Book, schedule: ScheduleRecord, order: Order, now: float) -> Delivery:
-    if order.id and not _ID.fullmatch(order.id):
+def _delivery(book: Book, schedule: ScheduleRecord, slot: datetime | None, id: str, now: float) -> Delivery:
+    if id and not _ID.fullmatch(id):
         raise InputError(
-            f"--id: letters, digits, '.', '_' and '-', at most 100, not '.', '_' or '-' first. Received: {order.id!r}."
+            f"--id: letters, digits, '.', '_' and '-', at most 100, not '.', '_' or '-' first. Received: {id!r}."
         )
-    job = f"command/{order.id or f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}'}"
-    if order.slot is not None:
-        slot = _checked(schedule.spec.slots, schedule, order.slot, now)
-        return Delivery(job=job, created=now, slot=slot.timestamp())
-    known = _held(book, schedule, job) if order.id else None
-    return Delivery(job=job, created=now, slot=known.moment.timestamp() if known else None)
+    job = f"command/{id or f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}'}"
+    if slot is not None:
+        slot = _checked(schedule.spec.slots, schedule, slot, now)
+    elif id and (known := _held(book, schedule, job)) is not None:
+        slot = known.moment
+    return Delivery(job=job, created=now, slot=slot.timestamp() if slot else None, lease_s=KEEPER_LEASE_S)
 
 
 def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -> datetime:
@@ -145,13 +124,11 @@ def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
     return next((record for record in reversed(newest) if record.keeper == job), None)
 
 
-def _not_due(schedule: ScheduleRecord, delivery: Delivery, order: Order, now: float) -> str:
+def _not_due(schedule: ScheduleRecord, within_s: float | None, now: float) -> str:
     """Return why there is nothing to deliver, "" if there is."""
     cron, moment = schedule.spec.slots, utc(now)
     slot = cron.nearest(moment)
-    if delivery.slot is not None or (
-        slot is not None and (order.within_s is None or now - slot.timestamp() <= order.within_s)
-    ):
+    if slot is not None and (within_s is None or now - slot.timestamp() <= within_s):
         return ""
     coming = next(cron.after(moment), None)
     last = f"the last slot was {slot.isoformat()}" if slot else "there was none yet"

@@ -25,8 +25,8 @@ from ..records import spending
 from ..records.sync import push
 from ..storage import emulator_clock
 from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
+from .firing import SlotMachine
 from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key, utc
-from .server import Server
 from .slots import Cron
 
 # Ends the id of the stored plan; each firing has an id of its own.
@@ -352,7 +352,7 @@ class _Creation:
             # The slots so far were those of the expression before.
             # The keeper of the last one may be on its way: it serves the slot that it was made for.
             grace_s = self._service.grace_s if self._service is not None and before.trigger else 0.0
-            Server(self._plan.root, self._clock).record_passed(before, except_last_s=grace_s)
+            SlotMachine(self._book, self._clock).record_passed(before, except_last_s=grace_s)
         since = before.since if before.spec.slots == spec.slots else self._now
         return self._book.change(spec.name, since=since, former=former, **about)
 

@@ -1,152 +1,449 @@
-"""From a slot to its run: the plan of a firing, and starting it exactly once.
+"""Fires slots: the one state machine of a slot, whoever delivers it. `docs/explanation/decisions/schedules.md` draws it.
 
-A keeper does it in a container: nothing here needs the folder or the packages of the machine that created the schedule.
+A slot is taken by creating its record, so that any number of processes start one run. The run's id follows from the slot, so
+that a process that takes over from a killed one finds its run. Each step reads the records again: a process has no state that
+matters.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Generator, Mapping
+import secrets
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
-from typing import Protocol
+from datetime import datetime, timedelta
 
-from .. import launch
+from ..backends.deliveries import SERVER_LEASE_S, Delivery
 from ..clock import Clock
-from ..errors import InputError, RunNotFoundError
-from ..job.layout import RootPaths
+from ..errors import PodliftError, RunNotFoundError, may_pass
 from ..job.plan import Plan
-from ..job.values import changed
-from ..planning import initial, references, remote
-from ..planning.settings.merge import missing_variables
-from ..run import Run
-from ..status import Status
-from ..storage import data
-from .records import ScheduleRecord, SlotRecord, run_id_of
-from .templates import rendered
+from ..logs import logger
+from ..process import spawn
+from ..records import spending
+from ..status import State, Status
+from ..text import counted, duration
+from . import booking, policy, preconditions, triggered
+from .notices import Notice, Notifier
+from .recent_slots import FAILED, RecentSlots
+from .records import (
+    MISSED,
+    RUNNING,
+    SKIPPED,
+    TAKEN,
+    TOLERANCE_S,
+    WAITING,
+    Book,
+    ScheduleRecord,
+    SlotRecord,
+    key_of,
+    run_id_of,
+    slot_of,
+    utc,
+)
+from .runs import LocalRuns, Runs, plan_of, url_of
+
+_log = logger("schedules")
+# Missed slots beyond this number share one record.
+_MOST_MISSED = 500
+_MOST_RESUMES = 3
+_NO_KEEPER, _NO_SERVER = f"{MISSED}: no keeper took it", f"{MISSED}: no server was there, or its machine slept"
 
 
-class Runs(Protocol):
-    """What a server does with runs."""
+class SlotMachine:
+    """The slots of one schedule in one process: a server, a keeper, or a command.
 
-    def submit(self, plan: Plan) -> None:
-        """Start the run of a plan, or finish a submit that was interrupted; a run that was started stays as it is."""
+    Args:
+        book: the schedules of the root.
+        clock: that of this machine.
+        runs: how runs are started and followed.
+        notifier: sends notices.
+        pause: pauses the trigger of a schedule after failures.
+    """
 
-    def status(self, url: str) -> Status:
-        """Return the status of a run; RunNotFoundError if it was removed."""
+    def __init__(
+        self,
+        book: Book,
+        clock: Clock,
+        runs: Runs | None = None,
+        notifier: Notifier | None = None,
+        pause: Callable[[ScheduleRecord, Clock], None] = triggered.pause,
+    ) -> None:
+        self.book, self._clock, self._pause_trigger = book, clock, pause
+        self.runs: Runs = runs or LocalRuns(clock)
+        self._notifier = notifier or Notifier(clock)
+        self._slots = RecentSlots(book)
+        self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
+        self._delivery, self._key = Delivery(created=0.0), ""
+        self._ahead_s: float | None = None  # at least this much, this machine's clock is behind that of the delivery
+        self._held = False  # this process has had the slot of its delivery
+        self.running = ""  # URL of the run that it waits for
 
-    def state_of(self, url: str) -> tuple[Status, Plan]:
-        """Return the status of a run that this process does not wait for, nor will, and its plan since its last resume."""
+    def fire(self, schedule: ScheduleRecord, delivery: Delivery) -> SlotRecord:
+        """Fire the slot of a delivery, and return its record; a server goes on with it."""
+        self.step(schedule, delivery)
+        self.close()
+        return self._slots.records[self._key]
 
-    def cancel(self, url: str) -> None:
-        """Request that a run saves and ends."""
+    def step(self, schedule: ScheduleRecord, delivery: Delivery) -> bool:
+        """Do what is due for a delivery; False once nothing is left to do. Any process may repeat it after any failure."""
+        if self._ahead_s is None:
+            self._ahead_s = max(0.0, delivery.created - self._clock.now()) if delivery.job else 0.0
+        slots, self._delivery = self._slots, delivery
+        self._key, slot = slot_of(schedule, delivery)
+        slots.read(schedule, slot, self._now())
+        record = slots.records.get(self._key)
+        if record is not None and record.keeper != delivery.job:
+            # A process that was cut off, and whose slot another one has taken over, ends.
+            return not self._held and self._delivered_again(record)
+        self._settle()
+        if record is None:
+            # A failure may have paused it.
+            slots.schedule = self.book.read(schedule.spec.name)
+            self._start_waiting()
+            self._fire_due(slot)
+        self._start_waiting()
+        record, mine = slots.records.get(self._key), [each for each in slots.open if each.keeper == delivery.job]
+        self._held |= record is not None and record.keeper == delivery.job
+        self.running = next((url_of(self.book.root, each) for each in mine if each.state == RUNNING), "")
+        # If another process was faster, the next step notes this delivery.
+        return bool(mine) or (record is not None and not self._held)
 
-    def resume(self, url: str) -> None:
-        """Restart a run from its last checkpoint."""
-
-
-class LocalRuns:
-    """Runs that go on without this process."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def submit(self, plan: Plan) -> None:
-        if (stored := self._stored(plan)) is not None:
-            return launch.finish(stored)
-        try:
-            launch.execute(plan)
-        except InputError:
-            # Another server that took the slot over may have been faster.
-            if self._stored(plan) is None:
-                raise
-
-    def _stored(self, plan: Plan) -> Plan | None:
-        """Return the plan as it was submitted: the champion may have moved since."""
-        try:
-            return references.attached(plan.url, plan.url, os.environ)
-        except RunNotFoundError:
-            return None
-        except InputError:
-            # A folder without a plan is what an interrupted submit leaves.
-            return plan if Path(plan.paths.plan).exists() else None
-
-    def status(self, url: str) -> Status:
-        return self._run(url).status()
-
-    def state_of(self, url: str) -> tuple[Status, Plan]:
-        run = self._run(url)
-        return run.status(), run.plan
-
-    def cancel(self, url: str) -> None:
-        self._run(url).cancel()
-
-    def resume(self, url: str) -> None:
-        self._run(url).resume()
-
-    def _run(self, url: str) -> Run:
-        return Run(references.attached(url, url, os.environ), self._clock)
-
-
-class KeptRuns(LocalRuns):
-    """Runs that this process waits for: while it asks for their status, it submits their next jobs."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self._following: dict[str, Generator[Status]] = {}
-
-    def status(self, url: str) -> Status:
-        if url not in self._following:
-            self._following[url] = self._run(url).following()
-        status = next(self._following[url])
-        if status.state.terminal:
-            self._following.pop(url).close()
-        return status
+    def give_up(self, schedule: ScheduleRecord) -> None:
+        """Record that the time of this keeper is over: a slot that waits is skipped, and runs go on without it."""
+        self._slots.read(schedule, utc(self._clock.now()), self._now())
+        for record in self._slots.open:
+            if record.keeper == self._delivery.job and record.state == WAITING:
+                self._end(record, SKIPPED, "overlap: the keeper's time was over before the earlier run ended")
 
     def close(self) -> None:
-        """Stop waiting; the runs go on."""
-        while self._following:
-            self._following.popitem()[1].close()
+        """Wait until the notices have arrived, or were given up, and stop waiting for runs, which go on."""
+        self._notifier.settle()
+        self.runs.close()
+
+    def record_passed(self, schedule: ScheduleRecord, *, except_last_s: float = 0.0) -> None:
+        """Record the slots so far at which nothing started, except those of the last seconds."""
+        until = utc(self._clock.now() - except_last_s)
+        self._slots.read(schedule, until, self._now())
+        missed = _NO_KEEPER if schedule.trigger else _NO_SERVER
+        self._skip(self._slots.unrecorded(until), f"paused: {schedule.paused}" if schedule.paused else missed)
+
+    def _now(self) -> float:
+        """Return the time by the clock of the records: nothing begins before it was delivered."""
+        return self._served(self._clock.now())
+
+    def _served(self, time: float) -> float:
+        return time + (self._ahead_s or 0.0)
+
+    # --- Slots that are due ----------------------------------------------------------------------------------------------
+
+    def _fire_due(self, slot: datetime) -> None:
+        """Fire the slots that are due, and before them perhaps the last one that was missed."""
+        delivery, schedule = self._delivery, self._slots.schedule
+        if delivery.by_hand:
+            self._take(self._key, slot, "manual")
+            return
+        due = self._due(slot)
+        missed = [each for each, is_missed in due if is_missed]
+        if schedule.paused:
+            reason = f"paused: {schedule.paused}"
+            self._skip(missed, reason)
+            self._skip([each for each, is_missed in due if not is_missed], reason, delivery.job)
+            return
+        chosen = policy.caught_up(schedule.spec.missed, missed)
+        self._skip(missed[:-1] if chosen else missed, _NO_KEEPER if delivery.job else _NO_SERVER)
+        for each, is_missed in due:
+            if each is chosen:
+                self._take(key_of(each), each, policy.CATCH_UP)
+            elif not is_missed:
+                late = _lateness(each, delivery)
+                self._take(key_of(each), each, "schedule", *([f"delivered {late}"] if late else []))
+
+    def _due(self, slot: datetime) -> list[tuple[datetime, bool]]:
+        """Return the slots so far that have no record, each with whether it was missed."""
+        if not self._delivery.every:
+            return [*((each, True) for each in self._slots.unrecorded(slot - timedelta(seconds=1))), (slot, False)]
+        begin, end = self._delivery.busy
+
+        def is_late(each: datetime) -> bool:
+            return (slot - each).total_seconds() > policy.LATE_S and not begin <= each.timestamp() <= end
+
+        return [(each, is_late(each)) for each in self._slots.unrecorded(slot)]
+
+    def _skip(self, slots: list[datetime], reason: str, job: str = "") -> None:
+        """Record slots at which nothing is started."""
+        many = len(slots) - _MOST_MISSED + 1 if len(slots) > _MOST_MISSED else 1
+        for number, slot in enumerate(slots[many - 1 :]):
+            now, text = self._now(), slot.isoformat()
+            why = f"{reason} ({many} slots until {text})" if many > 1 and number == 0 else reason
+            record = self._slots.take(
+                SlotRecord(key=key_of(slot), slot=text, state=SKIPPED, reason=why, taken=now, ended=now, keeper=job)
+            )
+            if record is not None and not reason.startswith("paused"):
+                self._announce_skips(record)
+
+    # --- One slot --------------------------------------------------------------------------------------------------------
+
+    def _take(self, key: str, slot: datetime, cause: str, *notes: str) -> None:
+        """Take a slot and decide about it, unless another process has taken it."""
+        record = self._slots.take(
+            SlotRecord(
+                key=key,
+                slot=slot.isoformat(),
+                state=TAKEN,
+                cause=cause,
+                run=run_id_of(self._slots.schedule, key, slot),
+                holder=self._holder,
+                expires=self._clock.now() + self._delivery.lease_s,
+                keeper=self._delivery.job,
+                notes=notes,
+                taken=self._now(),
+            )
+        )
+        if record is not None:
+            self._decide(record)
+
+    def _decide(self, record: SlotRecord) -> None:
+        """Start the run of a slot that this process holds, skip it, or let it wait for an earlier run."""
+        slots = self._slots
+        others = [slot for slot in slots.open if slot.key != record.key]
+        active = [slot for slot in others if slot.state != WAITING]
+        waiting = [slot for slot in others if slot.state == WAITING]
+        causes = [slot.cause for slot in active]
+        decision = policy.decide(slots.schedule.spec.overlap, active=causes, waiting=bool(waiting))
+        # If it is started already, a process that is gone was about to submit it, or has.
+        if decision == "start" or record.started is not None:
+            self._start(record)
+        elif decision == "skip":
+            earlier = (active or waiting)[-1]
+            why = f"overlap: the run {earlier.run} goes on" if active else f"overlap: the slot {earlier.slot} waits"
+            self._end(record, SKIPPED, why)
+        else:
+            if decision == "replace":
+                for slot in waiting:
+                    self._end(slot, SKIPPED, f"overlap: replaced by {record.slot}")
+                for slot in active:
+                    self._cancel(slot)
+            slots.change(record, state=WAITING, reason=f"waits for {active[-1].run}" if active else "")
+
+    def _cancel(self, record: SlotRecord) -> None:
+        try:
+            self.runs.cancel(url_of(self.book.root, record))
+        except PodliftError as error:
+            if self._is_tried_again(error):
+                # The run would go on to its own end.
+                raise
+
+    def _is_tried_again(self, error: Exception) -> bool:
+        """True if the deliverer stays with its slot, and repeats the step after an error that may pass."""
+        return self._delivery.job != "" and isinstance(error, PodliftError) and may_pass(error)
+
+    def _start(self, record: SlotRecord) -> None:
+        """Check the preconditions and the budget, and submit the run."""
+        slots, schedule = self._slots, self._slots.schedule
+        success = slots.success if record.started is None else slots.records.get(record.success)
+        try:
+            plan = plan_of(self.book.plan(schedule), schedule, record, success.moment if success else None)
+            if record.started is None:
+                reason, about = self._obstacle(record, plan, success)
+                if reason:
+                    self._end(record, SKIPPED, reason)
+                    return
+                # From now on, who takes the slot over submits the same run, and decides nothing again.
+                decided = slots.change(record, state=TAKEN, **about)
+                if decided is None:
+                    return
+                record = decided
+            self.runs.submit(plan)
+        except (PodliftError, OSError) as error:
+            if self._is_tried_again(error):
+                raise
+            self._end(record, State.FAILED.value, f"not started: {' '.join(str(error).split())}")
+            return
+        _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
+        slots.change(record, state=RUNNING, reason="")
+
+    def _obstacle(self, record: SlotRecord, plan: Plan, success: SlotRecord | None) -> tuple[str, dict[str, object]]:
+        """Return why a slot is skipped, "" if it is not, and the fields of its record when it starts."""
+        delivery, schedule = self._delivery, self._slots.schedule
+        firing = preconditions.Firing(
+            plan=plan,
+            schedule=schedule.spec.name,
+            slot=record.slot,
+            now=delivery.created if delivery.job else self._clock.now(),
+            success=success.slot if success else "",
+            success_ended=success.ended if success else None,
+            success_data=success.data if success else {},
+        )
+        reason, seen = preconditions.unmet(schedule.spec.when, firing)
+        cost_usd = spending.most_usd(plan)
+        reason = reason or booking.booked(self.book, schedule, record, plan, delivery.price, self.runs)
+        key = success.key if success else ""
+        return reason, {"started": self._now(), "data": seen, "cost_usd": cost_usd, "success": key}
+
+    def _start_waiting(self) -> None:
+        """Start the slot that has waited longest once no run goes on; a keeper starts only its own."""
+        slots, job = self._slots, self._delivery.job
+        waiting = [record for record in slots.open if record.state == WAITING]
+        is_free = waiting and len(waiting) == len(slots.open) and not slots.schedule.paused
+        if is_free and (not job or waiting[0].keeper == job):
+            held = self._hold(waiting[0])
+            if held is not None:
+                self._start(held)
+
+    # --- Slots that go on ------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """End the slots whose runs have ended, and take over what other processes have left."""
+        job = self._delivery.job
+        for record in self._slots.open:
+            if record.state == RUNNING:
+                self._follow(record)
+            elif record.state == WAITING and job:
+                self._keep_waiting(record)
+            elif record.state == TAKEN and (self._is_abandoned(record) or (job and record.keeper == job)):
+                # Its own one if its container was started again, or a service did not answer.
+                self._take_over(record)
+
+    def _is_abandoned(self, record: SlotRecord) -> bool:
+        identity = record.holder.partition(" ")[0]
+        dead = spawn.same_machine(identity) and not spawn.alive(identity)
+        # A lease that is longer than any is one of a clock that was ahead.
+        return dead or not -SERVER_LEASE_S - TOLERANCE_S < self._clock.now() - record.expires <= 0
+
+    def _hold(self, record: SlotRecord) -> SlotRecord | None:
+        """Take a slot over; None if another process was faster."""
+        delivery, expires = self._delivery, self._clock.now() + self._delivery.lease_s
+        return self._slots.change(record, state=TAKEN, holder=self._holder, expires=expires, keeper=delivery.job)
+
+    def _take_over(self, record: SlotRecord) -> None:
+        """Decide about a slot that was taken and not started; for a keeper, one of an earlier delivery was missed."""
+        held, job = self._hold(record), self._delivery.job
+        if held is None:
+            return
+        if not job or job == record.keeper or record.key == self._key:
+            name = self._slots.schedule.spec.name
+            _log.warning("The schedule %s: the slot %s was left by a killed process", name, record.slot)
+            self._decide(held)
+            return
+        try:
+            self.runs.status(url_of(self.book.root, held))
+            self._slots.change(held, state=RUNNING)
+        except RunNotFoundError:
+            self._end(held, SKIPPED, f"{MISSED}: its keeper ended before it started the run")
+
+    def _keep_waiting(self, record: SlotRecord) -> None:
+        """Go on holding a slot of this keeper that waits; one whose keeper is gone must not let later slots wait."""
+        delivery, schedule = self._delivery, self._slots.schedule
+        if record.keeper != delivery.job:
+            if self._is_abandoned(record):
+                self._end(record, SKIPPED, f"{MISSED}: its keeper ended while it waited")
+        elif schedule.paused:
+            self._end(record, SKIPPED, f"paused: {schedule.paused}")
+        elif record.expires - self._clock.now() < delivery.lease_s / 2:
+            self._slots.change(record, expires=self._clock.now() + delivery.lease_s)
+
+    def _delivered_again(self, record: SlotRecord) -> bool:
+        """Note a delivery of a slot that another one has; if that one is dead before its run began, take its place."""
+        if record.state == TAKEN:
+            if self._is_abandoned(record):
+                self._take_over(record)
+            return True
+        schedule, text = self._slots.schedule, again(record, self._delivery)
+        self.book.note(schedule, record.key, text)
+        _log.info("The schedule %s: the slot %s was %s: nothing to do", schedule.spec.name, record.slot, text)
+        return False
+
+    def _follow(self, record: SlotRecord) -> None:
+        """Record the end of a run; one that was lost is resumed by its own deliverer."""
+        url, limited = url_of(self.book.root, record), self._slots.schedule.spec.max_cost_usd_per_month is not None
+        try:
+            status = self.runs.status(url)
+        except RunNotFoundError:
+            self._end(record, State.LOST.value, "the run was removed")
+            return
+        if not status.state.terminal:
+            return
+        # A resume begins the time limit again, which the month has not booked.
+        billed = limited and record.key in self.book.bookings(self._slots.schedule, record.slot[:7])[0]
+        mine, stopped = record.keeper == self._delivery.job, status.state in (State.LOST, State.CHECKPOINTED)
+        if mine and not billed and stopped and record.resumes < _MOST_RESUMES:
+            with suppress(PodliftError):
+                record = self._slots.change(record, resumes=record.resumes + 1) or self._slots.records[record.key]
+                self.runs.resume(url)
+                return
+        reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
+        self._end(record, status.state.value, reason, status)
+
+    # --- Ends and notices ------------------------------------------------------------------------------------------------
+
+    def _end(self, record: SlotRecord, state: str, reason: str, status: Status | None = None) -> None:
+        """Record the end of a slot, and what follows: notices, and a pause after failures."""
+        # A service whose clock is ahead must not make a run longer than it was.
+        ended = min(self._served(status.since) if status and status.since else float("inf"), self._now())
+        run = record.run if status or record.started else ""
+        # What is not known stays the most that it may be.
+        cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
+        registered = status.registered if status else None
+        about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}
+        after = self._slots.change(record, registered=registered, **about)
+        if after is None:
+            return
+        _log.info("The schedule %s: the slot %s: %s %s", self._slots.schedule.spec.name, record.slot, state, reason)
+        if state == SKIPPED:
+            self._announce_skips(after)
+        elif state in FAILED:
+            self._announce(after, "failed", f"the slot {after.slot} failed: {after.reason}")
+            self._pause_if_failing(after)
+        elif registered is not None and registered.outcome in ("promoted", "asks"):
+            self._announce(after, registered.outcome, str(registered))
+
+    def _announce_skips(self, record: SlotRecord) -> None:
+        each, count = self._slots.schedule.spec.notify_skips, self._slots.skipped_until(record)
+        if each and count and count % each == 0:
+            text = f"{count} slots in a row were skipped; the last one: {record.reason}"
+            self._announce(record, "skipped", text)
+
+    def _pause_if_failing(self, record: SlotRecord) -> None:
+        """Pause the schedule after failures, and its trigger. Without the right to, the record ends the next keepers early."""
+        schedule, failures = self._slots.schedule, self._slots.failures
+        name, most = schedule.spec.name, schedule.spec.pause_after_failures
+        if not most or failures < most or schedule.paused:
+            return
+        why = f"{counted(failures, 'failure')} in a row"
+        self.book.change(name, paused=why)
+        if schedule.trigger:
+            try:
+                self._pause_trigger(schedule, self._clock)
+            except PodliftError as error:
+                _log.warning("The trigger of the schedule %s still fires, and its slots are skipped: %s", name, error)
+        self._announce(record, "paused", f"paused after {why}. Next: podlift schedule unpause {name}")
+
+    def _announce(self, record: SlotRecord, event: str, text: str) -> None:
+        spec, registered = self._slots.schedule.spec, record.registered
+        notice = Notice(
+            schedule=spec.name,
+            event=event,
+            slot=record.slot,
+            state=record.state,
+            reason=record.reason,
+            run=record.run,
+            text=f"podlift schedule {spec.name}: {text}",
+            model=registered.model if registered else "",
+            version=registered.version if registered else 0,
+        )
+        self._notifier.send(spec.notify, notice)
 
 
-def url_of(root: str, record: SlotRecord) -> str:
-    return RootPaths(root).run(record.run).url
+def again(record: SlotRecord, delivery: Delivery) -> str:
+    """Return the note about a delivery of a slot that has its record."""
+    late = _lateness(record.moment, delivery)
+    when = datetime.fromtimestamp(delivery.created, record.moment.tzinfo).isoformat(timespec="seconds")
+    return (
+        f"delivered {'again ' if record.keeper else ''}at {when}{f', {late}' if late else ''}, by the job {delivery.id}"
+    )
 
 
-def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous_success: datetime | None) -> Plan:
-    """Return the plan of one firing; InputError if an input or a variable is missing now."""
-    times: Mapping[str, datetime | None] = {"slot": slot.moment, "previous_success": previous_success}
-    args = rendered(template.job.args, times)
-    inputs = rendered(schedule.spec.inputs, times)
-    # Without a check, which a keeper has no library for.
-    job = changed(template.job, args=args, inputs=inputs)
-    missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
-    if missing:
-        raise InputError(missing)
-    located = _located(template, inputs, schedule)
-    is_call = bool(template.code.function) and isinstance(args, dict)
-    code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
-    run_id = run_id_of(schedule, slot.key, slot.moment)
-    made = replace(template, run_id=run_id, job=job, code=code, inputs=located)
-    made = remote.with_local_folder(made, os.environ)
-    if made.capabilities.runs_here and not Path(made.facts.executable).exists():
-        # The environment that made the schedule has moved.
-        made = replace(made, facts=replace(made.facts, executable=sys.executable))
-    if made.local:
-        remote.fetch_code(made)
-    with suppress(FileNotFoundError):
-        # A removal that is going on spares what was used a moment ago.
-        os.utime(made.bundle)
-    choice = made.job.warm_start
-    return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
-
-
-def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:
-    """Return where the inputs are. Elsewhere than here, only those that depend on the slot are looked up again."""
-    here = template.capabilities.runs_here
-    wanted = {name: location for name, location in inputs.items() if here or location != record.spec.inputs[name]}
-    located = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}
-    return {name: located.get(name) or template.inputs[name] for name in inputs}
+def _lateness(slot: datetime, delivery: Delivery) -> str:
+    """Return how late a slot was delivered, "" if it was not; a server looks when it can."""
+    late_s = delivery.created - slot.timestamp()
+    return f"{duration(late_s)} after its slot: late, or by hand" if delivery.job and late_s > policy.LATE_S else ""

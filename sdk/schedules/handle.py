@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper, Trigger
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems, StoreError, nearest
@@ -22,10 +23,10 @@ from ..planning.settings.merge import Destination
 from ..storage import emulator_clock
 from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
-from .command_delivery import Delivered, Order, deliver
-from .firing import LocalRuns, url_of
+from .command_delivery import Delivered, deliver
+from .firing import SlotMachine
 from .records import MISSED, REMOVED, RUNNING, SKIPPED, Book, ScheduleRecord, SlotRecord, key_of, utc
-from .server import Server
+from .runs import LocalRuns, url_of
 from .triggered import Seen
 
 # A slot without a record after this time was not served.
@@ -142,7 +143,7 @@ class Schedule:
             record = triggered.unpaused(record, trigger)
         if record.paused:
             # The slots of the pause must not count as missed.
-            Server(self.root, self._clock).record_passed(record)
+            SlotMachine(self._book, self._clock).record_passed(record)
         if service is not None:
             service.unpause(record.trigger, self._clock)
         self._book.change(self.name, paused="", pause_ended=self._clock.now())
@@ -156,7 +157,7 @@ class Schedule:
         record = self.record
         service = triggered.service_of(record)
         if service is None:
-            return Server(self.root, self._clock).fire(self.name)
+            return SlotMachine(self._book, self._clock).fire(record, Delivery(created=self._clock.now(), by_hand=True))
         keeper, now = service.fire_now(triggered.there(record, service, self._clock), self._clock), self._now()
         slot = now.astimezone(record.spec.slots.zone).replace(microsecond=0)
         return triggered.handed_over(keeper, slot, now.timestamp(), cause="manual")
@@ -177,8 +178,7 @@ class Schedule:
         Raises:
             InputError: it is no slot of the schedule.
         """
-        order = Order(slot=slot, within_s=within_s, id=id, detach=detach)
-        return deliver(self.name, self.root, order, self._clock)
+        return deliver(self.name, self.root, self._clock, slot=slot, within_s=within_s, id=id, detach=detach)
 
     def remove(self) -> None:
         """Remove the schedule and its history; its runs stay."""

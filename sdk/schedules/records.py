@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -160,15 +161,17 @@ def instant_of(key: str) -> datetime:
 
 
 def slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
-    """Return the slot of a delivery and the name of its record."""
+    """Return the slot of a delivery and the name of its record: "" and the time of a delivery of every slot so far."""
     cron, created = schedule.spec.slots, utc(delivery.created)
+    if delivery.every:
+        return "", created
     slot = None if delivery.by_hand else cron.nearest(created)
     if delivery.slot is not None:
         slot = datetime.fromtimestamp(delivery.slot, cron.zone)
     if slot is not None:
         return key_of(slot), slot
     slot = created.astimezone(cron.zone).replace(microsecond=0)
-    return f"{key_of(slot)}-manual-{delivery.id}", slot
+    return f"{key_of(slot)}-manual-{delivery.id or secrets.token_hex(3)}", slot
 
 
 def hour_of(moment: datetime) -> str:

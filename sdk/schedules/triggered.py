@@ -21,8 +21,8 @@ from ..storage import cache, small_files
 from .records import TAKEN, Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from .slots import Cron, zone_data
 
-# What the container of a firing runs.
-MAIN = "sdk.schedules.keeper_main"
+# What the container of a keeper keeps.
+KEEPS = "sdk.schedules.kept_slot:of_container"
 IN_SYNC, CHANGED, MISSING, ORPHAN, UNKNOWN = "in sync", "changed there", "missing", "orphan", "unknown"
 _MONTH = timedelta(days=30)
 # Slots between which the shortest period is searched.
@@ -66,6 +66,13 @@ def fires(record: ScheduleRecord, seen: Seen | None) -> bool:
 def service_of(record: ScheduleRecord) -> TriggerService | None:
     """Return the service that starts a schedule; None if `podlift schedule serve` does."""
     return backends.load(record.backend).services.triggers if record.trigger else None
+
+
+def pause(record: ScheduleRecord, clock: Clock) -> None:
+    """Let the trigger of a schedule deliver nothing more; PodliftError without the right to. A container can do it, too."""
+    service = backends.load(record.backend).services.deliveries or service_of(record)
+    if service is not None and record.trigger:
+        service.pause(record.trigger, clock)
 
 
 def former_services(record: ScheduleRecord) -> list[tuple[str, TriggerService]]:
@@ -115,7 +122,7 @@ def draft(
         location=spec.location,
         digest=digest_of(about),
         max_cost_usd_per_month=spec.max_cost_usd_per_month,
-        main=MAIN,
+        keeps=KEEPS,
         zone={spec.time_zone: base64.b64encode(zone_data(spec.time_zone)).decode()},
     )
 

@@ -14,7 +14,7 @@ import sdk
 from sdk.backends.local.backend import LocalBackend
 from sdk.clock import SystemClock
 from sdk.schedules import triggered
-from sdk.schedules.firing import LocalRuns
+from sdk.schedules.runs import LocalRuns
 from sdk.upkeep import remove
 
 needs("cronsim")

@@ -15,8 +15,8 @@ from support import FakeClock, needs, until
 import sdk
 from sdk.cli import app
 from sdk.clock import SystemClock
-from sdk.schedules.firing import LocalRuns
 from sdk.schedules.records import Book, SlotRecord
+from sdk.schedules.runs import LocalRuns
 from sdk.schedules.server import Server
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from paper_runs import HOUR, START, AtOnce, World, at
+from paper_runs import HOUR, START, World, at
 from support import needs
 
 from sdk import InputError, State
-from sdk.schedules.command_delivery import Delivered, Order, deliver
+from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.records import Book
 
 needs("cronsim")
@@ -22,8 +22,7 @@ def fire(world: World, hours: float | None = None, seconds: float = 0.0, **order
     """Deliver by a command, now or so long after the first slot."""
     if hours is not None:
         at(world, hours, seconds)
-    notifier = AtOnce(world.clock, {"HOOK": "https://hooks.invalid/secret"}, world._post)
-    return deliver("each", world.root, Order(**order), world.clock, world.runs, notifier)
+    return deliver("each", world.root, world.clock, runs=world.runs, notifier=world.notifier(), **order)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +144,10 @@ def test_a_delivery_of_an_expression_that_was_changed_meanwhile_serves_the_slot_
     world: World,
 ) -> None:
     """A keeper takes minutes to get a machine; its launch spec has the expression by which it was delivered."""
-    from sdk.schedules import keeper_main
-
     record = world.add(cron="0 * * * *")
     at(world, 1, 1.0)
     keeper = world.keeper("7")
-    spec = keeper_main.KeeperSpec(schedule="each", id="each", keep_for_s=HOUR, cron="0 * * * *", time_zone="UTC")
+    spec = {"cron": "0 * * * *", "time_zone": "UTC"}
     # Changed to half past, of which the nearest slot would be 00:30.
     Book(world.root).change("each", spec=world.spec(record, cron="30 * * * *"), since=world.clock.now())
     keeper.keep(spec)

@@ -18,10 +18,13 @@ from support import LIMIT_S, Later, full_only, needs
 
 import sdk
 from sdk import InputError, State
+from sdk.backends import keeper_main
+from sdk.backends.deliveries import KEEPER_LEASE_S as LEASE_S
+from sdk.backends.deliveries import Delivery
 from sdk.errors import CorruptRunError, StoreUnavailableError
+from sdk.job.plan import Plan
 from sdk.records import spending
-from sdk.schedules import keeper_main
-from sdk.schedules.keeper_server import LEASE_S
+from sdk.schedules.kept_slot import KeptSlot
 from sdk.schedules.records import Book, ScheduleRecord
 from sdk.schedules.simulation import Simulation
 
@@ -177,8 +180,14 @@ def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(
         return read(self, name)
 
     monkeypatch.setattr(Book, "read", failing)
-    spec: keeper_main.KeeperSpec = {"schedule": "each", "keep_for_s": HOUR}
-    assert keeper_main.read_plan(book, spec, world.clock) == book.plan(book.read("each"))
+    plans, keeper = list[Plan](), world.keeper()
+
+    def deliver(schedule: ScheduleRecord) -> Delivery:
+        plans.append(book.plan(schedule))
+        return keeper.delivery
+
+    keeper_main.keep(KeptSlot(world.machine(), "each", "each", deliver), HOUR, world.clock)
+    assert plans == [book.plan(book.read("each"))]
 
 
 def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused(world: World) -> None:

@@ -13,12 +13,12 @@ from paper_runs import HOUR, START, PaperRuns, World
 from support import FakeClock, needs
 
 from sdk import InputError, State
+from sdk.backends.deliveries import SERVER_LEASE_S as LEASE_S
 from sdk.cli import schedule_text
 from sdk.errors import PodliftError
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book
-from sdk.schedules.server import LEASE_S
 from sdk.schedules.simulation import Simulation
 from sdk.status import Registered
 
@@ -232,10 +232,10 @@ def test_an_input_that_names_its_slot_is_looked_up_when_the_slot_fires(world: Wo
 def test_a_manual_firing_is_a_slot_of_its_own(world: World) -> None:
     world.add()
     server = world.server()
-    record = server.fire("each")
+    record = world.fire("each")
     assert (record.state, record.cause) == ("RUNNING", "manual")
     world.clock.time += 1
-    again = server.fire("each")
+    again = world.fire("each")
     assert again.state == "SKIPPED" and record.run in again.reason
     world.advance(server, 1.1)
     assert [(each.cause, each.state) for each in world.history()] == [

@@ -17,7 +17,7 @@ from sdk.model_registry.models import Model
 from sdk.planning import initial
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
-from sdk.schedules.firing import LocalRuns
+from sdk.schedules.runs import LocalRuns
 
 needs("cronsim")
 

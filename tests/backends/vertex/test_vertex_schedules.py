@@ -133,10 +133,11 @@ def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
     (home / "runtime.tar").write_bytes(archive.path.read_bytes())
     record = this.schedule.record
     spec = {"root": this.schedule.root, "schedule": "weekly", "id": record.id, "keep_for_s": 600.0}
+    spec["keeps"] = "sdk.schedules.kept_slot:of_container"
     program = (
         "import sys\n"
         f"sys.path += {[str(home / 'runtime' / name) for name in ('podlift', 'vendor')]!r}\n"
-        "from sdk.schedules import keeper_main\n"
+        "from sdk.backends import keeper_main\n"
         f"code = keeper_main.main({spec!r}, home={str(home)!r})\n"
         "assert not {'pydantic', 'google', 'packaging', 'psutil', 'pathspec', 'fsspec'} & set(sys.modules)\n"
         "sys.exit(code)"

@@ -81,7 +81,7 @@ def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Clou
     bucket, entrypoint, digest, key, spec_digest = container["args"]
     assert {entrypoint, key} <= set(objects(podlift_vertex)) and key.endswith(f"/{spec_digest}.json")
     spec = podlift_vertex.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media")
-    assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.schedules.keeper_main", "weekly", made.record.id)
+    assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.backends.keeper_main", "weekly", made.record.id)
     assert spec["runtime"]["key"] in objects(podlift_vertex) and digest in entrypoint
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
 

@@ -8,7 +8,7 @@ from ....clock import Clock
 from ....errors import MissingError
 from ....hardware.pricing import Price
 from ....job.plan import Plan
-from ...deliveries import Delivery
+from ...deliveries import KEEPER_LEASE_S, Delivery
 from ..client import JobClient
 from ..job.states import VendorJob
 from ..options import Vertex
@@ -26,7 +26,8 @@ class VertexDeliveries:
         job = _own_job(plan, environ, clock)
         created = clock.now() if job.created is None else job.created
         label = (job.labels or {}).get(SLOT, "")
-        return Delivery(job=job.name, created=created, by_hand=label == BY_HAND, slot=slot_of(label))
+        by_hand, slot = label == BY_HAND, slot_of(label)
+        return Delivery(job=job.name, created=created, by_hand=by_hand, slot=slot, lease_s=KEEPER_LEASE_S)
 
     def keeper_price(self, plan: Plan, overlap: str) -> Price | None:
         return None if plan.emulator else keeper(plan, overlap).price

@@ -18,6 +18,7 @@ from ....job.targets import LONGEST_S, Keeper
 from ....job.values import changed
 from ....packaging.runtime_archive import entrypoint_file, runtime_archive
 from ....storage import cache
+from ... import keeper_main
 from ...containers import PYTHON_RANGE, key_of
 from ...triggers import TriggerDraft
 from ..job import request as job_request
@@ -58,7 +59,8 @@ def files(draft: TriggerDraft) -> KeeperFiles:
     root, runtime = RootPaths(draft.plan.root), runtime_archive(cache.cache_folder(os.environ)).digest
     about = {
         "version": 1,
-        "main": draft.main,
+        "main": keeper_main.NAME,
+        "keeps": draft.keeps,
         "runtime": {"key": key_of(root.runtime(runtime)), "sha256": runtime},
         "python": list(PYTHON_RANGE),
         "entrypoint": entrypoint_file().digest,

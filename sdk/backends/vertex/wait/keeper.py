@@ -1,7 +1,7 @@
 """The keeper: a small CPU job that waits for a run as any client does, and so submits its next jobs while no client waits.
 
 This is the side of the client, which creates it before the first job of a run: no run goes without the keeper that it was
-promised. `keeper_main` runs in its container.
+promised. `keeper_main` runs in its container, and keeps a `RunKeeper`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ....records.sync.index import SYNC_RETRY
 from ....status import Reason
 from ....storage.gcs.files import BucketFiles
 from ....storage.store import Store, create
+from ... import keeper_main
 from ...containers import create_spec
 from .. import service
 from ..client import JobClient, OutcomeUnknownError, VertexRejectedError
@@ -34,7 +35,7 @@ from ..options import Vertex
 from . import keeper_job
 
 LABEL = "podlift-keeper"
-_MAIN = "sdk.backends.vertex.wait.keeper_main"
+_KEEPS = "sdk.backends.vertex.wait.run_keeper:of_container"
 _TRIES = 3
 # A container starts within some minutes.
 _STARTS_S = 900.0
@@ -117,7 +118,14 @@ def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str
     """Create the launch spec of the keeper, and return its sha256."""
     about = job_request.launch_spec(plan, number, archives[0])
     kept = {name: about[name] for name in ("version", "run", "runtime", "python")}
-    whole = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s, "job": number}
+    whole = {
+        **kept,
+        "main": keeper_main.NAME,
+        "keeps": _KEEPS,
+        "entrypoint": archives[1],
+        "keep_for_s": _keeper(plan).life_s,
+        "job": number,
+    }
     return create_spec(store, create_job.KEYS.keeper_spec(number), whole)
 
 

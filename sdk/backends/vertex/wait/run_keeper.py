@@ -1,15 +1,14 @@
-"""What the keeper's container runs: it waits for the run as a client does, until the run has ended or its time is over."""
+"""A run that a keeper keeps: it waits for the run as a client does, and so submits its next jobs while no client waits."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
-from .... import logs
-from ....clock import Clock, SystemClock
-from ....errors import PodliftError, StoreError, UnavailableError, may_pass
+from ....clock import Clock
+from ....errors import StoreError
 from ....job.layout import RootPaths, RunPaths
 from ....job.plan import Plan
 from ....logs import logger
@@ -17,7 +16,6 @@ from ....records.events import Event, source_of
 from ....records.plans import read_plan
 from ....records.recorder import has_ended
 from ....records.sync.index import SYNC_RETRY, SyncedRun
-from ....status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ....storage.gcs.store import GcsStore
 from ....storage.store import create
 from ...containers import Archives
@@ -27,25 +25,43 @@ from ..job.run import VertexRun
 from ..options import Vertex
 
 _log = logger("backends.keeper")
-_POLL_S = 5.0
-_REPORT_S = 600.0
 
 
-def main(spec: Mapping[str, Any], *, home: str) -> int:
-    """Wait for the run, and return the exit code of the container."""
-    logs.start(errors_apart=True)
-    clock = SystemClock()
-    try:
-        plan = _plan(str(spec["run"]), home, clock)
-        archives = Archives(runtime=spec["runtime"]["sha256"], entrypoint=spec["entrypoint"])
-        remarks = Remarks(plan, int(spec.get("job", 1)), clock)
-        with suppress(StoreError):
-            remarks.on_rights()
-        keep(VertexRun(plan, clock, archives), plan, float(spec["keep_for_s"]), clock, remarks)
-    except PodliftError as error:
-        _log.error(str(error))
-        return EXIT_INFRASTRUCTURE
-    return EXIT_DONE
+class RunKeeper:
+    """Keeps a run: `sdk.backends.keeper_main` asks it what is due."""
+
+    def __init__(self, run: VertexRun, plan: Plan, remarks: Remarks) -> None:
+        self._run, self._plan, self._remarks = run, plan, remarks
+        self.title = f"The run {plan.run_id}"
+        _log.info(f"waiting for the run {plan.run_id}: its next jobs are submitted here")
+        self._waiting = ExitStack()
+        self._attend = self._waiting.enter_context(run.attending())
+
+    def step(self) -> bool:
+        """Submit the next job if one is to follow; False once the run has ended."""
+        self._attend()
+        self._remarks.on_refusal(self._run.refused)
+        if has_ended(self._plan.paths) or not self._run.supervised():
+            _log.info("the run has ended")
+            return False
+        return True
+
+    def give_up(self) -> None:
+        """Do nothing: the run goes on."""
+
+    def close(self) -> None:
+        """Stop waiting for the run."""
+        self._waiting.close()
+
+
+def of_container(spec: Mapping[str, Any], home: str, clock: Clock) -> RunKeeper:
+    """Return the run that the container of a keeper was started for."""
+    plan = _plan(str(spec["run"]), home, clock)
+    archives = Archives(runtime=spec["runtime"]["sha256"], entrypoint=spec["entrypoint"])
+    remarks = Remarks(plan, int(spec.get("job", 1)), clock)
+    with suppress(StoreError):
+        remarks.on_rights()
+    return RunKeeper(VertexRun(plan, clock, archives), plan, remarks)
 
 
 def _plan(url: str, home: str, clock: Clock) -> Plan:
@@ -94,25 +110,3 @@ class Remarks:
         )
         # A second keeper finds the same.
         create(self._store, KEYS.event(0, self._source, number, "finding"), event.to_json())
-
-
-def keep(run: VertexRun, plan: Plan, keep_for_s: float, clock: Clock, remarks: Remarks) -> None:
-    """Wait until the run has ended, at most this long; a service that cannot be reached is waited for."""
-    until, reported = clock.monotonic() + keep_for_s, -_REPORT_S
-    _log.info(f"waiting for the run {plan.run_id}: its next jobs are submitted here")
-    with run.attending() as attend:
-        while clock.monotonic() < until:
-            try:
-                attend()
-                remarks.on_refusal(run.refused)
-                if has_ended(plan.paths) or not run.supervised():
-                    _log.info("the run has ended")
-                    return
-            except (UnavailableError, StoreError) as error:
-                if not may_pass(error):
-                    raise
-                if clock.monotonic() - reported >= _REPORT_S:
-                    reported = clock.monotonic()
-                    _log.info(f"the run cannot be seen now: {error}")
-            clock.sleep(_POLL_S)
-    _log.info("the keeper's time is over; the run goes on without it")

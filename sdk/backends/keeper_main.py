@@ -1,0 +1,85 @@
+"""The program of a keeper's container: it keeps a run, or a schedule's slot, until that has ended or its own time is over.
+
+It starts from the runtime archive, and needs nothing of the machine that created it. Its launch spec names the thing to keep.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+from .. import logs
+from ..clock import Clock, SystemClock
+from ..errors import InputError, PodliftError, StoreError, StoreUnavailableError, may_pass
+from ..logs import logger
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT
+from ..storage.retry import Outage
+
+NAME = "sdk.backends.keeper_main"
+_log = logger("backends.keeper")
+_POLL_S, _LONGEST_POLL_S = 0.5, 5.0
+
+
+class Kept(Protocol):
+    """A run or a slot. The launch spec names its maker as "module:function", called with the spec, a folder and the clock."""
+
+    @property
+    def title(self) -> str:
+        """The subject of a report that it cannot be reached."""
+
+    def step(self) -> bool:
+        """Do what is due; False once nothing is left to do. An error that may pass repeats it."""
+
+    def give_up(self) -> None:
+        """Record that the keeper's time is over."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def main(spec: Mapping[str, Any], *, home: str) -> int:
+    """Keep what the launch spec names, and return the exit code of the container."""
+    logs.start(errors_apart=True)
+    # Copies of runs, and the bundle.
+    os.environ["XDG_CACHE_HOME"] = str(Path(home, "cache"))
+    clock = SystemClock()
+    module, _, name = spec["keeps"].partition(":")
+    try:
+        kept: Kept = getattr(importlib.import_module(module), name)(spec, home, clock)
+        keep(kept, float(spec["keep_for_s"]), clock)
+    except InputError as error:
+        _log.error(str(error))
+        return EXIT_INPUT
+    except PodliftError as error:
+        _log.error(str(error))
+        return EXIT_INFRASTRUCTURE
+    return EXIT_DONE
+
+
+def keep(kept: Kept, keep_for_s: float, clock: Clock) -> None:
+    """Do what is due again and again, at most this long; an outage is waited for."""
+    began, outage = clock.monotonic(), Outage(clock, f"{kept.title} cannot be reached", "It is tried again.")
+    with closing(kept):
+        while clock.monotonic() - began < keep_for_s:
+            with outage.asking():
+                if not _asked(kept):
+                    return
+            # What is over soon is not waited for, and what takes long is not asked for often.
+            pause_s = min(_LONGEST_POLL_S, _POLL_S + (clock.monotonic() - began) / 20)
+            clock.sleep(max(pause_s, outage.pause_s))
+        _log.info("the keeper's time is over; the run goes on without it")
+        kept.give_up()
+
+
+def _asked(kept: Kept) -> bool:
+    """Do what is due; a store that fails for no known reason counts as one that does not answer."""
+    try:
+        return kept.step()
+    except StoreError as error:
+        if may_pass(error):
+            raise StoreUnavailableError(str(error)) from error
+        raise

@@ -1,0 +1,92 @@
+"""The slot of one delivery, kept until its run has ended: by a keeper in its container, or in the process of a command."""
+
+from __future__ import annotations
+
+import base64
+import os
+import zoneinfo
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import backends
+from ..backends.deliveries import Delivery
+from ..clock import Clock
+from ..errors import InputError
+from ..storage import secret_manager
+from .firing import SlotMachine
+from .notices import Notifier
+from .records import Book, ScheduleRecord, utc
+from .runs import KeptRuns
+from .slots import Cron
+
+
+class KeptSlot:
+    """Keeps the slot of a delivery, which is asked for once: `deliver(schedule)`. `id` tells a schedule from a later one."""
+
+    def __init__(self, machine: SlotMachine, name: str, id: str, deliver: Callable[[ScheduleRecord], Delivery]) -> None:
+        self._machine, self._name, self._id, self._deliver = machine, name, id, deliver
+        self._delivery: Delivery | None = None
+        self.title = f"The schedule {name}"
+
+    def step(self) -> bool:
+        """Do what is due for the slot."""
+        try:
+            schedule = self._machine.book.read(self._name)
+            if schedule.id != self._id:
+                raise InputError(
+                    f"This job belongs to an earlier schedule of the name {self._name!r}, which was removed. Next: remove its "
+                    "trigger (podlift schedule list)."
+                )
+        except InputError:
+            if not self._machine.running:
+                raise
+            # It was removed, and its run goes on: no other process would submit its next job.
+            return not self._machine.runs.status(self._machine.running).state.terminal
+        self._delivery = self._delivery or self._deliver(schedule)
+        return self._machine.step(schedule, self._delivery)
+
+    def give_up(self) -> None:
+        """Skip the slot if it still waits."""
+        if self._delivery is not None:
+            self._machine.give_up(self._machine.book.read(self._name))
+
+    def close(self) -> None:
+        """Wait for the notices, and stop waiting for the run, which goes on."""
+        self._machine.close()
+
+
+def of_container(spec: Mapping[str, Any], home: str, clock: Clock) -> KeptSlot:
+    """Return the slot that the container of a keeper was started for, by the launch spec of the schedule's trigger."""
+    _add_zone(spec.get("zone") or {}, Path(home, "zoneinfo"))
+    book = Book(spec["root"])
+
+    def deliver(schedule: ScheduleRecord) -> Delivery:
+        service, plan = backends.load(schedule.backend).services.deliveries, book.plan(schedule)
+        if service is None:
+            raise InputError(
+                f"Nothing delivers slots for the backend {schedule.backend!r}. Next: podlift schedule serve."
+            )
+        price = service.keeper_price(plan, schedule.spec.overlap)
+        return with_slot(replace(service.delivery(plan, os.environ, clock), price=price), spec)
+
+    machine = SlotMachine(book, clock, KeptRuns(clock), Notifier(clock, secret=secret_manager.value))
+    return KeptSlot(machine, spec["schedule"], spec["id"], deliver)
+
+
+def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
+    """Add the data of time zones to those of the image, which may have none: {name: data in base64}."""
+    for name, data in zone.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(data))
+    zoneinfo.reset_tzpath([*zoneinfo.TZPATH, str(folder)])
+
+
+def with_slot(delivery: Delivery, spec: Mapping[str, Any]) -> Delivery:
+    """Return a delivery that names its slot: that of the expression by which it was delivered, `cron` of a launch spec."""
+    if delivery.by_hand or delivery.slot is not None or "cron" not in spec:
+        return delivery
+    slot = Cron(spec["cron"], spec["time_zone"]).nearest(utc(delivery.created))
+    return delivery if slot is None else replace(delivery, slot=slot.timestamp())

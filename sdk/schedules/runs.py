@@ -1,0 +1,157 @@
+"""From a slot to its run: the plan of a firing, and starting it exactly once.
+
+A keeper does it in a container: nothing here needs the folder or the packages of the machine that created the schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from .. import launch
+from ..clock import Clock
+from ..errors import InputError, RunNotFoundError
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..job.values import changed
+from ..planning import initial, references, remote
+from ..planning.settings.merge import missing_variables
+from ..run import Run
+from ..status import Status
+from ..storage import data
+from .records import ScheduleRecord, SlotRecord, run_id_of
+from .templates import rendered
+
+
+class Runs(Protocol):
+    """What the state machine of a slot does with runs."""
+
+    def submit(self, plan: Plan) -> None:
+        """Start the run of a plan, or finish a submit that was interrupted; a run that was started stays as it is."""
+
+    def status(self, url: str) -> Status:
+        """Return the status of a run; RunNotFoundError if it was removed."""
+
+    def state_of(self, url: str) -> tuple[Status, Plan]:
+        """Return the status of a run that this process does not wait for, nor will, and its plan since its last resume."""
+
+    def cancel(self, url: str) -> None:
+        """Request that a run saves and ends."""
+
+    def resume(self, url: str) -> None:
+        """Restart a run from its last checkpoint."""
+
+    def close(self) -> None:
+        """Stop waiting for runs, which go on."""
+
+
+class LocalRuns:
+    """Runs that go on without this process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def submit(self, plan: Plan) -> None:
+        if (stored := self._stored(plan)) is not None:
+            return launch.finish(stored)
+        try:
+            launch.execute(plan)
+        except InputError:
+            # Another server that took the slot over may have been faster.
+            if self._stored(plan) is None:
+                raise
+
+    def _stored(self, plan: Plan) -> Plan | None:
+        """Return the plan as it was submitted: the champion may have moved since."""
+        try:
+            return references.attached(plan.url, plan.url, os.environ)
+        except RunNotFoundError:
+            return None
+        except InputError:
+            # A folder without a plan is what an interrupted submit leaves.
+            return plan if Path(plan.paths.plan).exists() else None
+
+    def status(self, url: str) -> Status:
+        return self._run(url).status()
+
+    def state_of(self, url: str) -> tuple[Status, Plan]:
+        run = self._run(url)
+        return run.status(), run.plan
+
+    def cancel(self, url: str) -> None:
+        self._run(url).cancel()
+
+    def resume(self, url: str) -> None:
+        self._run(url).resume()
+
+    def close(self) -> None:
+        """Do nothing: it waits for none."""
+
+    def _run(self, url: str) -> Run:
+        return Run(references.attached(url, url, os.environ), self._clock)
+
+
+class KeptRuns(LocalRuns):
+    """Runs that this process waits for: while it asks for their status, it submits their next jobs."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._following: dict[str, Generator[Status]] = {}
+
+    def status(self, url: str) -> Status:
+        if url not in self._following:
+            self._following[url] = self._run(url).following()
+        status = next(self._following[url])
+        if status.state.terminal:
+            self._following.pop(url).close()
+        return status
+
+    def close(self) -> None:
+        while self._following:
+            self._following.popitem()[1].close()
+
+
+def url_of(root: str, record: SlotRecord) -> str:
+    return RootPaths(root).run(record.run).url
+
+
+def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous_success: datetime | None) -> Plan:
+    """Return the plan of one firing; InputError if an input or a variable is missing now."""
+    times: Mapping[str, datetime | None] = {"slot": slot.moment, "previous_success": previous_success}
+    args = rendered(template.job.args, times)
+    inputs = rendered(schedule.spec.inputs, times)
+    # Without a check, which a keeper has no library for.
+    job = changed(template.job, args=args, inputs=inputs)
+    missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
+    if missing:
+        raise InputError(missing)
+    located = _located(template, inputs, schedule)
+    is_call = bool(template.code.function) and isinstance(args, dict)
+    code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
+    run_id = run_id_of(schedule, slot.key, slot.moment)
+    made = replace(template, run_id=run_id, job=job, code=code, inputs=located)
+    made = remote.with_local_folder(made, os.environ)
+    if made.capabilities.runs_here and not Path(made.facts.executable).exists():
+        # The environment that made the schedule has moved.
+        made = replace(made, facts=replace(made.facts, executable=sys.executable))
+    if made.local:
+        remote.fetch_code(made)
+    with suppress(FileNotFoundError):
+        # A removal that is going on spares what was used a moment ago.
+        os.utime(made.bundle)
+    choice = made.job.warm_start
+    return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
+
+
+def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:
+    """Return where the inputs are. Elsewhere than here, only those that depend on the slot are looked up again."""
+    here = template.capabilities.runs_here
+    wanted = {name: location for name, location in inputs.items() if here or location != record.spec.inputs[name]}
+    located = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}
+    return {name: located.get(name) or template.inputs[name] for name in inputs}
