@@ -11,11 +11,13 @@ import pytest
 from support import FakeClock, heard
 
 import sdk
+from sdk.backends import keeper_main
 from sdk.backends.containers import Archives
 from sdk.backends.vertex.job import start_run
 from sdk.backends.vertex.job.create_job import KEYS, CreatedJob, JobNotCreatedError
-from sdk.backends.vertex.wait import keeper_main, waiting
+from sdk.backends.vertex.wait import run_keeper, waiting
 from sdk.backends.vertex.wait.keeper import Kept
+from sdk.backends.vertex.wait.run_keeper import RunKeeper
 from sdk.backends.vertex.wait.waiting import Resubmission
 from sdk.errors import AccessError, StoreError, UnavailableError
 from sdk.hardware import pricing
@@ -190,17 +192,17 @@ class Heard:
 
 
 def keep(run: Any, plan: Plan, clock: FakeClock, remarks: Any = None, keep_for_s: float = 3600.0) -> None:
-    keeper_main.keep(run, plan, keep_for_s, clock, remarks or Heard())
+    keeper_main.keep(RunKeeper(run, plan, remarks or Heard()), keep_for_s, clock)
 
 
 def test_a_keeper_ends_within_seconds_of_its_run_and_at_the_latest_when_its_time_is_over(
     plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = clock.now()
-    monkeypatch.setattr(keeper_main, "has_ended", lambda _: clock.now() >= begun + 100.0)
+    monkeypatch.setattr(run_keeper, "has_ended", lambda _: clock.now() >= begun + 100.0)
     keep(Watched([]), plan, clock)
     assert 100.0 <= clock.now() - begun <= 160.0
-    monkeypatch.setattr(keeper_main, "has_ended", lambda _: False)
+    monkeypatch.setattr(run_keeper, "has_ended", lambda _: False)
     begun = clock.now()
     keep(Watched([]), plan, clock, keep_for_s=500.0)
     assert clock.now() - begun == pytest.approx(500.0, abs=10.0)
@@ -213,7 +215,7 @@ def test_a_keeper_ends_within_seconds_of_its_run_and_at_the_latest_when_its_time
 def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(
     plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_main, "has_ended", lambda _: True)
+    monkeypatch.setattr(run_keeper, "has_ended", lambda _: True)
     run = Watched([UnavailableError("503"), StoreError("The bucket does not answer."), ""])
     keep(run, plan, clock)
     assert run.count == 3
@@ -224,9 +226,9 @@ def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(
 def test_a_refused_request_of_a_keeper_is_a_finding_of_the_run_once(
     plan: Plan, store: PosixStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_main, "GcsStore", lambda *_, **__: store)
-    run, remarks = Watched(["", "It may not.", "It may not."]), keeper_main.Remarks(plan, 3, clock)
-    monkeypatch.setattr(keeper_main, "has_ended", lambda _: run.count == 3)
+    monkeypatch.setattr(run_keeper, "GcsStore", lambda *_, **__: store)
+    run, remarks = Watched(["", "It may not.", "It may not."]), run_keeper.Remarks(plan, 3, clock)
+    monkeypatch.setattr(run_keeper, "has_ended", lambda _: run.count == 3)
     keep(run, plan, clock, remarks)
     (found,) = store.list("events/")
     assert found.key == KEYS.event(0, "keeper-2", 2, "finding")
