@@ -1,4 +1,4 @@
-"""Fires slots: the one state machine of a slot, whoever delivers it. `docs/explanation/decisions/schedules.md` draws it.
+"""Fires slots: the one state machine of a slot, for any delivery. `docs/explanation/decisions/schedules.md` draws it.
 
 A slot is taken by creating its record, so that any number of processes start one run. The run's id follows from the slot, so
 that a process that takes over from a killed one finds its run. Each step reads the records again: a process has no state that
