@@ -90,10 +90,12 @@ def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination,
     refuse_inside_task("drill")
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
-    of_models = {name for name, setting in table.settings().items() if setting.group == "gate"} | {
-        "model",
-        "warm_start",
-    }
+    of_models = {name for name, setting in table.settings().items() if setting.group == "gate"}
+    of_models |= {"model", "warm_start"}
+    with problems.collect():
+        # What is left out is checked too.
+        table.job({"entry": "none", **{name: value for name, value in settings.job.items() if name in of_models}})
+    problems.found = settings.sourced(problems.found)
     return checked(planned(settings.without(of_models), environ, problems, starting=True), settings)
 
 

@@ -106,6 +106,16 @@ def test_a_drill_on_a_cloud_is_refused_without_its_emulator(write, monkeypatch: 
     assert not root.exists()
 
 
+def test_a_mistake_is_reported_where_the_projects_file_names_a_model(write) -> None:
+    write("train.py", "print(1)")
+    write("podlift.toml", 'model = "digits"\nworkers = 0\n')
+    with pytest.raises(sdk.InputError) as caught:
+        run_drill("train.py", kills=["chief-0@step:1"], gate_metric=" ")
+    told = str(caught.value)
+    assert "workers: Must be greater than or equal to 1" in told
+    assert "gate_metric: " in told
+
+
 def test_every_mistake_is_reported_before_anything_starts(write, root: Path) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError) as caught:

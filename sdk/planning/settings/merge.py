@@ -51,7 +51,8 @@ class Settings:
 
     def without(self, names: Collection[str]) -> Settings:
         """Return the settings with the defaults of these."""
-        return replace(self, values={name: value for name, value in self.values.items() if name not in names})
+        values = {name: value for name, value in self.values.items() if name not in names}
+        return replace(self, values=values, origins={name: self.origins[name] for name in values})
 
     def sourced(self, sentences: Iterable[str]) -> list[str]:
         """Return sentences about mistakes, each with the file or the variable from which its setting comes."""
