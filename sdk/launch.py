@@ -262,7 +262,7 @@ def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
             f"The current code of the run {plan.run_id} is unknown: it came from a notebook or a function in memory "
             f"({written}). Next: submit it again with checkpoint_resume_from={plan.run_id!r}."
         )
-    made = packaged(planned_again(plan))
+    made = packaged(planned_again(plan, os.environ))
     return made, _difference(plan.code.files, made.code.files)
 
 

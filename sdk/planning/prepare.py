@@ -11,13 +11,14 @@ from .. import checks, ids
 from ..errors import InputError, InsideTaskError, Problems
 from ..job.job import Job
 from ..job.plan import Plan
+from ..job.values import changed
 from ..packaging import never_packaged
 from ..runtime.context import inside_task
 from .decide import decide
 from .look import look
 from .pack import pack
 from .settings.merge import Destination, Entry, Settings, gather
-from .validate import validate
+from .validate import Wanted, validate
 
 
 def make_plan(
@@ -68,23 +69,34 @@ def planned(
     return decide(wanted, world, packed, ids.new_run_id(world.name), starting=starting)
 
 
-def planned_again(plan: Plan) -> Plan:
+def planned_again(plan: Plan, environ: Mapping[str, str]) -> Plan:
     """Return the plan of a run with the current code of its project; all else stays as it is."""
     entry = plan.code.program if plan.code.kind == "module" else f"{plan.code.program}:{plan.code.function}"
     if plan.code.kind == "script":
         entry = os.path.join(plan.code.project, plan.code.program)
-    # Where a run starts was chosen with its plan.
-    checkpoints = replace(plan.job.checkpoints, resume_from=None)
-    job = replace(plan.job, entry=entry, code=replace(plan.job.code, project=plan.code.project))
-    problems, target = Problems(), Destination(backend=plan.target, root=plan.root)
-    settings = gather(replace(job, checkpoints=checkpoints, warm_start=None), {}, target, {}, problems)
-    wanted = validate(settings, {}, problems)
-    world = look(wanted, {}, problems)
+    # Where a run starts was chosen with its plan, and so was the place of its data.
+    checkpoints = changed(plan.job.checkpoints, resume_from=None)
+    wanted = Wanted(
+        entry=entry,
+        project=plan.code.project,
+        job=changed(plan.job, inputs=plan.inputs, checkpoints=checkpoints, warm_start=None),
+        is_valid=True,
+        backend=plan.backend,
+        capabilities=plan.capabilities,
+        target=plan.target,
+        root=plan.root,
+        name=None,
+        online=False,
+        notes=(),
+    )
+    problems = Problems()
+    world = look(wanted, environ, problems)
     world = replace(world, root=plan.root, local=plan.local, emulator=plan.emulator)
     world = replace(world, warm_start=plan.warm_start, initial=plan.initial)
-    with problems.closing(settings.sourced):
-        packed = pack(wanted, world, {}, {})
-    return checked(decide(replace(wanted, job=job), world, packed, plan.run_id, starting=True), settings)
+    with problems.closing():
+        packed = pack(wanted, world, environ, {})
+    made = decide(replace(wanted, job=plan.job), world, packed, plan.run_id, starting=True)
+    return replace(checked(made, Settings(values={}, origins={})), drill=plan.drill, fired=plan.fired)
 
 
 def refuse_keywords(given: Mapping[str, object], other: str) -> None:

@@ -8,16 +8,18 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import sdk
-from sdk import backends
 from sdk.errors import Problems
+from sdk.job.payload import Drill
 from sdk.planning.decide import decide
 from sdk.planning.look import look
 from sdk.planning.pack import pack
+from sdk.planning.prepare import planned_again
 from sdk.planning.settings.merge import Destination, gather
 from sdk.planning.validate import validate
 
@@ -54,13 +56,14 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_what_validates_and_decides_reads_nothing(target: Destination, write, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = str(write("train.py", "import keras"))
     given = {"workers": 2, "accelerator": "t4", "inputs": {"a": entry} if target.backend == "local" else {}}
-    backends.load(str(target.backend))  # an import reads files
     problems = Problems()
     settings = gather(entry, given, target, {}, problems)
+    validate(settings, {}, Problems())  # an import reads files
     with nothing_is_read(monkeypatch):
         wanted = validate(settings, {}, problems)
     world = look(wanted, {"HOME": str(Path(entry).parent)}, problems)
     packed = pack(wanted, world, {}, {})
+    decide(wanted, world, packed, "digits-abcdef", starting=False)
     with nothing_is_read(monkeypatch):
         made = decide(wanted, world, packed, "digits-abcdef", starting=False)
     assert (problems.found, made.run_id, len(made.tasks)) == ([], "digits-abcdef", 2)
@@ -75,3 +78,19 @@ def test_the_mistakes_of_all_steps_are_one_error(write) -> None:
     starts = ["resources.workers|workers", "name", "root", "inputs.images", "gone.txt", "nowhere_to_be_found"]
     text = "\n".join(caught.value.problems)
     assert [start for start in starts if not any(word in text for word in start.split("|"))] == [], text
+
+
+def test_the_current_code_of_a_run_is_all_that_changes(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    write("data.txt", "1")
+    monkeypatch.setenv("TOKEN", "x")
+    env = {"TOKEN": sdk.FromCaller(), "KEY": sdk.Secret("projects/p/secrets/s")}
+    monkeypatch.setenv("KEY", "x")
+    made = replace(sdk.plan("train.py", inputs={"data": "data.txt"}, env=env), fired=True, drill=Drill(seed=3))
+    write("podlift.toml", 'workers = 0\nmodel = "other"\n[local]\nnetwork = "isolated"\n')
+    write("train.py", "print(2)")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    again = planned_again(made, os.environ)
+    assert again.code.digest != made.code.digest
+    assert replace(again, code=made.code, findings=made.findings) == made
