@@ -87,7 +87,7 @@ def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> Worl
         inputs=inputs,
         secrets=pinned,
         warm_start=warm,
-        initial=None if problems.found else _initial(wanted, name, root, environ),
+        initial=_initial(wanted, name, root, environ, problems),
         notes=tuple(notes),
     )
 
@@ -118,11 +118,15 @@ def _inputs(wanted: Wanted, problems: Problems) -> tuple[dict[str, str], list[Fi
     return inputs, notes
 
 
-def _initial(wanted: Wanted, name: str, root: str, environ: Mapping[str, str]) -> InitialWeights | None:
+def _initial(
+    wanted: Wanted, name: str, root: str, environ: Mapping[str, str], problems: Problems
+) -> InitialWeights | None:
     choice = wanted.job.warm_start
-    if choice is None or root == NO_BUCKET:
+    if choice is None or root == NO_BUCKET or problems.found:
         return None
-    return initial.chosen(choice, wanted.job.model or name, root, configured_roots(environ)[0])
+    with problems.collect():
+        return initial.chosen(choice, wanted.job.model or name, root, configured_roots(environ)[0])
+    return None
 
 
 def _cache(environ: Mapping[str, str]) -> Path | None:

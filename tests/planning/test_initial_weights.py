@@ -69,6 +69,17 @@ def test_without_a_version_the_weights_are_fresh_and_the_plan_says_why(root: Pat
     assert sdk.plan("train.py", root=root).initial is None
 
 
+def test_weights_that_cannot_be_read_are_one_mistake_among_others(root: Path, write: Callable[..., Path]) -> None:
+    register(root, "digits", {"notes.txt": b"one"})
+    write("podlift.toml", 'warm_start = "champion"')
+    with pytest.raises(InputError) as caught:
+        sdk.plan("train.py", root=root, model="digits", code_requirements="gone.txt")
+    weights, requirements = caught.value.problems
+    assert weights.startswith("warm_start: version 1 of 'digits'")
+    assert weights.endswith("podlift.toml.")
+    assert requirements.startswith("No such requirements file. Received: 'gone.txt'.")
+
+
 def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root, tmp_path, monkeypatch) -> None:
     register(root, "digits", {"model.keras": b"one"})
     monkeypatch.setenv("PODLIFT_ROOT", str(root))
