@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,13 +58,21 @@ def submit(made: Plan) -> Plan:
         # Only packaging needs this: the container of a keeper executes plans without it.
         from .planning.pack import packaged
 
-        return execute(packaged(made))
+        with _starting():
+            made = packaged(made)
+        return execute(made)
 
 
 def execute(made: Plan) -> Plan:
     """Start a plan, and return it as this machine sees it; InputError if the files of its code have changed."""
-    try:
+    with _starting():
         return _execute(made)
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise PodliftError(f"The run could not be started: {error}.") from error
 

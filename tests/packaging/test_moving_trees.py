@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ import sdk
 from sdk import launch
 from sdk.cli import app
 from sdk.emulator.server import prepared
+from sdk.packaging import bundle
 from sdk.packaging import tree as trees
 from sdk.planning.prepare import make_plan
 from sdk.planning.settings.merge import Destination
@@ -127,6 +129,20 @@ def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write,
     with pytest.raises(sdk.InputError, match=r"The entry was removed while the project was read: 'train\.py'"):
         launch.submit(made)
     assert not root.exists()
+
+
+def test_a_disk_without_space_for_the_later_files_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write("train.py", "print(1)").parent
+    write("log", "old")
+    made = plan_of("train.py")
+    (folder / "log").write_text("new")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(bundle, "take", full)
+    with pytest.raises(sdk.PodliftError, match=r"The run could not be started: .*No space left on device"):
+        launch.submit(made)
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypatch) -> None:
