@@ -156,11 +156,7 @@ def _read_all(
     entry: LocatedEntry, files: tree.ProjectTree, cached: bundle_cache.ReadCache
 ) -> tuple[bundle_cache.ArchiveIndex, _SkippedFiles]:
     """Read every file once, and hash the archive that they would make."""
-    suspects = {
-        item.path
-        for item in files.entries
-        if item.stat.st_size <= _LOOK_BYTES and os.path.splitext(item.path)[1].lower() in _LOOK_SUFFIXES
-    }
+    suspects = {item.path for item in files.entries if _may_be_secret(item.path, item.stat.st_size)}
     suspects -= files.forced | entry.generated.keys()
     sink, skipped = _HashingFile(), _SkippedFiles()
     # A generated file replaces one of the project with its name.
@@ -201,6 +197,8 @@ def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: 
     """
     if _is_there(Path(target(bundle.digest)), bundle.digest):
         return bundle
+    unfit = dict(_unfit_now(bundle, project))
+    bundle = replace(bundle, members=tuple(member for member in bundle.members if member.path not in unfit))
     written = bundle
 
     def put(part: Path) -> Path:
@@ -210,15 +208,35 @@ def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: 
             digest, members, skipped = _write_part(bundle, project, part)
             if not skipped.are_back(project):
                 break
-        if entry in skipped.gone:
+        if entry in (*skipped.gone, *unfit):
             raise InputError(_no_entry(entry))
         gone = [f"{path} (removed while the project was read)" for path in skipped.gone]
-        left_out = (*bundle.left_out, *gone, *skipped.unreadable)
+        left_out = (*bundle.left_out, *gone, *skipped.unreadable, *(f"{path} ({why})" for path, why in unfit.items()))
         written = replace(bundle, digest=digest, members=members, left_out=left_out)
         return Path(target(digest))
 
     _place(Path(target(bundle.digest)).parent, put)
     return written
+
+
+def _unfit_now(bundle: Bundle, project: Path) -> Iterator[tuple[str, str]]:
+    """Yield the files of a bundle that became what is never packaged, with the reason."""
+    home = os.path.realpath(project)
+    for member in bundle.members:
+        path = os.path.realpath(f"{home}/{member.path}")
+        if member.path in bundle.generated or not os.path.lexists(path):
+            continue
+        if not path.startswith(f"{home.rstrip('/')}/"):
+            yield member.path, "a link that leaves the folder"
+        elif _may_be_secret(member.path, os.lstat(path).st_size):
+            data, _ = _read(project, member.path, _SkippedFiles()) or (b"", False)
+            # What code_include names was a secret before.
+            if hashlib.sha256(data).hexdigest() != member.sha256 and never_packaged.is_secret(data):
+                yield member.path, "looks like a secret"
+
+
+def _may_be_secret(path: str, size: int) -> bool:
+    return size <= _LOOK_BYTES and os.path.splitext(path)[1].lower() in _LOOK_SUFFIXES
 
 
 def _is_there(target: Path, digest: str) -> bool:

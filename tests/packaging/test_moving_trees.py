@@ -24,6 +24,7 @@ from sdk.cli import app
 from sdk.emulator.server import prepared
 from sdk.packaging import bundle
 from sdk.packaging import tree as trees
+from sdk.planning.pack import packaged
 from sdk.planning.prepare import make_plan
 from sdk.planning.settings.merge import Destination
 from sdk.run import Run
@@ -129,6 +130,21 @@ def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write,
     with pytest.raises(sdk.InputError, match=r"The entry was removed while the project was read: 'train\.py'"):
         launch.submit(made)
     assert not root.exists()
+
+
+def test_what_became_a_secret_or_leaves_the_project_meanwhile_is_left_out(write, tmp_path: Path) -> None:
+    folder = write("train.py", "print(1)").parent
+    write("notes.txt", "old")
+    write("data.py", "old")
+    made = plan_of("train.py")
+    (folder / "notes.txt").write_text("-----BEGIN PRIVATE KEY-----\nabc\n")
+    (folder / "data.py").unlink()
+    (outside := tmp_path / "outside.py").write_text("private")
+    (folder / "data.py").symlink_to(outside)
+    packed = packaged(made)
+    assert [file.path for file in packed.code.files] == ["train.py"]
+    assert packed.code.left_out == ["data.py (a link that leaves the folder)", "notes.txt (looks like a secret)"]
+    assert packed.findings[-1].message.endswith("packaged with the later content: data.py, notes.txt")
 
 
 def test_a_disk_without_space_for_the_later_files_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
