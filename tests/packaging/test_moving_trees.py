@@ -144,7 +144,7 @@ def test_what_became_a_secret_or_leaves_the_project_meanwhile_is_left_out(write,
     packed = packaged(made)
     assert [file.path for file in packed.code.files] == ["train.py"]
     assert packed.code.left_out == ["data.py (a link that leaves the folder)", "notes.txt (looks like a secret)"]
-    assert packed.findings[-1].message.endswith("packaged with the later content: data.py, notes.txt")
+    assert packed.findings[-1].message.endswith("packaged with the later content: data.py, notes.txt.")
 
 
 def test_a_disk_without_space_for_the_later_files_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
