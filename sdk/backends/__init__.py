@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from ..job import option_classes
 if TYPE_CHECKING:  # a task imports this package, too
     from ..job.targets import Target
     from .base import Backend
+    from .services import Services
 
 # The class of each backend, and that of its options.
 _ROWS = {
@@ -53,6 +54,11 @@ def load(name: str) -> Backend:
         return _registered[name]()
     backend: Backend = _imported(_ROWS[name][0])()
     return backend
+
+
+def offered() -> Iterator[tuple[str, Services]]:
+    """Yield what each backend offers in addition, with its name."""
+    yield from ((name, load(name).services) for name in names())
 
 
 def _imported(path: str) -> Any:

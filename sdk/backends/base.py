@@ -138,11 +138,7 @@ def own_facts(*, disk: bool = True, online: Mapping[str, Any] | None = None, pri
     return Facts(
         python=platform.python_version(),
         executable=sys.executable,
-        tensorflow=None,
-        keras=None,
-        tf_keras=None,
         cpus=os.cpu_count() or 1,
-        isolation=None,
         disk=disk,
         online=dict(online or {}),
         prices=prices,

@@ -77,8 +77,7 @@ def accelerators(
 
 
 def _services() -> list[PriceService]:
-    services = (backends.load(name).services.prices for name in backends.names())
-    return [service for service in services if service is not None]
+    return [services.prices for _, services in backends.offered() if services.prices]
 
 
 def _refresh(service: PriceService, project: str | None, clock: Clock) -> None:

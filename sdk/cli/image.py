@@ -42,7 +42,7 @@ def image(
     content is built once.
     """
     settings = _settings(vertex_project)
-    name, service = _service()
+    name, service = next((name, services.images) for name, services in backends.offered() if services.images)
     target = table.target(name, settings.values)
     wanted = family or family_of(str(settings.values.get("accelerator") or "cpu"))
     draft = service.draft(wanted, target, region=region, account=build_account, dockerfile=dockerfile)
@@ -58,12 +58,6 @@ def image(
         say(f"Next: podlift image {draft.family} --submit; or write this to a file, and {draft.command}.")
     elif about["image"]:
         answer(str(about["image"]))
-
-
-def _service() -> tuple[str, ImageService]:
-    """Return the first backend whose jobs run in images that it builds."""
-    services = ((name, backends.load(name).services.images) for name in backends.names())
-    return next((name, service) for name, service in services if service is not None)
 
 
 def _settings(project: str | None) -> Settings:

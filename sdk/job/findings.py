@@ -33,11 +33,11 @@ class Facts:
 
     python: str  # version of the interpreter that runs the tasks
     executable: str
-    tensorflow: str | None  # version; None if not installed
-    keras: str | None
-    tf_keras: str | None
     cpus: int
-    isolation: str | None  # None if tasks can get a network namespace, else why not
+    tensorflow: str | None = None  # version; None if not installed
+    keras: str | None = None
+    tf_keras: str | None = None
+    isolation: str | None = None  # None if tasks can get a network namespace, else why not
     disk: bool = True  # tasks see the disk of the submitting machine
     dropped: tuple[str, ...] = ()  # names of the caller's environment variables that no task sees
     gpus: int = 0  # of this machine

@@ -209,22 +209,17 @@ class Vertex(Target):
         return (
             {"": self.image}
             if isinstance(self.image, str)
-            else {family: self.image_by_family.get(family) for family in families}
+            else {family: self.images.get(family) for family in families}
         )
 
     def image_on(self, accelerator: str) -> str | None:
         """Return the image of a job on an accelerator."""
-        return self.image if isinstance(self.image, str) else self.image_by_family.get(family_of(accelerator))
+        return self.image if isinstance(self.image, str) else self.images.get(family_of(accelerator))
 
     @property
     def images(self) -> dict[str, str]:
         """The image of each family of hardware, and of keepers; one for all hardware is that of ""."""
         return {"": self.image} if isinstance(self.image, str) else self.image or {}
-
-    @property
-    def image_by_family(self) -> dict[str, str]:
-        """The images without that of keepers."""
-        return {family: image for family, image in self.images.items() if family != KEEPER}
 
     @property
     def keeper_image(self) -> str | None:
@@ -281,7 +276,7 @@ class Vertex(Target):
         account = self.keeper_service_account or self.service_account
         if not self.keeper or account is None:
             return None
-        life_s = self.keep_for_s
+        life_s, images = self.keep_for_s, {family: image for family, image in self.images.items() if family != KEEPER}
         if life_s is None and limits.timeout_s is not None and retry.preemptions is not None:
             life_s = limits.timeout_s * (1 + retry.user_errors + retry.infrastructure + retry.preemptions)
         return Keeper(
@@ -289,7 +284,7 @@ class Vertex(Target):
             program_account=self.service_account,
             rental=pricing.Rental(pools=accelerators.pools("cpu"), regions=self.region_names[:1], table=table),
             life_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
-            image=None if self.keeper_image in self.image_by_family.values() else self.keeper_image,
+            image=None if self.keeper_image in images.values() else self.keeper_image,
         )
 
     def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
