@@ -34,7 +34,7 @@ class Plan:
         run_id: the run's id.
         root: the folder or the URL below which the run will live.
         backend: the name of the backend.
-        target: the options of the backend: a Local, a Vertex or a Ray.
+        target: the options of the backend, such as a `Vertex`.
         job: what the user wants, with every default.
         code: the packaged code and its entry.
         tasks: names of the tasks; the first one determines success.

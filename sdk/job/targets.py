@@ -51,9 +51,11 @@ class Keeper:
 class Target(Value):
     """Where a run goes: the options of one backend, and what every target can tell about them."""
 
-    # The heading of the options in the help, and what stands for the value of an option, by field.
+    # The heading of the options in the help; what stands for the value of an option, by field; and what to write in the
+    # project's file instead of a name that the service's own tools have.
     title: ClassVar[str] = ""
     metavars: ClassVar[Mapping[str, str]] = {}
+    instead: ClassVar[Mapping[str, str]] = {}
     # The fields that `podlift init` proposes, after a look at the account of the backend's service.
     proposed: ClassVar[tuple[str, ...]] = ()
 

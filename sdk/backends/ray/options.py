@@ -75,6 +75,7 @@ class Ray(Target):
 
     title: ClassVar = "Ray"
     metavars: ClassVar = {"address": "URL", "headers": "JSON", "raw": "JSON"}
+    instead: ClassVar = {"runtime_env": "raw = { job = { runtime_env = { ... } } }"}
 
     address: Annotated[str, Validator(http_address)] | None = None
     pending_timeout_s: Seconds = 600.0

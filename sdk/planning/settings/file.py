@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import InputError, Problems, nearest
 from ...job.setting_names import table_of, tables
+from ...job.targets import options_of
 from ...packaging import project
 from ...storage.paths import usable
 from . import table as config
@@ -112,8 +113,8 @@ def _unknown(table: str, key: str, value: Any) -> str:
         return f"Unknown setting tool. In a {_FILE} the settings stand at the top, without {_TABLE}."
     if not table and key in tables():
         return f"{key} is a table of settings. Received: {value!r}."
-    if written == "ray.runtime_env":  # Ray's own name
-        return f"Unknown setting {written}. Next: raw = {{ job = {{ runtime_env = {{ ... }} }} }} below [tool.podlift.ray]."
+    if advice := options_of(table).instead.get(key):
+        return f"Unknown setting {written}. Next: {advice} below [tool.podlift.{table}]."
     names = [_key(name) for name in (*config.settings(), *config.TARGET)]
     if isinstance(value, dict):
         names = list(tables())
