@@ -29,8 +29,10 @@ def run(count: int, *, store: str = "posix", faults: float = 0.2) -> list[str]:
 
 def _on_gcs(count: int, faults: float) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        started = time.monotonic()
-        report = checkpoint_kills.kill_many_on_gcs(folder, count, seed=int(time.time()), faults=faults)
+        started, seed = time.monotonic(), int(time.time())
+        with checkpoint_kills.bucket(folder, seed=seed, faults=faults) as (store, calm):
+            longest_s = checkpoint_kills.GCS_LONGEST_S
+            report = checkpoint_kills.kill_many(folder, count, seed=seed, longest_s=longest_s, store=store, calm=calm)
         seconds = time.monotonic() - started
     return [
         "| kills with SIGKILL at random moments | faulty requests | acknowledged saves | violations | seconds |",

@@ -1,7 +1,7 @@
 """Each strategy, as `fit` and as a loop, with both Keras: the losses and weights of one device, or the reason why not.
 
-The slice of the default run is in `gpu/test_gpu_stand_in.py`. `--strategies-file` writes what was measured to
-docs/reference/strategies.md (`strategy_page.py`).
+The trainings are left to the full run, like those of other networks in `gpu/test_gpu_stand_in.py`; the default run compares the
+page with what was measured. `--strategies-file` writes that to docs/reference/strategies.md (`strategy_page.py`).
 """
 
 import json
