@@ -28,13 +28,17 @@ class Communication:
     place: str = ""  # its line with its file
 
 
-def communications_of(node: ast.AST, *, sure: bool = True) -> Iterator[Communication]:
+def communications_of(tree: ast.AST) -> Iterator[Communication]:
     """Yield what a module asks for, in its order."""
-    name = _name(node)
-    if name:
-        yield Communication(name=name, line=node.lineno, sure=sure)  # type: ignore[attr-defined]
-    for child in ast.iter_child_nodes(node):
-        yield from communications_of(child, sure=sure and not isinstance(node, _BRANCHES))
+    # Without recursion: a sum of a thousand texts is a tree of that depth.
+    waiting = [(tree, True)]
+    while waiting:
+        node, sure = waiting.pop()
+        name = _name(node)
+        if name:
+            yield Communication(name=name, line=node.lineno, sure=sure)  # type: ignore[attr-defined]
+        inner = [(child, sure and not isinstance(node, _BRANCHES)) for child in ast.iter_child_nodes(node)]
+        waiting += inner[::-1]
 
 
 def _name(node: ast.AST) -> str:

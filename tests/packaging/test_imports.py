@@ -92,6 +92,16 @@ def test_a_script_that_python_cannot_compile_is_a_sentence(write, text: str, sai
     assert said in "".join(refused())
 
 
+def test_a_sum_of_many_texts_is_planned(write) -> None:
+    write(
+        "train.py",
+        "import tensorflow as tf, keras\nx = "
+        + " + ".join(['"text"'] * 1_800)
+        + "\nkeras.utils.set_random_seed(len(x))\n",
+    )
+    assert findings() == []
+
+
 @pytest.mark.parametrize("top", ["", "src/"])
 def test_a_relative_import_is_refused_in_a_script_and_accepted_in_a_module(write, top: str) -> None:
     write("requirements.txt")

@@ -150,16 +150,26 @@ class _StatementWalk:
                 self._node(node, file, functions)
 
     def _node(self, node: ast.AST, file: str, functions: Mapping[str, Function]) -> None:
+        # Without recursion, as `inside`.
+        todo = [(node, False)]
+        while todo:
+            each, has_run = todo.pop()
+            if has_run:
+                self._after(each, file, functions)
+            elif isinstance(each, (ast.Import, ast.ImportFrom)):
+                for statement in self.program.imports_of(each, file):
+                    self._import(statement, self.program.location(file, each))
+            elif self._runs(each, file):
+                inner = [(child, False) for child in ast.iter_child_nodes(each)]
+                todo += [(each, True), *reversed(inner)]
+
+    def _runs(self, node: ast.AST, file: str) -> bool:
+        """Return whether what is inside a node runs with it."""
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            return
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for statement in self.program.imports_of(node, file):
-                self._import(statement, self.program.location(file, node))
-            return
-        if is_main_guard(node) and not self.program.runs_as_main(file):
-            return
-        for inner in ast.iter_child_nodes(node):
-            self._node(inner, file, functions)
+            return False
+        return not is_main_guard(node) or self.program.runs_as_main(file)
+
+    def _after(self, node: ast.AST, file: str, functions: Mapping[str, Function]) -> None:
         for name in _presets(node) if self._first_import else ():
             self.late.append((f"{self.program.location(file, node)} sets {name}", self._first_import))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:

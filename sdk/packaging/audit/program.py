@@ -234,10 +234,13 @@ def always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
 
 def inside(owner: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes below one, in their order, without those inside functions and classes."""
-    for node in ast.iter_child_nodes(owner):
+    # Without recursion: a sum of a thousand texts is a tree of that depth.
+    waiting = [*ast.iter_child_nodes(owner)][::-1]
+    while waiting:
+        node = waiting.pop()
         yield node
         if not isinstance(node, SCOPES):
-            yield from inside(node)
+            waiting += [*ast.iter_child_nodes(node)][::-1]
 
 
 def is_main_guard(node: ast.AST) -> TypeGuard[ast.If]:
