@@ -17,7 +17,7 @@ from ..process.hang import Hang, blame
 from ..records.recorder import last_attempt, last_step
 from ..records.restarts import Decision, EndedAttempt, decide
 from ..records.verdicts import AttemptEnd
-from ..runtime.rendezvous import stop_agreed
+from ..runtime.rendezvous import FolderBoard, closed, stop_agreed
 from ..status import Reason, State
 from .ending import POLL_S
 
@@ -68,6 +68,10 @@ class Agreement(Protocol):
 
     def stop_agreed(self, attempt: int) -> bool:
         """Return whether the tasks have agreed to stop after a step."""
+        ...
+
+    def let_go_on(self, attempt: int, task: str, steps: int) -> None:
+        """Let the others agree on steps without a task that has exited after so many."""
         ...
 
     def known_end(self, attempt: int) -> AttemptEnd | None:
@@ -164,6 +168,9 @@ class OwnAgreement:
 
     def stop_agreed(self, attempt: int) -> bool:
         return stop_agreed(self._paths, attempt)
+
+    def let_go_on(self, attempt: int, task: str, steps: int) -> None:
+        FolderBoard(self._paths, attempt).create(closed(task, steps), {})
 
     def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
         return lambda: None

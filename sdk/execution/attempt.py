@@ -294,10 +294,20 @@ class Attempt(Generic[B]):
                 self._output.ended(task.name)
                 self._codes[task.name] = self._code(task.name, code)
                 self._unrecorded.append(task.name)
+                self._let_go_on(task.name)
         # The exit of a task that may be restarted alone is recorded with its restart, that of the first one with the end.
         self._record_exits(
             [name for name in self._unrecorded if self._end or not (self._codes[name] or name == self._first)]
         )
+
+    def _let_go_on(self, name: str) -> None:
+        """Let no other task wait for one that has left with 0 before its program was done, as by `os._exit(0)`."""
+        if self._codes[name] or name == self._first or name not in self._in_step or name in self._done():
+            return
+        try:
+            self._agreement.let_go_on(self._number, name, self._beats(name))
+        except (PodliftError, OSError) as error:
+            _log.info(f"cannot tell the other tasks now that {name} has exited: {error}")
 
     def _code(self, name: str, code: int) -> int:
         """Return the exit code of a task, 0 if it crashed once everything of it was done."""

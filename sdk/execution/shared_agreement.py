@@ -32,6 +32,7 @@ from ..process.hang import Hang, blame
 from ..records.restarts import Decision, EndedAttempt, decide
 from ..records.sync import cancels, index, task_records
 from ..records.verdicts import AttemptEnd
+from ..runtime.rendezvous import closed
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ..storage.store import Store, create
 from .agreement import LeaveError, Membership
@@ -394,6 +395,9 @@ class SharedAgreement:
             return decide([*earlier, *history], self._retry, drill=self._drill)
 
         return self._restarts.decide(attempt, ended, by, nonce=self.nonce, time=self._started)
+
+    def let_go_on(self, attempt: int, task: str, steps: int) -> None:
+        create(self._store, f"{_KEYS.rendezvous(attempt)}/{closed(task, steps)}", b"{}")
 
     def training_step(self) -> int | None:
         """Return the step in the last heartbeat of the first task's container, or None."""

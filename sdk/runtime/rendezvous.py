@@ -223,7 +223,7 @@ class StepCoordinator:
             return
         with suppress(PodliftError, OSError):  # a task that waits for this one reports it later
             if not self._is_first:
-                self._board.create(f"closed/{self._task}.{self._count + 1}.json", {})
+                self._board.create(closed(self._task, self._count), {})
                 return
             end = {"step": self._count, "action": _END}
             # The others may still be on their way to the step of an earlier agreement.
@@ -466,3 +466,8 @@ def stop_agreed(paths: RunPaths, attempt: int) -> bool:
 
 def _agreed(number: int) -> str:
     return f"{number:06d}.agreed.json"
+
+
+def closed(task: str, steps: int) -> str:
+    """Return the file that lets the others go on without a task that takes no more steps."""
+    return f"closed/{task}.{steps + 1}.json"

@@ -6,10 +6,11 @@ import os
 import signal
 
 import pytest
-from support import until
+from support import LIMIT_S, until
 
 import sdk
 from sdk.cli import app
+from sdk.records.recorder import read_events
 
 from .hosts import Containers, Given, Play, Player
 
@@ -180,3 +181,27 @@ def test_a_signal_between_two_attempts_ends_a_container_and_a_cancel_request_all
     os.kill(chief.process.pid, signal.SIGCONT)
     assert chief.code() in (134, 137), chief.said
     assert attempts(player) == [1]
+
+
+LEFT = """
+import os, pathlib, time
+import sdk
+ctx, begun = sdk.context(), pathlib.Path(os.environ["BEGUN"])
+while not ctx.should_stop():
+    if ctx.task == "chief-0":
+        begun.touch()
+    elif begun.exists():
+        os._exit(0)
+    time.sleep(0.02)
+print("leaves its loop", flush=True)
+"""
+
+
+def test_a_task_that_exits_without_a_word_keeps_no_other_one_waiting(write, tmp_path) -> None:
+    write("train.py", LEFT)
+    run = sdk.submit("train.py", workers=2, env={"BEGUN": str(tmp_path / "begun")})
+    until(lambda: any(e.data["task"] == "worker-0" for e in read_events(run.plan.paths, ("exited",))), run.why)
+    # Who waited for its answer would not leave by itself.
+    run.cancel(grace_s=20)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert "leaves its loop" in [line.text for line in run.logs(task="chief-0")]
