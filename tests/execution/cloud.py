@@ -159,11 +159,7 @@ class Cloud:
         return open_store(plan.url)
 
     def events(self, plan: Plan, *kinds: str) -> list[Event]:
-        """Return the records in the bucket."""
-        store = self.store(plan)
-        names = [found.key for found in store.list("events/")]
-        found = [parse(name.rpartition("/")[2], bytes(store.get(name))) for name in names]
-        return sorted((event for event in found if event.kind in kinds), key=lambda event: (event.attempt, event.time))
+        return stored_events(plan, *kinds)
 
     def until(self, holds, what: str, *containers: Container) -> None:
         """Wait until something is so, while the containers run."""
@@ -173,3 +169,11 @@ class Cloud:
             assert not gone, gone[0]
             assert time.monotonic() < until, f"not so within {WAIT_S:g} s: {what}"
             time.sleep(0.05)
+
+
+def stored_events(plan: Plan, *kinds: str) -> list[Event]:
+    """Return the records in a run's store."""
+    store = open_store(plan.url)
+    names = [found.key for found in store.list("events/")]
+    found = [parse(name.rpartition("/")[2], bytes(store.get(name))) for name in names]
+    return sorted((event for event in found if event.kind in kinds), key=lambda event: (event.attempt, event.time))

@@ -1,4 +1,4 @@
-"""Two players of one interface: a run whose tasks have one agent on this machine, and one whose containers have one each."""
+"""Players of one interface: a run whose tasks have one agent on this machine, and those whose containers have one each."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from support import LIMIT_S, until
+import psutil
+from support import LONG_LIMIT_S, until
 
 import sdk
+from benchmarks.real_ray import RayCluster
 from sdk.backends.vertex.job import request
 from sdk.job.layout import RunPaths
 from sdk.job.plan import Plan
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
 
-from .cloud import Cloud, Container
+from .cloud import Cloud, Container, stored_events
 
 RESTARTS = request.CONTAINER.restart_code
 # The kinds of run that have one agent for all tasks.
 LOCAL = ("local 1", "local 3")
+# How long the containers of a job on Ray may take to start on a busy machine.
+START_S = 30
+NO_GPU = {"GPU": None, "accelerator_type:T4": None}
 
 # The tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which
 # task does what: "worker-0 step 1 kill" is a kill in attempt 1, "1.1" is there after the task was restarted alone. The steps
@@ -115,13 +120,14 @@ print("through", flush=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What a row gives to a run: the faults of its tasks, and settings of its job."""
+    """What a row gives to a run: the faults of its tasks, settings of its job, and the use of its GPUs in percent."""
 
     resources: Mapping[str, Any]
     faults: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     retry: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    gpu_use: int | None = None
 
 
 class Player(ABC):
@@ -162,6 +168,10 @@ class Player(ABC):
     def pid(self, task: str) -> int:
         return int((self.shared / "1" / f"{task}.start").read_text().split()[0])
 
+    def idle(self, task: str) -> None:
+        """Let every GPU stand idle."""
+        (self.shared.parent / "nvml" / "use").write_text("0")
+
     def kill(self, task: str) -> None:
         os.kill(self.pid(task), signal.SIGKILL)
 
@@ -179,13 +189,29 @@ def job(given: Given, shared: Path) -> sdk.Job:
     return sdk.Job("train.py", resources=given.resources, retry=retry, limits=given.limits, env=env)
 
 
-class Local(Player):
+class Submitted(Player):
+    """A run that has a handle."""
+
+    def __init__(self, given: Given, shared: Path, **where: Any) -> None:
+        self.shared = shared
+        self.run = sdk.submit(job(given, shared), **where)
+        self.plan, self.why = self.run.plan, self.run.why
+
+    def cancel(self) -> None:
+        self.run.cancel(grace_s=30)
+
+    def wait(self) -> None:
+        self.status = self.run.wait(LONG_LIMIT_S)
+
+    def output(self, task: str, attempt: int) -> str:
+        return "\n".join(line.text for line in self.run.logs(task=task, attempt=attempt))
+
+
+class Local(Submitted):
     """A run on this machine: one agent has all tasks."""
 
     def __init__(self, given: Given, shared: Path) -> None:
-        self.shared = shared
-        self.run = sdk.submit(job(given, shared))
-        self.plan, self.why = self.run.plan, self.run.why
+        super().__init__(given, shared, **({} if given.gpu_use is None else {"backend": sdk.Local(gpus="real")}))
 
     def preempt(self, task: str) -> None:
         os.kill(self.pid(task), signal.SIGTERM)
@@ -193,18 +219,52 @@ class Local(Player):
     def replace(self, task: str) -> None:
         raise NotImplementedError("there is one machine")
 
-    def cancel(self) -> None:
-        self.run.cancel(grace_s=30)
-
-    def wait(self) -> None:
-        self.status = self.run.wait(LIMIT_S)
-
     def events(self, *kinds: str) -> list[Event]:
         found = [event for event in read_events(self.plan.paths, kinds) if event.kind in kinds]
         return sorted(found, key=lambda event: (event.attempt, event.time))
 
-    def output(self, task: str, attempt: int) -> str:
-        return "\n".join(line.text for line in self.run.logs(task=task, attempt=attempt))
+
+class OnRay(Submitted):
+    """A run on a real cluster of one node, whose driver starts containers again."""
+
+    def __init__(self, given: Given, shared: Path, cluster: RayCluster) -> None:
+        limits = dict(given.limits)
+        if "timeout_s" in limits:
+            # The driver counts the starts of the containers, too.
+            limits["timeout_s"] += START_S
+        target = sdk.Ray(address=cluster.address)
+        if given.gpu_use is not None:
+            # Ray has no GPU to reserve.
+            tasks = [f"{name}-0" for name in ("chief", "worker")]
+            target = replace(target, raw={"placement": {"tasks": {task: NO_GPU for task in tasks}}})
+        super().__init__(replace(given, limits=limits), shared, backend=target, root=shared.parent / "runs")
+
+    def _agent(self, task: str) -> tuple[psutil.Process, psutil.Process]:
+        """Return the process group of a task's agent, by its leader, and the process of Ray that has started it."""
+        leader = next(
+            each
+            for each in psutil.Process(self.pid(task)).parents()
+            if any("ENDS_WITH" in word for word in each.cmdline())
+        )
+        actor = leader.parent()
+        assert actor is not None
+        return leader, actor
+
+    def preempt(self, task: str) -> None:
+        os.killpg(self._agent(task)[0].pid, signal.SIGTERM)
+
+    def replace(self, task: str) -> None:
+        leader, actor = self._agent(task)
+        # In this order: as if the machine was gone.
+        actor.kill()
+        os.killpg(leader.pid, signal.SIGKILL)
+
+    @property
+    def started(self) -> int:
+        return len(self.plan.tasks) + len(self.events("container_restarting"))
+
+    def events(self, *kinds: str) -> list[Event]:
+        return stored_events(self.plan, *kinds)
 
 
 class Containers(Player):
@@ -213,7 +273,8 @@ class Containers(Player):
     def __init__(self, given: Given, shared: Path, cloud: Cloud) -> None:
         self.shared, self._cloud = shared, cloud
         wanted = job(given, shared)
-        self.plan = sdk.plan(wanted, root=cloud.root, name="run")
+        where = {} if given.gpu_use is None else {"backend": sdk.Local(gpus="real")}
+        self.plan = sdk.plan(wanted, root=cloud.root, name="run", **where)
         self.started = 0
         self._words, self._env = cloud.order(self.plan), wanted.env
         self.containers = {task: self._start(task) for task in self.plan.tasks}
@@ -241,7 +302,7 @@ class Containers(Player):
         self.codes = {task: container.code() for task, container in self.containers.items()}
 
     def events(self, *kinds: str) -> list[Event]:
-        return self._cloud.events(self.plan, *kinds)
+        return stored_events(self.plan, *kinds)
 
     def output(self, task: str, attempt: int) -> str:
         store = self._cloud.store(self.plan)

@@ -1,6 +1,7 @@
 """One table for all hosts: what is done to the tasks of a run, and what its records must say then.
 
-A run on a laptop has one agent for all tasks, and containers have one each. Where a host differs, the row says so in data.
+A run on a laptop has one agent for all tasks, and containers have one each; on Ray, a real driver starts those, where Ray is
+installed. Where a host differs, the row says so in data.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from ray_clusters import MISSING
 from support import full_only, has_ended
 
-from .hosts import LOCAL, Containers, Given, Local, Play, Player
+from .hosts import LOCAL, Containers, Given, OnRay, Play, Player, Submitted
 
 pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
 
 # Where the tasks run, or where their containers have their records, and how many tasks there are.
-HOSTS = {"local 1": 1, "local 3": 3, "folder 2": 2, "bucket 1": 1, "bucket 2": 2}
-SEVERAL = ("local 3", "folder 2", "bucket 2")
-# The state of a local run and its exit code, and that of containers which one of these has ended.
+HOSTS = {"local 1": 1, "local 3": 3, "folder 2": 2, "bucket 1": 1, "bucket 2": 2, "ray 2": 2}
+SEVERAL = ("local 3", "folder 2", "bucket 2", "ray 2")
+RAY = [pytest.mark.full, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+# The state of a run and its exit code, and that of containers which one of these has ended.
 VERDICTS = {
     "done": ("SUCCEEDED", 0, 0),
     "user_error": ("FAILED", 1, None),
@@ -29,6 +32,7 @@ VERDICTS = {
     "checkpointed": ("CHECKPOINTED", 75, 75),
     "cancelled": ("CANCELLED", 4, 75),
     "timeout": ("FAILED", 1, None),
+    "accelerator_idle": ("FAILED", 1, 1),
 }
 
 
@@ -77,6 +81,7 @@ class Row:
         faults: what tasks do to themselves (`hosts.PROGRAM`); "VICTIM" is a worker, or the only task.
         steps: of an attempt; None for as many as it takes until all that is done is done.
         acts: what the test does, once all tasks are in a step: methods of `Player`.
+        gpu_use: that of the GPU of each agent, in percent; None for no GPU.
         any_exit: whether any one of the tasks may be the one whose exit is not collateral.
         says: what the output of the victim's first attempt has.
         says_all: what the outputs of all tasks of the first attempt have.
@@ -92,6 +97,7 @@ class Row:
     env: Mapping[str, str] = field(default_factory=dict)
     retry: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    gpu_use: int | None = None
     hosts: tuple[str, ...] = tuple(HOSTS)
     any_exit: bool = False
     says: str = ""
@@ -112,6 +118,12 @@ HANG = End(
     victim=KILLED_BY_AGENT,
     others=KILLED_BY_AGENT,
     failure="The run hangs. No task has finished a batch for 1.5 s (limit_hang). Batches so far: chief-0 ",
+)
+IDLE = End(
+    reason="accelerator_idle",
+    victim=ENDED["local"],
+    others=ENDED["local"],
+    failure="The accelerator stood idle: no GPU of the run was used for 1.5s (limit_idle_accelerator).",
 )
 USED_UP = "Not restarted: 1 of 1 restarts after {} are used up"
 
@@ -188,6 +200,15 @@ ROWS = {
         says_all="most recent call first",
         full=True,
     ),
+    "idle": Row(
+        steps=None,
+        ends=(IDLE,),
+        retry=ONCE,
+        acts=("idle",),
+        limits={"idle_accelerator_s": 1.5},
+        gpu_use=50,
+        full=True,
+    ),
     "preempted": Row(
         steps=None,
         sample="bucket 1",
@@ -206,7 +227,7 @@ ROWS = {
     ),
     "container replaced": Row(
         steps=None, acts=("replace",), ends=(End(reason="preempted", victim=Exit(0, "")), SUCCEEDED),
-        retry={"preemptions": 1}, hosts=("folder 2", "bucket 1", "bucket 2"),
+        retry={"preemptions": 1}, hosts=("folder 2", "bucket 1", "bucket 2", "ray 2"),
     ),
     "cancelled": Row(
         steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=SAVED, others=SAVED),), any_exit=True,
@@ -216,10 +237,10 @@ ROWS = {
         steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=DONE, others=DONE),), any_exit=True,
         env={"LEAVES": "0"}, says="saves after step", hosts=LOCAL,
     ),
-    # That of containers is the service's.
+    # That of other containers is the service's.
     "time limit": Row(
         steps=None, ends=(End(reason="timeout", victim=ENDED["local"], failure="The run took longer than timeout='2s'."),),
-        limits={"timeout_s": 2, "grace_s": 1}, hosts=LOCAL,
+        limits={"timeout_s": 2, "grace_s": 1}, hosts=(*LOCAL, "ray 2"),
     ),
 }  # fmt: skip
 
@@ -237,7 +258,8 @@ def cases() -> list[Any]:
     for name, row in ROWS.items():
         for host in row.hosts:
             quick = host == row.sample or (host in LOCAL and not row.full)
-            found.append(pytest.param(name, host, id=f"{name}-{host}", marks=[] if quick else [pytest.mark.full]))
+            marks = [] if quick else RAY if host == "ray 2" else [pytest.mark.full]
+            found.append(pytest.param(name, host, id=f"{name}-{host}", marks=marks))
     return found
 
 
@@ -252,20 +274,24 @@ def test_what_the_records_say(name: str, host: str, play: Play) -> None:
     )
     env = {**row.env, **({} if row.steps is None else {"STEPS": str(row.steps)})}
     faults = row.faults.replace("VICTIM", victim)
-    given = Given(resources={"workers": workers}, faults=faults, env=env, retry=row.retry, limits=row.limits)
+    given = Given(
+        resources={"workers": workers}, faults=faults, env=env, retry=row.retry, limits=row.limits, gpu_use=row.gpu_use
+    )
     player = play(host, given)
     act(player, row, victim)
     player.wait()
     check_attempts(player, row, victim, kind_of(host))
     check_output(player, row, victim)
-    if isinstance(player, Local):
+    if isinstance(player, Submitted):
         check_verdict(player, row, victim)
-    elif isinstance(player, Containers):
+    if isinstance(player, Containers | OnRay):
         check_containers(player, row)
 
 
 @pytest.mark.parametrize("budget", [2, 1])
-@pytest.mark.parametrize("host", ["local 3", full_only("folder 2"), full_only("bucket 2")])
+@pytest.mark.parametrize(
+    "host", ["local 3", full_only("folder 2"), full_only("bucket 2"), pytest.param("ray 2", marks=RAY)]
+)
 def test_a_lost_worker_of_parameter_servers_is_restarted_alone(host: str, budget: int, play: Play) -> None:
     faults = "worker-0 step 1 kill;worker-0 step 1.1 kill"
     player = play(host, Given(resources={"workers": 2, "ps": 1}, faults=faults, retry={"infrastructure": budget}))
@@ -289,7 +315,7 @@ def test_a_lost_worker_of_parameter_servers_is_restarted_alone(host: str, budget
         assert (exits["worker-0"]["code"], exits["worker-0"]["collateral"]) == (-9, False)
         assert exits["chief-0"]["collateral"] and exits["ps-0"]["collateral"]
     reason, state = ("done", "SUCCEEDED") if budget == 2 else ("killed", "FAILED")
-    if isinstance(player, Local):
+    if isinstance(player, Submitted):
         status = player.status
         assert (status.reason.value, status.state.value, status.attempts) == (reason, state, 1)
         assert budget == 2 or status.failure.task == "worker-0"
@@ -372,7 +398,7 @@ def check_output(player: Player, row: Row, victim: str) -> None:
     assert (len(findings), row.finding in "".join(findings)) == (1 if row.finding else 0, True)
 
 
-def check_verdict(player: Local, row: Row, victim: str) -> None:
+def check_verdict(player: Submitted, row: Row, victim: str) -> None:
     status, end = player.status, row.ends[-1]
     assert (status.reason.value, status.attempts) == (end.reason, len(row.ends)), player.why()
     assert (status.state.value, status.exit_code) == VERDICTS[end.reason][:2]
@@ -383,9 +409,10 @@ def check_verdict(player: Local, row: Row, victim: str) -> None:
         assert end.reason == "hung" or row.says in status.failure.traceback
 
 
-def check_containers(player: Containers, row: Row) -> None:
+def check_containers(player: Containers | OnRay, row: Row) -> None:
     end = row.ends[-1]
-    code = VERDICTS[end.reason][2]
-    assert player.codes == dict.fromkeys(player.plan.tasks, end.victim.code if code is None else code)
+    if isinstance(player, Containers):
+        code = VERDICTS[end.reason][2]
+        assert player.codes == dict.fromkeys(player.plan.tasks, end.victim.code if code is None else code)
     # The others have stayed.
-    assert player.started == len(player.plan.tasks) + sum(name != "cancel" for name in row.acts)
+    assert player.started == len(player.plan.tasks) + sum(name not in ("cancel", "idle") for name in row.acts)

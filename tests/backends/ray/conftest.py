@@ -1,30 +1,16 @@
-"""A cluster for all tests of a session, which starts with the first test that needs it."""
+"""A cluster for all tests of a session, and a project for them."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray_clusters import MISSING, PYTHON, cluster
 from support import REPO
 
-from benchmarks.real_ray import RayCluster
-
-PYTHON = REPO / ".venvs" / "ray" / "bin" / "python"
-MISSING = "" if (PYTHON.parent / "ray").exists() else "no environment with Ray: scripts/test makes it (make_ray_venv)"
-
-
+__all__ = ["MISSING", "PYTHON", "cluster"]
 DIGITS = "digits_weights:main"
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[RayCluster]:
-    if MISSING:
-        pytest.skip(MISSING)
-    found = RayCluster(PYTHON)
-    yield found
-    found.close()
 
 
 @pytest.fixture(autouse=True)
