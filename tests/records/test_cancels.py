@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support import FakeClock
 
+from sdk.errors import StoreError
 from sdk.records.sync.cancels import KEYS, CancelWatch, request_cancel
 from sdk.storage.posix_store import PosixStore
 
@@ -16,9 +17,12 @@ class Counted(PosixStore):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.calls = Counter[str]()
+        self.is_reachable = True
 
     def list(self, prefix):
         self.calls["list"] += 1
+        if not self.is_reachable:
+            raise StoreError("the bucket cannot be reached")
         return super().list(prefix)
 
     def stat(self, key):
@@ -54,6 +58,19 @@ def test_a_late_request_for_an_earlier_job_is_found_by_the_next_list(store: Coun
     assert watch.look() == []
     clock.sleep(5.0)
     # The one before the last resume by a user is over.
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+
+
+def test_a_list_that_failed_is_made_again_at_the_next_look(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    request_cancel(store, 1, b"{}")
+    store.is_reachable = False
+    with pytest.raises(StoreError):
+        watch.look()
+    store.is_reachable = True
+    # A request for an earlier job is found by lists alone.
+    clock.sleep(5.0)
     assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
 
 

@@ -40,8 +40,9 @@ class CancelWatch:
             return self._keys
         self._look_due = now + self._every_s
         if now >= self._list_due:
-            self._list_due = now + _LIST_S
             self._keys = cancel_requests(self._store, self.resumes, self._since)
+            # Only now: a list that failed is tried again at the next look.
+            self._list_due = now + _LIST_S
         else:
             own = sum(key.startswith(f"{KEYS.control}/{self.resumes:04d}-") for key in self._keys)
             following = KEYS.remote_cancel_request(self.resumes, own + 1)
