@@ -71,7 +71,7 @@ class Agreement(Protocol):
         ...
 
     def let_go_on(self, attempt: int, task: str, steps: int) -> None:
-        """Let the others agree on steps without a task that has exited after so many."""
+        """Let the others agree on steps without a task that has exited after `steps`."""
         ...
 
     def known_end(self, attempt: int) -> AttemptEnd | None:
