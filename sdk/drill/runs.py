@@ -93,7 +93,7 @@ def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination,
     of_models = {name for name, setting in table.settings().items() if setting.group == "gate"}
     of_models |= {"model", "warm_start"}
     with problems.collect():
-        # What is left out is checked too.
+        # The settings that a drill leaves out are checked too.
         table.job({"entry": "none", **{name: value for name, value in settings.job.items() if name in of_models}})
     problems.found = settings.sourced(problems.found)
     return checked(planned(settings.without(of_models), environ, problems, starting=True), settings)
