@@ -15,6 +15,7 @@ from ..clock import Clock
 from ..errors import PodliftError
 from ..job.findings import Finding
 from ..job.plan import Plan
+from .deliveries import Delivery
 
 
 class TriggerRejectedError(PodliftError):
@@ -127,24 +128,16 @@ class Trigger:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailedKeeper:
-    """What a trigger has started and what ended badly, perhaps before it could write a record.
+class FailedKeeper(Delivery):
+    """A delivery whose keeper failed, perhaps before it could write a record.
 
     Args:
-        job: its full name.
         state: FAILED, CANCELLED or EXPIRED.
-        created: when the service created it, a Unix time.
-        by_hand: True for a firing that a user asked for.
-        slot: the slot that it was started for, a Unix time; None for the one that is nearest to its creation.
         error: sentences that say why, with its last lines where they tell.
         look: the command that shows its log.
     """
 
-    job: str
     state: str
-    created: float
-    by_hand: bool = False
-    slot: float | None = None
     error: str
     look: str
 

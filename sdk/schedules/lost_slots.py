@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper
 from ..status import State
 from .records import MISSED, SKIPPED, ScheduleRecord, SlotRecord, slot_of
@@ -36,27 +35,22 @@ def told(
     by_key, lost = {record.key: record for record in records}, list[SlotRecord]()
     # The newest one of a slot counts.
     for keeper in reversed(failed):
-        about = Delivery(job=keeper.job, created=keeper.created, slot=keeper.slot, by_hand=keeper.by_hand)
-        key, slot = slot_of(schedule, about)
+        key, slot = slot_of(schedule, keeper)
         record, text = by_key.get(key), _sentence(keeper)
         if record is None or record in lost:
             if key not in others:
                 by_key[key] = _unrecorded(keeper, key, slot)
                 lost.append(by_key[key])
-        elif record.is_open and _id(record.keeper) == _id(keeper.job):
+        # The full name of a job has the number of the project, or its name.
+        elif record.is_open and record.keeper.rpartition("/")[2] == keeper.id:
             by_key[key] = replace(record, reason=text)
         elif record.state == SKIPPED and record.reason.startswith(MISSED):
             by_key[key] = replace(record, reason=f"missed: {text}")
     return [by_key[key] for key in sorted(by_key)]
 
 
-def _id(job: str) -> str:
-    """Return the id of a job; its full name has the number of the project, or its name."""
-    return job.rpartition("/")[2]
-
-
 def _sentence(keeper: FailedKeeper) -> str:
-    text = f"its keeper, the job {_id(keeper.job)}, ended as {keeper.state}. {keeper.error} Next: {keeper.look}"
+    text = f"its keeper, the job {keeper.id}, ended as {keeper.state}. {keeper.error} Next: {keeper.look}"
     return text.replace("  ", " ")
 
 
