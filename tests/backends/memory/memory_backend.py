@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sdk import Plan, backends
-from sdk.backends.base import Draft, Request
+from sdk.backends.base import Request
 from sdk.backends.services import Services
 from sdk.checks.check import Proposed, Row, fine, proposed
 from sdk.job.findings import Finding, error
@@ -15,6 +15,7 @@ from sdk.job.job import Job
 from sdk.job.policies import Resources
 from sdk.job.targets import Target
 from sdk.job.values import Name
+from sdk.packaging.audit.environment import Preload
 from sdk.testing.fake_backend import FakeBackend
 
 
@@ -54,8 +55,8 @@ class MemoryBackend(FakeBackend):
     services = MemoryServices()
     shelves: ClassVar[dict[str, list[str]]] = {}
 
-    def review(self, draft: Draft) -> list[Finding]:
-        if Memory.of(draft.target).shelf is None:
+    def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
+        if Memory.of(plan.target).shelf is None:
             return [error("A run in memory needs a shelf: memory_shelf is not set", {"memory.shelf": "top"})]
         return []
 

@@ -84,7 +84,7 @@ def test_a_call_that_is_lost_every_time_is_an_error_that_says_what_is_known(
     podlift_vertex: Cloud, submit: Start, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     hasty = RetryPolicy(total_s=0.3, first_s=0.3)
-    for name in ("start_run.INTERACTIVE", "start_run.SYNC_RETRY"):
+    for name in ("job.start_run.INTERACTIVE", "job.start_run.SYNC_RETRY"):
         monkeypatch.setattr(f"sdk.backends.vertex.{name}", hasty)
     for name in ("index.SYNC_RETRY", "index.FILES_RETRY", "push.FILES_RETRY"):
         monkeypatch.setattr(f"sdk.records.sync.{name}", hasty)
