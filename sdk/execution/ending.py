@@ -28,6 +28,8 @@ STACKS_S = 0.5
 DECIDED_GRACE_S = 2.0
 # How long a task may at least save what all tasks save, after another one has left with 75.
 SAVING_S = 30.0
+# Of the output of a program that exits with a number.
+_LAST_LINES = 5
 # No single task has caused these ends.
 OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
 # On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
@@ -139,6 +141,10 @@ def _silent(view: View) -> list[str]:
     return sorted(silent, key=lambda task: view.codes[task] != -signal.SIGKILL)
 
 
+def _is_exit_with_number(record: Event) -> bool:
+    return record.data.get("type") == "SystemExit" and str(record.data.get("message"))[:1] in "-0123456789"
+
+
 class Evidence(Protocol):
     """What an agent finds out about a task that has failed, once it is the cause."""
 
@@ -172,6 +178,9 @@ def explained(cause: Cause, view: View, evidence: Evidence) -> AttemptEnd:
     else:
         exited = [task for task in cluster.in_step(view.tasks) if view.codes.get(task) == 0]
         reason, message, traceback = reason_of(record, exited), message_of(record, exited), record.data["traceback"]
+        if _is_exit_with_number(record) and (lines := evidence.last_lines(task)):
+            # The traceback says only where the program has ended; the reason was printed before.
+            traceback = "\n".join([traceback.rstrip(), "Last lines of its output:", *lines.split("\n")[-_LAST_LINES:]])
         hint = evidence.full_disk() if is_disk_full(record) else ""
         if hint := hint or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message"))):
             message = f"{message}: {hint}."

@@ -39,7 +39,7 @@ class Output(Protocol):
         ...
 
     def last_lines(self, task: str) -> str:
-        """Return the last lines of a task, or "" if they are elsewhere."""
+        """Return the last lines of a task, or ""."""
         ...
 
     def log(self, task: str) -> str:
@@ -154,8 +154,7 @@ class ContainerOutput:
         return self._copy.last_error if self._copy is not None else ""
 
     def last_lines(self, task: str) -> str:
-        """Return "": the service has them, and so has the log in the bucket."""
-        return ""
+        return "\n".join(self._copy.last_lines) if self._copy is not None else ""
 
     def log(self, task: str) -> str:
         return ""

@@ -23,7 +23,7 @@ from ..process.line_pipe import LinePipe, end_of_lines
 from ..records.sync.push import PeriodicAction, PeriodicThread
 from ..runtime import secret_values
 from ..storage.store import Store
-from ..text import size
+from ..text import clipped, size
 from ..tracebacks import last_error
 
 TAIL_BYTES = 10_000_000
@@ -34,6 +34,8 @@ _FIRST_S, _PERIOD_S, _BYTES_PER_S = 5.0, 30.0, 64 << 10
 _CHECK_S = 1.0
 # A reader of the container's output that takes nothing for this long does not come back.
 _STALLED_S = 5.0
+# What a failure without a traceback shows: lines, and characters of each.
+_TAIL_LINES, _TAIL_CHARACTERS = 20, 600
 
 
 class TailBuffer:
@@ -186,6 +188,7 @@ class CopiedOutput:
     def __init__(self, add: Callable[[bytes], None], folder: str, secrets: Sequence[str] = ()) -> None:
         self._add, self._secrets = add, secret_values.encoded(secrets)
         self._written, self.last_error = 0, ""
+        self.last_lines: deque[str] = deque(maxlen=_TAIL_LINES)
         self._readers = {1: True, 2: True}
         self._pipes = [
             LinePipe(os.path.join(folder, name), partial(self._emit, target), self._secrets)
@@ -224,7 +227,11 @@ class CopiedOutput:
     def _emit(self, target: int, data: bytes) -> None:
         """Keep and write this. If the container's output has no reader any more, the task must not notice."""
         data = secret_values.hidden_bytes(data, self._secrets)
-        self.last_error = last_error(data.decode(errors="replace")) or self.last_error
+        text = data.decode(errors="replace")
+        self.last_error = last_error(text) or self.last_error
+        # Of a bar that is drawn again in its line, the last state.
+        lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip("\n").split("\n")[-_TAIL_LINES:]]
+        self.last_lines.extend(clipped(line, _TAIL_CHARACTERS) for line in lines)
         self._add(data)
         # The kernel lets no other writer in between.
         for piece in _pieces(data, select.PIPE_BUF):

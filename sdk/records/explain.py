@@ -234,7 +234,7 @@ class _Story:
         yield MEANINGS[reason]
         if failure is not None:
             yield keras2.explanation(f"{failure.message}\n{failure.traceback}")
-            if failure.traceback and "Traceback (most recent call last)" not in failure.traceback and failure.log:
+            if failure.traceback and "Traceback (most recent call last)" not in failure.traceback:
                 yield "The last lines of its log:"
             yield tracebacks.shorten(tracebacks.fold(failure.traceback))
             yield f"Full log: {failure.log}" if failure.log else ""

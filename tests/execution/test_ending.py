@@ -43,7 +43,7 @@ class Evidence:
         return f"Lost contact. {message}"
 
     def last_lines(self, task: str) -> str:
-        return "its last lines"
+        return "\n".join(map(str, range(9)))
 
     def log(self, task: str) -> str:
         return f"{task}.log"
@@ -141,6 +141,16 @@ def test_a_failure_is_explained_with_what_the_agent_finds_out(data, message) -> 
     end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=[record("chief-0", data)]))
     assert end is not None
     assert end.failure == Failure(task="chief-0", message=message, traceback="here", log="chief-0.log")
+
+
+@pytest.mark.parametrize(("said", "printed"), [("3", True), ("-1 (usage)", True), ("no data", False)])
+def test_an_exit_with_a_number_shows_the_last_five_lines_of_the_output(said: str, printed: bool) -> None:
+    seen = [record("chief-0", {"type": "SystemExit", "message": said})]
+    end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=seen))
+    lines = "\nLast lines of its output:\n4\n5\n6\n7\n8" if printed else ""
+    assert end is not None
+    assert end.failure is not None
+    assert end.failure.traceback == f"here{lines}"
 
 
 # What is seen by an agent of all tasks, and by the agent of chief-0 alone; how long each waits for the first failure.

@@ -274,6 +274,18 @@ def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_witho
     assert b"".join(output.shown) == (b"" if broken else b"one\ntwo\nthe rest")
 
 
+def test_the_last_lines_of_a_task_are_known_as_a_terminal_would_show_them(copied: Callable[..., Copied]) -> None:
+    output = copied()
+    for piece in (b"1/9\r2/9\r\n", *(b"line %d\n" % number for number in range(19))):
+        output.prints(piece)
+    assert list(output.output.last_lines) == ["2/9", *(f"line {number}" for number in range(19))]
+    output.prints(b"x" * 5000 + b"\n")
+    assert output.output.last_lines[0] == "line 0"
+    assert len(output.output.last_lines[-1]) < 1000
+    os.close(output.task)
+    output.output.finish(60.0)
+
+
 def test_a_secret_is_hidden_however_a_task_writes_it(copied: Callable[..., Copied]) -> None:
     output = copied(["s3cr3t-value-2", "s3cr3t-value", "first half", "other half"])
     for piece in (b"s3cr", b"3t-value and s3cr3t-value-2; first half\n", b"oth", b"er half, visible"):
