@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from .verbs import MODULES, unknown
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
+# Options of programs (--gpus, --retry) are less like one of podlift's (--ps, --entry).
+_NEAR = 0.86
 # They refuse settings that mean nothing, or list them.
 _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "doctor", "image"}
 
@@ -93,7 +96,7 @@ def run(words: list[str]) -> int:
     except typer.Exit as leaving:
         code = leaving.exit_code
     except (Exception, KeyboardInterrupt) as error:
-        code, problems = _explain(error)
+        code, problems = _explain(error, words)
         own = words[: words.index("--")] if "--" in words else words
         if "--json" in own:
             # What went wrong may be stdout itself.
@@ -123,13 +126,13 @@ def _complain(words: Sequence[str]) -> None:
             say(f"podlift: ignored: {sentence}")
 
 
-def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
+def _explain(error: BaseException, words: Sequence[str]) -> tuple[int, tuple[str, ...]]:
     """Tell the person what went wrong; return the exit code, and the sentences for a program."""
     if isinstance(error, PodliftError):
         say(f"podlift: {error}")
         return error.exit_code, error.problems if isinstance(error, InputError) else (str(error),)
     if isinstance(error, _USAGE):
-        return _explain_usage(error)
+        return _explain_usage(error, words)
     if isinstance(error, KeyboardInterrupt):
         say("podlift: interrupted. A run that was started continues. Next: podlift list.")
         return EXIT_DETACHED, ("interrupted",)
@@ -145,11 +148,24 @@ def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
     return EXIT_INFRASTRUCTURE, (f"internal error: {said}",)
 
 
-def _explain_usage(error: Any) -> tuple[int, tuple[str, ...]]:
-    error.show()
+def _explain_usage(error: Any, words: Sequence[str]) -> tuple[int, tuple[str, ...]]:
     hint = ""
-    verb = error.ctx.info_name if error.ctx else None
-    if verb in ("submit", "plan", "drill", "goodput") and type(error).__name__ == "NoSuchOption":
-        hint = f"Arguments for the program go after --: podlift {verb} train.py -- {error.option_name} ..."
+    if type(error).__name__ == "NoSuchOption":
+        hint = _name_option(error, words)
+    error.show()
+    if hint:
         say(hint)
     return error.exit_code, (f"{error.format_message()} {hint}".rstrip(),)
+
+
+def _name_option(error: Any, words: Sequence[str]) -> str:
+    """Let the error name the option as it was typed and the one that was meant; return the hint where none is near."""
+    short = (word for word in words if word.startswith(error.option_name) and not word.startswith("--"))
+    typed = next(short, error.option_name).partition("=")[0]
+    known = [name for option in error.ctx.command.params for name in option.opts if name.startswith("--")]
+    near = get_close_matches(f"--{typed.lstrip('-')}", known, n=1, cutoff=_NEAR)
+    error.message, error.possibilities = f"No such option: {typed}.{f' Did you mean {near[0]}?' if near else ''}", None
+    verb = error.ctx.info_name
+    if near or verb not in ("submit", "plan", "drill", "goodput"):
+        return ""
+    return f"Arguments for the program go after --: podlift {verb} train.py -- {typed} ..."

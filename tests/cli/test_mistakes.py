@@ -103,11 +103,22 @@ def test_json_behind_the_dashes_is_the_programs(here) -> None:
     assert here("plan", "trian.py", "--", "--json").stdout == ""
 
 
-def test_an_option_of_the_program_is_told_where_to_go(write, here) -> None:
+@pytest.mark.parametrize(
+    ("verb", "option", "said"),
+    [
+        ("submit", "--epochs", "Arguments for the program go after --: podlift submit train.py -- --epochs ..."),
+        ("submit", "--gpus", "Arguments for the program go after --: podlift submit train.py -- --gpus ..."),
+        ("plan", "-zoom", "Arguments for the program go after --: podlift plan train.py -- -zoom ..."),
+        ("plan", "-workers", "No such option: -workers. Did you mean --workers?"),
+        ("submit", "--worker=2", "No such option: --worker. Did you mean --workers?"),
+        ("list", "--limits", "No such option: --limits. Did you mean --limit?"),
+    ],
+)
+def test_an_unknown_option_is_one_of_podlifts_or_the_programs(write, here, verb: str, option: str, said: str) -> None:
     write("train.py", "print(1)")
-    shown = here("submit", "train.py", "--epochs", "3")
-    assert shown.code == 2
-    assert "Arguments for the program go after --: podlift submit train.py -- --epochs ..." in shown.stderr
+    shown = here(verb, "train.py", option, "3")
+    assert (shown.code, said in shown.stderr) == (2, True)
+    assert ("Did you mean" in shown.stderr) != ("Arguments for the program" in shown.stderr)
 
 
 def test_an_entry_that_is_named_leaves_all_words_to_the_program(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
