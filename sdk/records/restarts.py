@@ -83,7 +83,7 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
     budget = BUDGETS.get(last.reason)
     if last.state is State.SUCCEEDED or budget is None:
         return Decision(restart=False)
-    used = _failures(history, budget) - 1
+    used = _failures([ended for ended in history if BUDGETS.get(ended.reason) == budget]) - 1
     allowed: int | None = getattr(policy, budget)
     if allowed is not None and used >= allowed:
         spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
@@ -91,6 +91,10 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
             # Without a restart by default there is nothing to explain.
             spent = "" if getattr(_DEFAULT, budget) == 0 else f"retry_{budget} is 0."
         return Decision(restart=False, why=spent and f"Not restarted: {spent}")
+    # More memory or a smaller batch helps, another attempt does not.
+    out_of_memory = last.reason is Reason.OUT_OF_MEMORY
+    if out_of_memory and _failures([ended for ended in history if ended.reason is last.reason]) > 1:
+        return Decision(restart=False, why="Not restarted: memory ran out again after a restart.")
     stuck = _stuck(same)
     if stuck and not drill:
         where = "before reporting a step" if last.step is None else f"at step {last.step}"
@@ -98,7 +102,8 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
         if last.task:
             often = f"{last.task} ended {stuck} times {where} of the training, so it is expected to end there again."
         return Decision(restart=False, why=f"Not restarted: {often}")
-    remaining = "" if allowed is None else f" Restarts left after this one: {allowed - used - 1}."
+    until = ", none if memory runs out again" if out_of_memory else ""
+    remaining = "" if allowed is None else f" Restarts left after this one: {allowed - used - 1}{until}."
     delay_s = 0.0 if drill or (budget == "preemptions" and not last.task) else _delay(same, budget)
     what = f"Restarting {last.task} alone" if last.task else "Restarting"
     return Decision(
@@ -128,12 +133,10 @@ _CAUSES: dict[Budget, str] = {
 }
 
 
-def _failures(history: Sequence[EndedAttempt], budget: Budget) -> int:
-    """Return how many failures are charged to a budget: tasks that were lost together count once."""
+def _failures(ends: Sequence[EndedAttempt]) -> int:
+    """Return how many failures caused these ends: tasks that were lost together count once."""
     count, together, last = 0, set[str](), None
-    for ended in history:
-        if BUDGETS.get(ended.reason) != budget:
-            continue
+    for ended in ends:
         near = last is not None and ended.time is not None and abs(ended.time - last) <= TOGETHER_S
         if not near or ended.task in together:
             count, together = count + 1, set()

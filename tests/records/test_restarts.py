@@ -43,6 +43,9 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
         (many(Reason.KILLED, 1, 2, 3), DEFAULT, True, 0, "after this one: 0."),
         (many(Reason.KILLED, 1, 2, 3, 4), DEFAULT, False, 0, "3 of 3 restarts"),
         (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before reporting a step"),
+        ([ended(Reason.OUT_OF_MEMORY, 5)], DEFAULT, True, 0, "after this one: 2, none if memory runs out again."),
+        (many(Reason.OUT_OF_MEMORY, 5, 9), replace(DEFAULT, infrastructure=9), False, 0, "memory ran out again after a restart"),
+        ([ended(Reason.OUT_OF_MEMORY, 5), ended(Reason.KILLED, 9)], DEFAULT, True, 0, "after this one: 1."),
         ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, *range(50)), DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, None, None, None), DEFAULT, True, 0, "a preemption"),
@@ -113,6 +116,12 @@ def test_in_a_drill_the_same_step_again_means_nothing() -> None:
 def test_tasks_that_are_lost_together_are_one_failure(ends: list[tuple[str, float | None]], said: str) -> None:
     history = [replace(alone(Reason.KILLED, task=task), time=time) for task, time in ends]
     assert said in decide(history, replace(DEFAULT, infrastructure=2)).why
+
+
+def test_tasks_that_run_out_of_memory_together_are_restarted() -> None:
+    history = [replace(alone(Reason.OUT_OF_MEMORY, task=f"worker-{index}"), time=float(index)) for index in range(3)]
+    assert [decide(history[: count + 1], DEFAULT).restart for count in range(3)] == [True] * 3
+    assert not decide([*history, replace(history[0], time=99.0)], DEFAULT).restart
 
 
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
