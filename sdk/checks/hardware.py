@@ -17,6 +17,14 @@ def hardware(job: Job) -> Accelerator:
     return accelerators.row(requested.instead) if requested.refused else requested
 
 
+def available(job: Job) -> Iterator[Finding]:
+    """An accelerator that is not available for training, also not by a stand-in."""
+    requested = accelerators.lookup(job.resources.accelerator)
+    if requested.refused:
+        instead = {"resources.accelerator": requested.instead}
+        yield error(f"accelerator={requested.name!r} is not available: {requested.refused}", instead)
+
+
 def one_task(job: Job, target: Target | None = None) -> Iterator[Finding]:
     """A TPU with more than one task: Vertex AI allows one pool with one replica."""
     alone = {"workers": 1, "ps": 0, "evaluator": False}

@@ -51,6 +51,8 @@ def _diff_plans(before: Plan, after: Plan, *, json_output: bool) -> bool:
 def _plan(text: str, root: str | None) -> Plan:
     if text.endswith(".json"):
         with usable("The plan", text):
+            if not Path(text).exists():
+                raise InputError(f"There is no file {text}, and no run of that name.")
             return Plan.from_json(Path(text).read_bytes(), text)
     return api.attach(text, root=root).plan
 

@@ -42,7 +42,9 @@ def preflight(
     accelerator = settings.pop("accelerator", None)
     with problems.collect():
         if accelerator is None:
-            raise InputError("A preflight needs a TPU. Next: --accelerator v5e-8.")
+            raise InputError(
+                "Which TPU should the program be checked for? Add --accelerator v5e-8. (No TPU is needed.)"
+            )
     limit_s = 0.0
     with problems.collect():
         limit_s = seconds("--time-limit", time_limit)

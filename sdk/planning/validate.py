@@ -136,4 +136,4 @@ def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
             Finding("warning", f"local_cluster='workers': ignored by {backend}, which always creates a chief.")
         )
     given = ", ".join(name for name in names if settings.origins[name] == "argument")
-    return [*findings, Finding("note", f"{given}: ignored by backend={backend!r}.")] if given else findings
+    return [*findings, Finding("warning", f"{given}: ignored by backend={backend!r}.")] if given else findings

@@ -112,7 +112,7 @@ def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_
     write("train.py", "print(1)")
     given = ("--vertex-provisioning", "spot", "--vertex-machine", "n2-standard-4", "--max-cost-usd", "5")
     shown = here("plan", "train.py", *given)
-    assert "note         vertex_machine, vertex_provisioning: ignored by backend='local'." in shown.stdout
+    assert "warning      vertex_machine, vertex_provisioning: ignored by backend='local'." in shown.stdout
     assert "note         max_cost_usd: ignored in local mode" in shown.stdout
     assert "ignored" not in here("plan", "train.py").stdout
 

@@ -41,6 +41,26 @@ def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
         assert part in shown.stderr, part
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("plan", "train.py", "--args", "{epochs: 3}"),
+            """--args: must be JSON, such as {"name": 3}. Received: '{epochs: 3}'.""",
+        ),
+        (("plan", "train.py", "--args", "["), """--args: must be JSON, such as ["a", "b"]. Received: '['."""),
+        (("preflight", "train.py"), "Which TPU should the program be checked for? Add --accelerator v5e-8. (No TPU"),
+        (("diff", "a.json", "b.json"), "There is no file a.json, and no run of that name."),
+        (("ui", "nowhere"), "The root is not a folder. Received: 'nowhere'. Next: podlift ui, for all roots."),
+    ],
+)
+def test_a_mistake_is_said_with_the_next_step(write, here, words: tuple[str, ...], said: str) -> None:
+    write("train.py", "print(1)")
+    shown = here(*words)
+    assert (shown.code, shown.stdout) == (2, "")
+    assert shown.stderr.startswith(f"podlift: {said}")
+
+
 def test_without_an_entry_the_options_are_checked_all_the_same(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLIFT_ENTRY", "")
     shown = here("plan", "--workers", "x", "--accelerator", "gpu9")

@@ -82,9 +82,9 @@ def test_a_jobs_own_fields_beat_the_file_as_a_setting_does(write) -> None:
 def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(write) -> None:
     write("train.py", "print(1)")
     here = sdk.plan("train.py", vertex_machine="n2-standard-4", vertex_disk_gb=200)
-    assert Finding("note", "vertex_machine, vertex_disk_gb: ignored by backend='local'.") in here.findings
+    assert Finding("warning", "vertex_machine, vertex_disk_gb: ignored by backend='local'.") in here.findings
     there = sdk.plan("train.py", workers=2, backend="vertex", local_cluster="workers", local_network="isolated")
-    assert Finding("note", "local_network: ignored by backend='vertex'.") in there.findings
+    assert Finding("warning", "local_network: ignored by backend='vertex'.") in there.findings
     assert (
         Finding("warning", "local_cluster='workers': ignored by vertex, which always creates a chief.")
         in there.findings

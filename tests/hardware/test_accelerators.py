@@ -186,9 +186,9 @@ def test_a_zone_is_no_region(region: str, expected: bool) -> None:
 
 def test_local_mode_knows_the_names_and_refuses_them_with_a_sentence(write) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="Local mode has no v6e-8: tasks run on this machine's CPUs") as caught:
-        sdk.plan("train.py", accelerator="v6e-8")
-    assert "Nearest: accelerator='cpu'." in str(caught.value)
+    with pytest.raises(sdk.InputError, match="'v5e-16' is not available: it spans 4 machines") as caught:
+        sdk.plan("train.py", accelerator="v5e-16")
+    assert "Nearest: accelerator='v5e-8'." in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,9 @@ def test_an_import_that_is_accounted_for_says_nothing(world, write, text: str, r
 
 
 SAYS = [
-    ("import gone\n", None, "error", "train.py:1 imports 'gone': in no bundle, not installed"),
+    ("import gone\n", None, "error", "imports 'gone': neither in the project nor installed here. Next: install it, or put"),
+    ("import os\nimport tf_keras.nothing\n", None, "error", "train.py:2 imports 'tf_keras.nothing': not installed "
+     "here. Next: pip install 'podlift[tf]', or put an import that may fail"),
     ("import gone\n", "acme-tools", "error", "train.py:1 imports 'gone': in no bundle, no requirement of requirements.txt"),
     ("import os\nimport looser\n", "acme-tools", "warning", "train.py:2 imports 'looser': installed here, but in no bundle, "
      "and no requirement of requirements.txt brings it: it works here, and fails where only the requirements are installed. "
@@ -111,11 +113,11 @@ SAYS = [
     ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
      "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)"),
     ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
-    ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': in no bundle, not installed"),
+    ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': neither in the project nor installed here"),
     ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in "),
     ("from pkg import version\n", None, "error", "Next: code_include=['pkg/version.py'] (--code-include)"),
     ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),
-    ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: in no bundle"),
+    ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: neither in the project nor"),
     ("def f():\n    import deeper\n", None, "warning", "deeper.py:1 imports 'gone' when it is called"),
     ("import looser\nimport user\n", "acme-tools", "warning", "train.py:1 imports 'looser' (and 1 more line like it)"),
 ]  # fmt: skip

@@ -68,9 +68,9 @@ def test_relative_imports_are_followed_inside_a_package(write) -> None:
     write("pkg/sub/c.py", "from ..b import y\nfrom ..lost import z\n")
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan("pkg.a:main")
-    assert [problem.partition(",")[0] for problem in sorted(caught.value.problems)] == [
-        "pkg/b.py:1 imports 'pkg.gone': in no bundle",
-        "pkg/sub/c.py:2 imports 'pkg.lost': in no bundle",
+    assert [problem.partition(". Next")[0] for problem in sorted(caught.value.problems)] == [
+        "pkg/b.py:1 imports 'pkg.gone': neither in the project nor installed here",
+        "pkg/sub/c.py:2 imports 'pkg.lost': neither in the project nor installed here",
     ]
 
 

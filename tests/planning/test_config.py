@@ -77,13 +77,13 @@ def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> Non
     said = "\n".join(problems.found)
     assert "Did you mean 'PODLIFT_WORKERS'?" in said
     assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in said
-    assert "PODLIFT_ARGS: must be JSON." in said
+    assert "PODLIFT_ARGS: must be JSON, such as" in said
 
 
 def test_the_values_for_the_tasks_are_not_quoted() -> None:
     problems = Problems()
     assert table.from_environment({"PODLIFT_ENV": '{"Q":"hunter2"'}, problems) == {}
-    assert problems.found == ["PODLIFT_ENV: must be JSON."]
+    assert problems.found == ['PODLIFT_ENV: must be JSON, such as {"name": 3}.']
 
 
 def test_an_argument_beats_the_environment_which_beats_the_default(write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
         (many(Reason.KILLED, 1, 2, 3, 4), DEFAULT, False, 0, "3 of 3 restarts"),
         (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before reporting a step"),
         ([ended(Reason.OUT_OF_MEMORY, 5)], DEFAULT, True, 0, "after this one: 2, none if memory runs out again."),
-        (many(Reason.OUT_OF_MEMORY, 5, 9), replace(DEFAULT, infrastructure=9), False, 0, "memory ran out again after a restart"),
+        (many(Reason.OUT_OF_MEMORY, 5, 9), replace(DEFAULT, infrastructure=9), False, 0, "memory ran out again"),
         ([ended(Reason.OUT_OF_MEMORY, 5), ended(Reason.KILLED, 9)], DEFAULT, True, 0, "after this one: 1."),
         ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, *range(50)), DEFAULT, True, 0, "a preemption"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...checks import idle
-from ...checks.hardware import one_task
+from ...checks.hardware import available, one_task
 from ...errors import InputError
 from ...hardware import accelerators
 from ...job import cluster
@@ -21,10 +21,7 @@ BACKEND = "local"
 def of_local(job: Job, facts: Facts, *, target: Local | None = None) -> Iterator[Finding]:
     """Yield the findings of every check of local mode."""
     target = target or Local()
-    requested = job.resources.accelerator
-    if requested not in accelerators.names(BACKEND):
-        message = f"Local mode has no {requested}: tasks run on this machine's CPUs; backend='vertex' has it"
-        yield error(message, {"resources.accelerator": "cpu"})
+    yield from available(job)
     # The TPU stand-in follows Vertex AI's rule.
     yield from one_task(job)
     if not job.code.isolated:

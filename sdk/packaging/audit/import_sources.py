@@ -41,6 +41,7 @@ _OTHER_NAMES = {
 # From this version on, TensorFlow does not.
 _TENSORBOARD, _WITHOUT_TENSORBOARD = "tensorboard", "2.21"
 # Modules that every TensorFlow requires, for one that is not installed here.
+_INSTALL_TENSORFLOW = "pip install 'podlift[tf]'"
 _TENSORFLOW_BRINGS = {
     "absl", "google.protobuf", "h5py", "keras", "numpy", "six", _TENSORBOARD, "tensorflow_estimator", "wrapt",
 }  # fmt: skip
@@ -218,7 +219,9 @@ class ImportSources:
         elif self._requirements.source:
             message = f"in no bundle, {self._no_requirement}, not installed here. Next: add and install it, {guard}"
         else:
-            message = f"in no bundle, not installed, not in the standard library. Next: install it, {guard}"
+            is_tensorflow = name.partition(".")[0] in ("tensorflow", "keras", "tf_keras")
+            where = "not installed here" if is_tensorflow else "neither in the project nor installed here"
+            message = f"{where}. Next: {_INSTALL_TENSORFLOW if is_tensorflow else 'install it'}, {guard}"
         return ImportProblem(name, "error", message, "missing")
 
     def _unknown(self, module: ModuleLocation) -> ImportProblem | None:

@@ -178,7 +178,8 @@ def read(setting: Setting, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        plain = "a number" if kinds & {int, float} else "JSON"
+        example = '["a", "b"]' if text.startswith("[") else '{"name": 3}'
+        plain = "a number" if kinds & {int, float} else f"JSON, such as {example}"
         raise ValueError(f"must be {'true or false' if bool in kinds else plain}.") from None
 
 

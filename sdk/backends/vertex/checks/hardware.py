@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ....checks.hardware import hardware
+from ....checks.hardware import available, hardware
 from ....hardware import Release, accelerators, machines, regions
 from ....hardware.accelerators import Accelerator
 from ....job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
@@ -28,7 +28,7 @@ def offered(job: Job, target: Vertex) -> Iterator[Finding]:
     requested = accelerators.lookup(job.resources.accelerator)
     instead = {"resources.accelerator": requested.instead}
     if requested.refused:
-        yield error(f"accelerator={requested.name!r} is not available: {requested.refused}", instead)
+        yield from available(job)
     elif requested.own_tensorflow and not target.own_tensorflow:
         message = (
             f"No released TensorFlow trains on {requested.name}: {requested.own_tensorflow}. If the image has one of your own "
