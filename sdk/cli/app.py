@@ -27,7 +27,7 @@ _USAGE: Any = typer.BadParameter.__mro__[1]
 # Options of programs (--gpus, --retry) are less like one of podlift's (--ps, --entry).
 _NEAR = 0.86
 # They refuse settings that mean nothing, or list them.
-_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "doctor", "image"}
+_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "config", "doctor", "image"}
 
 
 def load(words: Sequence[str]) -> dict[str, Callable[..., None] | typer.Typer]:
@@ -82,6 +82,8 @@ def run(words: list[str]) -> int:
     """Run the command with these words and return its exit code; never raises."""
     try:
         prepare_streams()
+        if words and words[0] == "help":
+            words = [*words[1:], "--help"]
         if words and (problem := unknown(words)):
             raise InputError(problem)
         if words and words[0] in ("--install-completion", "--show-completion"):

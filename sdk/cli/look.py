@@ -14,6 +14,7 @@ from .. import api
 from ..clock import SystemClock
 from ..errors import PodliftError, WaitTimeoutError
 from ..model_registry.models import Model
+from ..planning.references import LATEST
 from ..records.explain import MEANINGS, next_command
 from ..records.machine import machine_use
 from ..records.recorder import position
@@ -109,7 +110,9 @@ def _model(run: Run, registered: Registered) -> str:
     return str(registered)
 
 
-def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_output: p.Json = False) -> None:
+def status(
+    ref: p.ReadRef = LATEST, root: p.Root = None, each_task: p.EachTask = False, json_output: p.Json = False
+) -> None:
     """Show the state of a run in a few lines."""
     run = api.attach(ref, root=root)
     now = run.status()
@@ -166,7 +169,7 @@ def _goodput(run: Run, tasks: Sequence[str]) -> list[tuple[str, str]]:
     return [("goodput", f"{name}{goodput_line(spent) if spent else 'not recorded'}") for name, spent in named]
 
 
-def why(ref: p.Ref, root: p.Root = None) -> None:
+def why(ref: p.ReadRef = LATEST, root: p.Root = None) -> None:
     """Explain the state of a run and what to do next.
 
     It says why the run waits or failed, what happened when, and the next command.
@@ -175,7 +178,7 @@ def why(ref: p.Ref, root: p.Root = None) -> None:
 
 
 def logs(
-    ref: p.Ref,
+    ref: p.ReadRef = LATEST,
     task: p.Task = None,
     attempt: p.Attempt = None,
     follow_logs: p.Follow = False,
@@ -215,7 +218,7 @@ def logs(
         say(f"{run.id} is {now.state.value} ({now.reason.value}).")
 
 
-def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output: p.Json = False) -> None:
+def wait(ref: p.ReadRef = LATEST, timeout: p.Timeout = None, root: p.Root = None, json_output: p.Json = False) -> None:
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)

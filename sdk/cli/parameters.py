@@ -64,9 +64,7 @@ EachTask = Annotated[
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Print the whole plan first, and on a terminal a line for each task.")
 ]
-ShowSettings = Annotated[
-    bool, typer.Option("--settings", help="Show every setting, its value and its origin instead; no entry is needed.")
-]
+Changed = Annotated[bool, typer.Option("--changed", help="Show only settings that are not the default.")]
 WholePlan = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show also the largest files, files left out, and variables not passed.")
 ]
@@ -78,10 +76,15 @@ Compared = Annotated[str, argument("A", "A plan's file, a run, or MODEL:VERSION:
 OtherCompared = Annotated[str, argument("B", "Another plan's file, run or version of the model.")]
 
 # Existing runs.
-Ref = Annotated[str, argument("REF", "A run: its id, the beginning of its id, latest, or its directory.")]
+_A_RUN = "A run: its id, the beginning of its id, latest, or its directory."
+Ref = Annotated[str, argument("REF", _A_RUN)]
+ReadRef = Annotated[str, argument("REF", f"{_A_RUN} Default: latest.")]
 RefOrVersion = Annotated[
     str,
-    argument("REF", "A run, as for status, or MODEL:VERSION: a number, champion or latest. MODEL: is the champion."),
+    argument(
+        "REF",
+        "A run, as for status, or MODEL:VERSION: a number, champion or latest. MODEL: is the champion. Default: latest.",
+    ),
 ]
 UiRoots = Annotated[
     list[str] | None, argument("ROOT ...", "Folders or gs://BUCKET/PREFIX with runs. Default: all that are configured.")

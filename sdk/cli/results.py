@@ -15,6 +15,7 @@ from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
 from ..job.layout import RunPaths
 from ..model_registry.models import ModelVersion
+from ..planning.references import LATEST
 from ..run import Run
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.registry import open_store
@@ -22,13 +23,13 @@ from ..storage.trees import readable
 from ..text import counted, size
 from .models import facts_of
 from .output import answer, as_json, say, summary
-from .parameters import Dest, Json, Pin, PinName, Ref, RefOrVersion, Root, Unpin, Verify
+from .parameters import Dest, Json, Pin, PinName, ReadRef, RefOrVersion, Root, Unpin, Verify
 from .screen import table
 
 _SHOWN = 20
 
 
-def get(ref: RefOrVersion, dest: Dest = None, root: Root = None, json_output: Json = False) -> None:
+def get(ref: RefOrVersion = LATEST, dest: Dest = None, root: Root = None, json_output: Json = False) -> None:
     """Copy the outputs of a run, or the files of a model's version, into a folder.
 
     Outputs are its files and its model. Each file of a version is verified. Nothing is overwritten.
@@ -86,7 +87,7 @@ def _nothing(run: Run, collected: dict[str, object] | None) -> str:
 
 
 def checkpoints(
-    ref: Ref,
+    ref: ReadRef = LATEST,
     verify: Verify = False,
     pin: Pin = None,
     name: PinName = "kept",

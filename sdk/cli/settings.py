@@ -1,4 +1,4 @@
-"""What `podlift plan --settings` shows: every setting, its value and its origin."""
+"""The verb that shows settings: config."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from ..errors import Problems
 from ..job import option_classes
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import defaults, gather
-from .options import CommandLine
+from .options import CommandLine, with_settings
 from .output import as_json
+from .parameters import Backend, Changed, Json, Name, Online, Root, Words
 from .screen import table
 
 
-def show_settings(command: CommandLine, *, json_output: bool) -> None:
+@with_settings(backend=Backend, root=Root, name=Name, online=Online, words=Words)
+def config(command: CommandLine, changed: Changed = False, json_output: Json = False) -> None:
+    """Show every setting, its value and its origin.
+
+    Options count too; an entry is not needed.
+    """
     problems = Problems()
     entry, given = command.settings(problems)
     gathered = gather(entry, given, command.target, os.environ, problems)
@@ -25,6 +31,7 @@ def show_settings(command: CommandLine, *, json_output: bool) -> None:
             settings_table.target(backend, gathered.values)
     values = {**defaults(), **gathered.values}
     rows = [(name, _shown(name, value), gathered.origins.get(name, "default")) for name, value in values.items()]
+    rows = [row for row in rows if not (changed and row[2] == "default")]
     if json_output:
         settings = [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
         as_json({"file": gathered.file, "settings": settings})

@@ -33,13 +33,11 @@ from .parameters import (
     Online,
     PlanFile,
     Root,
-    ShowSettings,
     Verbose,
     WholePlan,
     WordsOrPlan,
 )
 from .screen import width
-from .settings import show_settings
 from .watch import follow
 
 
@@ -78,16 +76,10 @@ def accompany(run: Run, begun: str, *, detach: bool, json_output: bool, each_tas
 def plan(
     command: CommandLine,
     output: PlanFile = None,
-    settings: ShowSettings = False,
     verbose: WholePlan = False,
     json_output: Json = False,
 ) -> None:
     """Show what submit would do, without changing anything."""
-    if settings:
-        if output is not None or verbose:
-            raise InputError("--settings shows no plan: not together with --output or --verbose.")
-        show_settings(command, json_output=json_output)
-        return
     made = _make(command, "plan", _earlier(output))
     if output is not None:
         _write_plan(made, output)

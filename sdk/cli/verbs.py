@@ -14,7 +14,7 @@ GROUPS = {
     },
     "Results": {"get": "results", "checkpoints": "results", "export": "export"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "goodput": "drill", "accelerators": "accelerators"},
-    "This machine": {"init": "init", "doctor": "doctor", "remove": "remove", "emulator": "emulator"},
+    "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "remove": "remove", "emulator": "emulator"},
     "A cloud": {"image": "image"},
     "Schedules and models": {"schedule": "schedule", "models": "models"},
 }  # fmt: skip
@@ -49,7 +49,7 @@ _INSTEAD = {
     "export": "mlflow wandb trackio upload sync log-to",
     "remove": "prune delete rm clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",
-    "plan --settings": "config settings set options env",
+    "config": "settings set options env",
     "init": "setup configure bootstrap",
     "doctor": "check health diagnose",
     "emulator": "emulate serve",
@@ -58,7 +58,7 @@ _INSTEAD = {
     "schedule": "schedules cron crontab",
     "models": "model registry champion register promote",
     "models promote MODEL --previous": "rollback revert",
-    "--help": "help man usage",
+    "--help": "man usage",
     "--version": "version",
 }
 # The same for words behind a group's name.

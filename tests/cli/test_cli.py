@@ -121,7 +121,7 @@ def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
     [
         ("plan", "train.py"),
         ("logs", "latest"),
-        *map(full_only, [("--help",), ("list",), ("status", "latest"), ("why", "latest"), ("plan", "--settings")]),
+        *map(full_only, [("--help",), ("list",), ("status", "latest"), ("why", "latest"), ("config",)]),
     ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(

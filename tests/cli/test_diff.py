@@ -55,9 +55,7 @@ def test_the_settings_of_vertex_may_stand_in_the_file_the_environment_and_the_op
     }
     assert plan["root"] == "gs://from-environment/below"
     assert plan["request"]["labels"]["a"] == "b"
-    settings = {
-        row["name"]: row["origin"] for row in json.loads(here("plan", "--settings", "--json").stdout)["settings"]
-    }
+    settings = {row["name"]: row["origin"] for row in json.loads(here("config", "--json").stdout)["settings"]}
     assert settings["vertex_project"] == str(Path.cwd() / "podlift.toml")
     assert settings["vertex_bucket"] == "PODLIFT_VERTEX_BUCKET"
 

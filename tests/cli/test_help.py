@@ -14,7 +14,7 @@ from sdk.cli.help import COMMON
 from sdk.cli.verbs import GROUPS, IN_GROUP, MODULES
 from sdk.planning.settings import table
 
-WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput")
+WITH_SETTINGS = ("submit", "plan", "config", "preflight", "drill", "goodput")
 PANEL = re.compile(r"^╭─ (.+?) ─+╮$", re.MULTILINE)
 
 
@@ -71,7 +71,7 @@ def test_the_common_options_come_first_and_all_others_on_request(here, verb: str
     assert "--workers N" in common and "--checkpoint-every EVERY" in common and "--vertex-project" not in short
     assert f"Restarts, Limits, Code, Local mode, Vertex AI, Ray): podlift {verb} --help-all" in words(short)
     named = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", whole))
-    settings = (*table.settings(), *(table.TARGET if verb in ("submit", "plan") else ()))
+    settings = (*table.settings(), *(table.TARGET if verb in ("submit", "plan", "config") else ()))
     flags = {"input" if name == "inputs" else name.replace("_", "-") for name in settings}
     assert flags <= named
 
@@ -109,11 +109,17 @@ def test_an_output_that_lacks_the_lines_of_panels_gets_plain_ones(podlift) -> No
     assert shown.stdout.isascii()
 
 
+@pytest.mark.parametrize("verb", ["", "status", "schedule create"])
+def test_help_verb_is_its_help(here, verb: str) -> None:
+    assert here("help", *verb.split()) == here(*verb.split(), "--help")
+    assert here("help", "statsu") == (2, "", "podlift: Unknown command: statsu. Did you mean: podlift status?\n")
+
+
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("ps", "list"), ("train", "submit"), ("tail", "logs"), ("kill", "cancel"), ("rm", "remove"), ("help", "--help"),
-        ("report", "export html"), ("config", "plan --settings"), ("rollback", "models promote MODEL --previous"),
+        ("ps", "list"), ("train", "submit"), ("tail", "logs"), ("kill", "cancel"), ("rm", "remove"), ("man", "--help"),
+        ("report", "export html"), ("settings", "config"), ("rollback", "models promote MODEL --previous"),
         ("sumbit", "submit"), ("LS", "list"), ("checkpoint", "checkpoints"),
     ],
 )  # fmt: skip

@@ -101,7 +101,7 @@ def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
 
 def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
     write("train.py", "print(1)")
-    for verb in ("plan --settings", "accelerators", "remove"):
+    for verb in ("config", "accelerators", "remove"):
         agrees(verb, json.loads(here(*verb.split(), "--json").stdout))
     agrees("image", json.loads(here("image", "--vertex-project", "my-project", "--json").stdout))
     plan = sdk.plan("train.py")

@@ -26,6 +26,15 @@ def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_att
     assert "digits-aaaaaa" in here("resume", "dig").stderr
 
 
+def test_verbs_that_only_read_take_the_latest_run_by_default(ended_runs, here) -> None:
+    ended_runs("digits-aaaaaa", "mnist-bbbbbb")
+    for verb in ("status", "why", "logs", "wait", "checkpoints"):
+        shown = here(verb)
+        assert (shown.code, shown) == (0, here(verb, "latest"))
+    assert here("get").stderr.startswith("mnist-bbbbbb: ")
+    assert here("cancel").code == here("resume").code == 2
+
+
 def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(ended_runs, write) -> None:
     ended_runs("digits-aaaaaa", "digits-bbbbbb")
     write("train.py", "print(1)")

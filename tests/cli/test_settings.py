@@ -36,21 +36,23 @@ def test_the_plan_shows_each_value_and_who_said_so(write, here, monkeypatch) -> 
     write("train.py", "print(1)")
     write("podlift.toml", 'entry = "train.py"\nworkers = 2\nmax-steps = 20\n[env]\nTOKEN = "hidden"\n')
     monkeypatch.setenv("PODLIFT_CODE_KERAS", "legacy")
-    shown = here("plan", "--settings", "--json", "--ps", "1", "--backend", "vertex")
+    shown = here("config", "--json", "--ps", "1", "--backend", "vertex")
     settings = {row["name"]: row for row in json.loads(shown.stdout)["settings"]}
     place = str(Path.cwd() / "podlift.toml")
     assert json.loads(shown.stdout)["file"] == place
     assert settings["workers"] == {"name": "workers", "value": 2, "origin": place}
     assert settings["ps"] == {"name": "ps", "value": 1, "origin": "argument"}
     assert settings["backend"]["value"] == "vertex"
-    assert here("plan", "--settings", "-v").code == 2
     assert settings["max_steps"]["value"] == 20
     assert settings["code_keras"] == {"name": "code_keras", "value": "legacy", "origin": "PODLIFT_CODE_KERAS"}
     assert settings["accelerator"] == {"name": "accelerator", "value": "cpu", "origin": "default"}
     assert settings["root"]["origin"] == "PODLIFT_ROOT"
     assert settings["env"]["value"] == ["TOKEN"]
-    assert "hidden" not in shown.stdout + here("plan", "--settings").stdout
+    assert "hidden" not in shown.stdout + here("config").stdout
     assert set(settings) == {*table.settings(), *table.TARGET}
+    changed = json.loads(here("config", "--json", "--changed").stdout)["settings"]
+    assert {"entry", "workers", "code_keras", "max_steps"} < {row["name"] for row in changed}
+    assert "default" not in {row["origin"] for row in changed}
 
 
 @pytest.mark.process
