@@ -214,7 +214,7 @@ def models(root: str | Path | None = None) -> Registry:
     """Return the registered models: `sdk.models()["digits"].champion().download("digits")`.
 
     Args:
-        root: as for `plan`; by default those of all configured backends.
+        root: as for `plan`; by default the roots of all configured backends.
     """
     if root is None:
         return Registry(configured_roots(os.environ)[0], attach)

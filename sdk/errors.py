@@ -12,7 +12,7 @@
     │   ├── MissingError          3   (LookupError) no object of that name
     │   ├── ConflictError         3   the object has another generation than the expected one
     │   ├── AccessError           3   credentials or a permission are missing
-    │   ├── CorruptObjectError    3   an object's bytes are not those that were written
+    │   ├── CorruptObjectError    3   an object's bytes differ from the written ones
     │   └── StoreUnavailableError 3   (UnavailableError) it does not answer now, or has failed
     ├── UnavailableError          3   a service does not answer now, or has failed: the same request may succeed later
     ├── CheckpointError           3   a checkpoint could not be saved or read
@@ -38,16 +38,16 @@ from .status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT
 
 
 class PodliftError(Exception):
-    """The base class of all errors that podlift raises on purpose."""
+    """The base class of all errors that podlift raises: `except sdk.PodliftError as error: sys.exit(error.exit_code)`."""
 
     exit_code = EXIT_INFRASTRUCTURE
 
 
 class InputError(PodliftError, ValueError):
-    """The input is invalid. `problems` holds one message for each mistake; nothing was written or started.
+    """The input is invalid; nothing was written or started: `except sdk.InputError as error: print(error.problems)`.
 
     Args:
-        problems: one message, or several.
+        problems: one message for each mistake.
     """
 
     exit_code = EXIT_INPUT
@@ -81,8 +81,8 @@ class FutureFormatError(InputError):
 class CheckpointMismatchError(InputError):
     """The checkpoint belongs to another model; `problems` lists each name, shape and dtype that differs.
 
-    `missing` are the paths that only the checkpoint has, `extra` those that only the program has, and `different` says what
-    differs, by path.
+    `missing` are the paths that only the checkpoint has, `extra` the paths that only the program has, and `different` has the
+    differences by path.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class AccessError(StoreError):
 
 
 class CorruptObjectError(StoreError):
-    """The bytes of an object are not those that were written."""
+    """The bytes of an object differ from the written ones."""
 
 
 class UnavailableError(PodliftError):
@@ -151,7 +151,10 @@ class SaveFailedError(CheckpointError):
 
 
 class RunError(PodliftError):
-    """A run did not succeed. The message holds the task, its traceback and where its logs are; `status` is the last status."""
+    """A run did not succeed: `except sdk.RunError as error: print(error.status.failure)`.
+
+    The message holds the task, its traceback and the place of its logs; `status` is the last status.
+    """
 
     def __init__(self, message: str, status: Status) -> None:
         super().__init__(message)
@@ -198,7 +201,7 @@ class Problems:
 
     @contextmanager
     def closing(self, written: Callable[[Iterable[str]], list[str]] = list) -> Iterator[None]:
-        """Raise one InputError when the block ends, with what was collected before and in it; `written` rewords it."""
+        """Raise one InputError when the block ends, with the earlier messages and the block's; `written` rewords them."""
         with self.collect():
             yield
         self.found = written(self.found)

@@ -51,7 +51,7 @@ _NEWEST_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The result of a run that succeeded.
+    """The result of a run that succeeded: `sdk.submit("train.py").result().metrics["loss"]`.
 
     Args:
         value: the return value of the entry function in the first task; None for a script.
@@ -77,7 +77,7 @@ class Result:
 class Run:
     """The handle of a run, on any backend and from any process.
 
-    Usage: `run = sdk.attach("digits-k3f9aa"); run.wait()`
+    Usage: `run = sdk.attach("digits-k3f9aa"); print(run.id, run.url, run.wait().state)`
 
     Attributes:
         plan: the plan that it executes.
@@ -90,7 +90,7 @@ class Run:
         self._clock = clock or SystemClock()
         self._handle = backends.load(plan.backend).open(plan, self._clock)
         self._saved: tuple[float, tuple[int, float] | None] | None = None
-        # Of the status, and of what is read besides it.
+        # One for the status, one for all other records.
         self._outage, self._other_outage = self._new_outage(), self._new_outage()
 
     @property
@@ -135,7 +135,11 @@ class Run:
         return exports.write(to, exports.read(self), into)
 
     def status(self) -> Status:
-        """Return the current status; raise CorruptRunError if the records are damaged."""
+        """Return the current status: `print(run.status().state)`.
+
+        Raises:
+            CorruptRunError: its records are damaged.
+        """
         with self._sound():
             return self._with_saved(self._read(read_status_records)[1])
 
@@ -147,10 +151,10 @@ class Run:
         return self._handle.progress()
 
     def goodput(self, task: str | None = None) -> Goodput | None:
-        """Return what the time of the run was spent on so far: `print(run.goodput().goodput)`; None if it is not recorded.
+        """Return how the time of the run was spent so far: `print(run.goodput().goodput)`; None if it is not recorded.
 
         Args:
-            task: the task whose time it is; the first one by default.
+            task: name of the task; the first one by default.
 
         Raises:
             InputError: the run has no such task.
@@ -169,7 +173,7 @@ class Run:
             return add_up(events, spent, task=name, now=now, supervised=supervised, waits_for_machines=cloud)
 
     def why(self) -> str:
-        """Return an explanation in words: the state, the root cause or what it waits for, a timeline, and the next command.
+        """Return an explanation in words: the state and its cause, a timeline, and the next command.
 
         Usage: `print(run.why())`, at any time and from any process.
 
@@ -180,7 +184,7 @@ class Run:
             return explain(*self._told())
 
     def timeline(self) -> list[Moment]:
-        """Return what happened to the run, as `why` lists it: attempts, restarts, preemptions, the last checkpoint.
+        """Return the events of the run, as `why` lists them: attempts, restarts, preemptions, the last checkpoint.
 
         Usage: `for moment in run.timeline(): print(moment.time, moment.source, moment.text)`
 
@@ -191,11 +195,11 @@ class Run:
             return moments(*self._told())
 
     def wait(self, timeout_s: float | None = None) -> Status:
-        """Wait for the end of the run, however it ends, and return the last status.
+        """Wait for the end of the run, however it ends, and return the last status: `run.wait(timeout_s=3600).state`.
 
-        On Vertex AI, a process that waits submits the next job when machines were taken away or are missing, as far as the
-        budgets of `Retry` and the limits of the run allow. A service that cannot be reached, or fails, does not end the wait:
-        the logger `podlift.backends` says after half a minute what is wrong.
+        On Vertex AI, a process that waits submits the next job when machines were taken away or are missing, within the
+        budgets of `Retry` and the limits of the run. A service that cannot be reached, or fails, does not end the wait:
+        after half a minute the logger `podlift.backends` names the problem.
 
         Args:
             timeout_s: the maximum time in seconds; None waits forever.
@@ -218,10 +222,10 @@ class Run:
         return status
 
     def following(self) -> Generator[Status]:
-        """Yield the current status again and again, until the run has ended; the last one is that of its end.
+        """Yield the current status repeatedly, and the final one last: `for status in run.following(): print(status.state)`.
 
-        Meanwhile this process does what keeps the run going: on Vertex AI, it submits the next job. A service that cannot be
-        reached for a while is waited for, and the last known status is yielded.
+        Meanwhile this process keeps the run going: on Vertex AI, it submits the next job. While a service cannot be reached,
+        it yields the last known status.
         """
         status = Status(state=State.PENDING, reason=Reason.SUBMITTED)
         with self._handle.attending() as attend:
@@ -233,11 +237,14 @@ class Run:
                 self._clock.sleep(self._outage.pause_s)
 
     def patient(self) -> AbstractContextManager[None]:
-        """Report a service that cannot be reached instead of raising the error. Code in this context runs again later."""
+        """Report a service that cannot be reached instead of raising the error: `with run.patient(): print(run.metrics())`.
+
+        The block ends at the error, and the caller repeats it later.
+        """
         return self._other_outage.asking()
 
     def result(self, timeout_s: float | None = None) -> Result:
-        """Wait for the end of the run and return its result.
+        """Wait for the end of the run and return its result: `run.result(timeout_s=3600).metrics`.
 
         Args:
             timeout_s: as for `wait`.
@@ -267,10 +274,10 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return every metric record so far: {"attempt", "time", "step", "epoch", "metrics": {name: number}}.
+        """Return every metric record so far, by attempt: `run.metrics()[-1]["metrics"]["loss"]`.
 
-        They are in the order of the attempts. An attempt that continues from a checkpoint reports the steps after it again:
-        `attempt` tells the two apart.
+        A record is {"attempt", "time", "step", "epoch", "metrics": {name: number}}, with the unix time in seconds. An attempt
+        that continues from a checkpoint reports the steps after it again, under its own `attempt`.
         """
         self._handle.refresh(logs=True)
         rows, attempt = list[dict[str, Any]](), 1
@@ -282,14 +289,14 @@ class Run:
         return rows
 
     def last_metrics(self) -> dict[str, float | None]:
-        """Return the last value of every metric."""
+        """Return the last value of every metric, by name: `run.last_metrics()["val_loss"]`."""
         last: dict[str, float | None] = {}
         for record in self.metrics():
             last.update(record["metrics"])
         return last
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]:
-        """Yield the log lines of the tasks.
+        """Yield the log lines of the tasks: `for line in run.logs("chief-0", follow=True): print(line.text)`.
 
         Args:
             task: the name of one task; None for all.
@@ -328,10 +335,10 @@ class Run:
         return trees.copy_outputs(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
     def collected(self) -> dict[str, Any] | None:
-        """Return what was collected when the run ended; None if nothing was, as after a killed supervisor.
+        """Return the record of the collected outputs: `run.collected()["files"]`.
 
         It is {"files": number, "bytes": number, "skipped": [[path, reason], ...], "skipped_count": number}, with the first
-        hundred of the files that `download` will not copy.
+        hundred of the files that `download` will not copy. None without a record, as after a killed supervisor.
         """
         self._handle.refresh()
         last = max(read_events(self.plan.paths, ("collected",)), key=lambda event: event.attempt, default=None)
@@ -348,7 +355,7 @@ class Run:
         Usage: `best = run.checkpoints(best="val_accuracy")[0]; print(best.step, best.metrics)`
 
         Args:
-            best: only those with this metric, the best one first: "val_loss", "max:val_f1"; as for `checkpoint_best`.
+            best: only checkpoints with this metric, the best one first: "val_loss", "max:val_f1"; as for `checkpoint_best`.
 
         Raises:
             InputError: there are checkpoints, and none has the metric.
@@ -378,10 +385,10 @@ class Run:
         return entry
 
     def cancel(self, grace_s: float | None = None) -> None:
-        """Request the cancellation of the run, without waiting for it; an ended run is not affected.
+        """Request the cancellation of the run, and return at once: `run.cancel(grace_s=30)`. An ended run is not affected.
 
         Args:
-            grace_s: seconds between SIGTERM and SIGKILL; by default those of the job.
+            grace_s: seconds between SIGTERM and SIGKILL; by default the job's `Limits.grace_s`.
         """
         if not self.status().state.terminal:
             grace_s = self.plan.job.limits.grace_s if grace_s is None else grace_s
@@ -404,8 +411,8 @@ class Run:
         Args:
             code: "same", or "current" for the present files of the run's project.
             timeout_s: another time limit, in seconds; None for the run's own. Its time begins again.
-            max_cost_usd: another limit on the cost of the whole run, in US dollars; None for the run's own. What the run has
-                spent before counts.
+            max_cost_usd: another limit on the cost of the whole run, in US dollars; None for the run's own. Earlier jobs
+                of the run count.
 
         Raises:
             InputError: the run is still going or has succeeded, its bundle or a variable that it copies is missing, the
@@ -425,7 +432,7 @@ class Run:
         return str(difference)
 
     def _told(self) -> tuple[list[Event], Status, RunContext]:
-        """Return what an explanation is made of."""
+        """Return the events, the status and the context of an explanation."""
         events, status = self._read(logs=True)
         position = self._handle.progress()
         context = RunContext(
@@ -441,7 +448,7 @@ class Run:
         return events, self._with_saved(status), context
 
     def _patiently(self, call: Callable[[], _T], until: float | None) -> _T:
-        """Return what the call returns, as soon as all services answer; WaitTimeoutError after `until`."""
+        """Return the call's value as soon as all services answer; WaitTimeoutError after `until`."""
         outage = self._new_outage()
         while (answer := outage.outlive(call)) is None:
             left_s = math.inf if until is None else until - self._clock.monotonic()
@@ -453,7 +460,7 @@ class Run:
         return answer
 
     def _new_outage(self) -> Outage:
-        about = f"The run {self.id} cannot be read", "The run is not affected, and this process goes on waiting."
+        about = f"The run {self.id} cannot be read", "The run is not affected, and this process keeps waiting."
         return Outage(self._clock, *about)
 
     def _with_saved(self, status: Status) -> Status:

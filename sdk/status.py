@@ -15,7 +15,7 @@ EXIT_CHECKPOINTED = 75
 
 
 class State(str, Enum):
-    """The state of a run."""
+    """The state of a run: `run.status().state is sdk.State.SUCCEEDED`."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -27,12 +27,12 @@ class State(str, Enum):
 
     @property
     def terminal(self) -> bool:
-        """True if the run has ended."""
+        """True if the run has ended: `run.status().state.terminal`."""
         return self not in (State.PENDING, State.RUNNING)
 
 
 class Reason(str, Enum):
-    """Why a run is in its state."""
+    """Why a run is in its state: `run.status().reason is sdk.Reason.PREEMPTED`."""
 
     SUBMITTED = "submitted"
     QUEUED = "queued"
@@ -128,10 +128,10 @@ def done_share(progress: Progress, left: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """What the time of a run was spent on, in seconds. The parts add up to `total_s`.
+    """How the time of a run was spent, in seconds: `run.goodput().parts`. The parts add up to `total_s`.
 
     Args:
-        task: the task whose time it is: the first one by default.
+        task: name of the task: the first one by default.
         total_s: from the submit to the end of the run, or until now.
         start_s: until the first training begins: environment, imports, data, the restored checkpoint of a resumed run.
         compile_s: the first call of each train function, with its first step.
@@ -145,7 +145,7 @@ class Goodput:
         lost_to_failures_s: steps that were done again, failed attempts until they ended, and all that a restarted attempt
             needs until it trains.
         idle_s: no task could run: waiting for machines, between the end of a run and its resume, while the machine slept.
-        other_s: the program's other work, such as callbacks at the end of an epoch and what follows the training.
+        other_s: the program's other work, such as callbacks at the end of an epoch and work after the training.
         steps_lost: training steps that were done again.
     """
 
@@ -195,7 +195,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """What has become of a run's model.
+    """The outcome of the registration of a run's model.
 
     Args:
         model: the name of the model.
@@ -212,7 +212,7 @@ class Registered:
 
     @property
     def line(self) -> str:
-        """What has become of it, without the next command."""
+        """The outcome in one sentence, without the next command."""
         if self.outcome == "none":
             return self.reason
         words = {"promoted": "was promoted", "kept": "was not promoted", "asks": "needs an approval"}
@@ -232,12 +232,12 @@ class Registered:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """The status of a run, as its records give it.
+    """The status of a run, read from its records: `status = run.status(); print(status.state, status.saved_step)`.
 
     Args:
         state: its state.
         reason: why it is in this state.
-        attempts: how many attempts were started.
+        attempts: number of attempts that were started.
         failure: the root cause of a failed run.
         value: the return value of the entry function in the first task; None for a script.
         timings: seconds from submit to each milestone: `started`, `entry`, `first_step`, `finished`.
@@ -246,7 +246,7 @@ class Status:
         saved_step: training step of the last checkpoint; None without one.
         saved_at: unix time of the last checkpoint, in seconds; training since then is at risk.
         saved_every_s: seconds from one checkpoint to the next, if that was chosen while the run trains; otherwise None.
-        restarted_alone: how often each task was restarted in the last attempt while the others went on, by its name.
+        restarted_alone: number of restarts in the last attempt of each task that was restarted alone, by its name.
         continued_step: training step from which the last of several attempts continues, 0 if it starts from the beginning;
             None in a first attempt, and until it is known.
         vendor: the cloud's own state of its job, such as "JOB_STATE_QUEUED"; "" for none.
@@ -255,7 +255,7 @@ class Status:
         spent_s: time in seconds for which the machines of its jobs have run so far; None for a run on this machine.
         spent_usd: its price so far, in US dollars, without boot disks; None if nothing is billed or no price is known.
         spent_at_least: True if a part of the price is unknown, which `spent_usd` does not hold.
-        registered: what has become of the run's model; None if its job names none, and until it is known.
+        registered: outcome of the registration of the run's model; None if its job names none, and until it is known.
         findings: remarks about the last attempt that do not fail it, such as tasks that do not communicate.
     """
 
@@ -283,12 +283,12 @@ class Status:
 
     @property
     def user_fault(self) -> bool:
-        """True if another start without a change would fail in the same way."""
+        """True if another start without a change would fail in the same way: `run.status().user_fault`."""
         return self.state is State.FAILED and self.reason in _USER_FAULTS
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of this state; None while the run is going."""
+        """The exit code of this state: `sys.exit(run.status().exit_code)`; None while the run is going."""
         if self.state is State.FAILED:
             return EXIT_USER if self.user_fault else EXIT_INFRASTRUCTURE
         return _EXIT_CODES[self.state]

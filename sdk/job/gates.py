@@ -1,4 +1,4 @@
-"""The gate of a job: how its model is compared with the champion, and what decides. Pure."""
+"""The gate of a job: how its model is compared with the champion, and by which rules. Pure."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ GainText = Annotated[str, Validator(_gain, before=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class Gate(Value):
-    """What promotes the model of a run: `Gate(evaluate="quality:measure", data="test", metric="accuracy")`.
+    """Promotes the model of a run if it beats the champion: `Gate(evaluate="quality:measure", data="test", metric="accuracy")`.
 
     When the program has succeeded, its model and the champion are evaluated on the same data. See docs/how-to/models.md.
 

@@ -1,7 +1,4 @@
-"""What the user wants: a Job, made of small values. Frozen, checked at construction, JSON in and out.
-
-Usage: `Job("train.py", args=["--epochs", "3"], resources=Resources(workers=2))`
-"""
+"""A Job: the program and its options, as small values. Frozen, checked at construction, JSON in and out."""
 
 from __future__ import annotations
 
@@ -66,12 +63,12 @@ def _not_json(value: object, path: str, above: tuple[int, ...] = ()) -> list[tup
     return [bad for i, item in enumerate(value) for bad in _not_json(item, f"{path}[{i}]", above)]
 
 
-# Of a process on Linux, in bytes: MAX_ARG_STRLEN with the NUL behind it; a quarter of the usual stack, less what else is in it.
+# Of a process on Linux, in bytes: MAX_ARG_STRLEN with its final NUL; a quarter of the usual stack, less its other contents.
 _MAX_VARIABLE, _MAX_VARIABLES = 128 * 1024, 1_900_000
 
 
 def _unfit(value: str | float | None) -> str:
-    """Return what keeps a plain value out of JSON, "" when nothing does."""
+    """Return why JSON cannot hold a plain value, "" if it can."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -165,7 +162,7 @@ def _inputs(value: object) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Value):
-    """A training program and how to run it.
+    """A training program and how to run it: `sdk.submit(Job("train.py", args=["--epochs", "3"], limits=Limits(max_steps=20)))`.
 
     Args:
         entry: Program to run. The path of a script, of a notebook or of a folder with a `__main__.py`, `package.module`, or
@@ -175,16 +172,16 @@ class Job(Value):
         env: Environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which
             stores the name only, or a `Secret`.
         inputs: Data by name. A path, `gs://...` or any URL that fsspec opens; the program finds it as `ctx.inputs[name]`.
-        resources: how many tasks, on what.
-        code: what is packaged, how it runs.
-        limits: how long things may take.
-        retry: how often the run starts again by itself.
-        checkpoints: when the state of a training is saved, and what is kept.
+        resources: number of tasks, and their hardware.
+        code: packaging of the program, and its environment.
+        limits: limits on time, steps and cost.
+        retry: number of automatic restarts, by cause.
+        checkpoints: times of automatic saves, and the checkpoints that are kept.
         model: Name of the model in the registry. The run's model is registered as a version of it when the program has
             succeeded. By default the name of the schedule or of the run, if there is a gate or a warm start, else none.
         warm_start: Begin with the weights of a registered version of the model. "champion": the champion; "last": the newest
-            version. Optimizer and steps begin anew; without a version, so do the weights.
-        gate: what promotes the model of the run.
+            version. Optimizer and steps start from the beginning; without a version, the weights do too.
+        gate: conditions for the promotion of the run's model.
 
     Raises:
         InputError: every mistake in one error.
@@ -224,7 +221,7 @@ class Job(Value):
         return [*self.copied, *(name for name, secret in self.secrets.items() if secret.file is None)]
 
     def argv(self) -> list[str]:
-        """Return `args` as the words behind a script's name.
+        """Return `args` as the words after a script's name: `Job("train.py", args={"epochs": 3}).argv()`.
 
         A dict becomes `--key value`: True a bare `--key`, False and None nothing, a list `--key a b`, a dict its JSON.
         """

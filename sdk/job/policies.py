@@ -32,13 +32,13 @@ def accelerator_name(value: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources(Value):
-    """How many tasks, and on which hardware. Every backend understands these.
+    """Number of tasks and their hardware, on every backend: `Resources(workers=2, accelerator="l4:2")`.
 
     Args:
         workers: Training tasks, including the chief. At least 1.
         accelerator: Hardware of each task: a name from `podlift accelerators`.
         ps: Parameter servers, in addition to the workers. For ParameterServerStrategy.
-        evaluator: Add a task outside the cluster that evaluates what the others save.
+        evaluator: Add a task outside the cluster that evaluates the checkpoints of the others.
     """
 
     workers: Annotated[int, Bounds(ge=1, le=1000)] = 1
@@ -49,7 +49,7 @@ class Resources(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Code(Value):
-    """What is packaged and how it runs.
+    """Packaging of the program, and its environment: `Code(requirements="none", exclude=["*.csv"])`.
 
     Args:
         project: Folder to package. By default the nearest one above the entry that holds a pyproject.toml, requirements.txt
@@ -82,7 +82,7 @@ class Code(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(Value):
-    """How long things may take, and what they may cost.
+    """Limits on time (in seconds), steps and cost: `Limits(timeout_s=7200, max_cost_usd=20)`.
 
     Args:
         timeout_s: Time limit of the whole run. On a cloud, of all its jobs together; a resume begins it again. None for no
@@ -112,7 +112,7 @@ class Limits(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Retry(Value):
-    """How often a run restarts by itself, by what ended the attempt.
+    """Number of automatic restarts of a run, by the end of its attempt: `Retry(user_errors=1, preemptions=20)`.
 
     Args:
         user_errors: Restarts after an error in the program.
@@ -131,7 +131,9 @@ LONGEST_PACED_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints(Value):
-    """When the state of a training is saved automatically, and which checkpoints are kept. See docs/how-to/checkpoints.md.
+    """Times of automatic saves, and the checkpoints that are kept: `Checkpoints(every_steps=500, best="val_loss")`.
+
+    See docs/how-to/checkpoints.md.
 
     Args:
         every_steps: Save after this many training steps; None leaves it to `every_s`.
@@ -186,7 +188,7 @@ def _directions(name: str) -> tuple[bool, bool]:
 
 
 def shows_mode(best: str) -> bool:
-    """Return whether a metric's name, or what is written before it, shows if a high or a low value is better."""
+    """Return whether a metric's name or its prefix shows if a high or a low value is better."""
     higher, lower = _directions(best)
     return ":" in best or higher != lower
 

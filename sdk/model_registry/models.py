@@ -34,7 +34,7 @@ from .records import (
 
 
 class ModelVersion:
-    """One version of a model. It never changes.
+    """One version of a model, which never changes: `sdk.models()["digits"].version(3).metrics["accuracy"]`.
 
     Attributes:
         model: the model.
@@ -59,27 +59,31 @@ class ModelVersion:
         return self.record.metrics
 
     def files(self) -> Sequence[files.ModelFile]:
-        """Return its files, sorted by path."""
+        """Return its files, sorted by path: `[file.path for file in sdk.models()["digits"].champion().files()]`."""
         with self._readable():
             return files.read(self.model.store, self.record.manifest).files
 
     def download(self, dest: str | Path) -> str:
-        """Write its files to a folder, and return the folder's path.
+        """Write its files to a folder, and return the folder's path: `sdk.models()["digits"].champion().download("digits")`.
 
         The digest of each file is checked. The folder appears complete or not at all.
 
         Args:
-            dest: a new or empty folder, or one with the same files, which is left as it is; else InputError.
+            dest: a new or empty folder, or one with the same files, which is left as it is.
+
+        Raises:
+            InputError: the folder has other files.
+            CorruptObjectError: a file of the version is missing or damaged.
         """
         with self._readable():
             return files.fetch(self.model.store, self.record.manifest, dest)
 
     def evidence(self) -> Sequence[Evidence]:
-        """Return what its gate has found and decided, the newest last; empty if no gate has evaluated it."""
+        """Return the evaluations by its gate, the newest last: `sdk.models()["digits"].version(3).evidence()`."""
         return evidence.of_version(self.model.store, self.model.name, self.number)
 
     def damage(self) -> list[str]:
-        """Read all its files, and return a sentence for each one that is missing or damaged."""
+        """Read all its files, and report each missing or damaged one: `sdk.models()["digits"].version(3).damage()`."""
         return files.damage(self.model.store, self.record.manifest)
 
     @contextmanager
@@ -103,7 +107,7 @@ def damaged(record: VersionRecord, sentences: Sequence[str]) -> CorruptObjectErr
 
 @dataclass(frozen=True, kw_only=True)
 class VersionDiff:
-    """What differs between two versions."""
+    """The differences between two versions."""
 
     before: int
     after: int
@@ -115,7 +119,7 @@ class VersionDiff:
     args: bool
     data: tuple[str, ...]  # inputs that differ
     runs: tuple[str, str]
-    warm_start: tuple[int, int] = (0, 0)  # the version whose weights each began with, 0 for none
+    warm_start: tuple[int, int] = (0, 0)  # the version that gave each its first weights, 0 for none
 
     @property
     def differs(self) -> bool:
@@ -125,7 +129,7 @@ class VersionDiff:
 
 
 class Model:
-    """A registered model: `sdk.models()["digits"]`.
+    """A registered model: `sdk.models()["digits"].versions()`.
 
     Attributes:
         name: its name.
@@ -141,16 +145,23 @@ class Model:
         return f"Model({self.name!r}, root={self.root!r})"
 
     def numbers(self) -> list[int]:
-        """Return the numbers of its versions, the oldest first."""
+        """Return the numbers of its versions, the oldest first: `sdk.models()["digits"].numbers()[-1]`."""
         matches = (VERSION_KEY.fullmatch(stat.key) for stat in self.store.list(f"records/{self.name}/versions/"))
         return sorted(int(match[2]) for match in matches if match)
 
     def versions(self) -> list[ModelVersion]:
-        """Return its versions, the oldest first."""
+        """Return its versions, the oldest first: `[version.metrics for version in sdk.models()["digits"].versions()]`."""
         return self._versions(self.numbers())
 
     def version(self, which: int | str = "champion") -> ModelVersion:
-        """Return the version with this number, or the "champion", or the "latest"; InputError if there is none."""
+        """Return one version: `sdk.models()["digits"].version("latest")`.
+
+        Args:
+            which: its number, from 1; "champion" or "latest".
+
+        Raises:
+            InputError: there is no such version.
+        """
         # Before the list, which then has its number: a version is registered before it is promoted.
         champion = self.record()[0].champion if which == "champion" else 0
         numbers = self.numbers()
@@ -173,15 +184,22 @@ class Model:
         return self._version(number)
 
     def champion(self) -> ModelVersion:
-        """Return the version that was promoted last; InputError if none was."""
+        """Return the champion: `sdk.models()["digits"].champion().number`; InputError if there is none."""
         return self.version("champion")
 
     def history(self) -> Sequence[Move]:
-        """Return every change of the champion, the oldest first."""
+        """Return every change of the champion, the oldest first: `[move.note for move in sdk.models()["digits"].history()]`."""
         return self.record()[0].moves
 
     def state(self, version: ModelVersion, record: ChampionRecord | None = None) -> str:
-        """Return "champion", "awaits approval", "was champion" or "registered"."""
+        """Return the state of a version: `model = sdk.models()["digits"]; model.state(model.version(3))`.
+
+        It is "champion", "awaits approval", "was champion" or "registered".
+
+        Args:
+            version: a version of this model.
+            record: the moves of the champion, if they were read before.
+        """
         record = self.record()[0] if record is None else record
         if record.champion == version.number:
             return "champion"
@@ -193,14 +211,14 @@ class Model:
     def promote(
         self, which: int | str, *, expect: int | None = None, as_compared: bool = False, note: str = ""
     ) -> ModelVersion:
-        """Make a version the champion, and return it. Promoting the champion changes nothing.
+        """Make a version the champion, and return it: `sdk.models()["digits"].promote(3, note="better recall")`.
 
-        Two promotions at the same time cannot both win: the one that comes second is refused.
+        Promoting the champion changes nothing. Two promotions at the same time cannot both win: the second one is refused.
 
         Args:
             which: its number, "champion" or "latest".
             expect: the champion that it is to replace, 0 for none; by default the one at the time of the call.
-            as_compared: the version awaits an approval, of its gate or by `ask`, and replaces the champion of that time.
+            as_compared: the version awaits an approval, of its gate or by `ask`, and replaces the champion of its comparison.
             note: why, for the history.
 
         Raises:
@@ -222,7 +240,16 @@ class Model:
         return asked
 
     def rollback(self, *, note: str = "") -> ModelVersion:
-        """Make the champion before this one the champion again, and return it; a second rollback goes one step further back."""
+        """Make the previous champion the champion again: `sdk.models()["digits"].rollback(note="drift").number`.
+
+        A second rollback goes one step further back.
+
+        Args:
+            note: why, for the history.
+
+        Raises:
+            PodliftError: there is no previous champion, it is damaged, or another process has moved the champion.
+        """
         while True:
             record, generation = self.record()
             version = self._version(self._previous(record))
@@ -232,18 +259,29 @@ class Model:
         return version
 
     def remove(self, which: int | str, *, force: bool = False) -> removal.Removal:
-        """Remove a version, and return what that frees: `podlift remove` takes its files, unless another version has them.
+        """Remove a version, and return the size of its own files: `sdk.models()["digits"].remove(1).size_bytes`.
 
-        The champion cannot be removed. The number is not used again.
+        `podlift remove` deletes the files later, unless another version has them. The number is not used again.
 
         Args:
             which: its number or "latest".
             force: also a version that a rollback could return to.
+
+        Raises:
+            InputError: there is no such version, it is the champion, or a rollback could return to it. Nothing was changed.
         """
         return removal.remove(self, self.version(which), force=force)
 
     def diff(self, before: int | str, after: int | str = "champion") -> VersionDiff:
-        """Return what differs between two versions, each a number, "champion" or "latest"."""
+        """Return the differences between two versions: `sdk.models()["digits"].diff(3).metrics["accuracy"]`.
+
+        Args:
+            before: number of a version, "champion" or "latest".
+            after: as `before`.
+
+        Raises:
+            InputError: there is no such version.
+        """
         one, other = self.version(before), self.version(after)
         old, new = ({file.path: file.parts for file in version.files()} for version in (one, other))
         a, b = one.record, other.record
@@ -287,7 +325,7 @@ class Model:
                 return ModelVersion(self, record)
 
     def of_run(self, run_id: str, source: str) -> ModelVersion | None:
-        """Return the newest version of what a run had at this place of its outputs when it succeeded, None if there is none."""
+        """Return the newest version that a successful run registered from this place of its outputs, None if there is none."""
         about = (run_id, source, State.SUCCEEDED.value)
         versions = [
             version
@@ -384,7 +422,7 @@ class Model:
         try:
             self.store.swap(champion_key(self.name), [data], expected=generation)
         except StoreError as error:
-            # The reply may have been lost, and a repeated request finds the object changed: by itself.
+            # The reply may have been lost: the repeated request then finds the object changed by the first one.
             now = ChampionRecord()
             with suppress(StoreError):
                 now = self.record()[0]

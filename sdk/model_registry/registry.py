@@ -1,4 +1,4 @@
-"""The registered models of all roots, and what becomes a version: the model in the outputs of a run."""
+"""The registered models of all roots, and the registration of the model in the outputs of a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Attach(Protocol):
 
 
 class Registry:
-    """The registered models of one or more roots: `sdk.models()`."""
+    """The registered models of one or more roots: `sdk.models()["digits"].champion()`."""
 
     def __init__(self, roots: Sequence[str], attach: Attach, *, given: str | None = None) -> None:
         self._roots = [*roots]
@@ -55,7 +55,7 @@ class Registry:
         return f"Registry({self._roots!r})"
 
     def all(self) -> list[Model]:
-        """Return the models, by root and name."""
+        """Return the models, by root and name: `[model.name for model in sdk.models().all()]`."""
         return [Model(root, name) for root in self._roots for name in _names(root)]
 
     def __getitem__(self, name: str) -> Model:
@@ -70,7 +70,10 @@ class Registry:
         raise InputError(f"No such model below {below}. Received: {name!r}. {near}")
 
     def version(self, text: str) -> ModelVersion | None:
-        """Return the version that MODEL:VERSION names, the champion for MODEL: alone; None for another form of text.
+        """Return the version that a text names: `sdk.models().version("digits:3")`.
+
+        Args:
+            text: MODEL:VERSION, or MODEL: for its champion. Another form of text gives None.
 
         Raises:
             InputError: there is no such model or version, or the text is neither a version nor a file.
@@ -83,16 +86,20 @@ class Registry:
     def add(
         self, run: str | Path, *, model: str | None = None, path: str = "model", ask: str = "", root: str | None = None
     ) -> ModelVersion:
-        """Register the model of a run in the run's own root, and return the version. Nothing is promoted.
+        """Register the model of a run, and return the version: `sdk.models().add("latest", path="work/model.keras")`.
 
-        The files are copied. Registering the same files of the same run again returns the version that exists.
+        The files are copied within the run's root. Nothing is promoted. Registering the same files of the same run again
+        returns the version that exists.
 
         Args:
             run: as for `attach`.
-            model: name of the model; by default that of the run's job (`model`), else the name of the run.
-            path: a file or folder in its outputs, such as "work/model.keras"; by default what was written to `ctx.dirs.model`.
+            model: name of the model; by default the one in the run's job (`model`), else the name of the run.
+            path: a file or folder in its outputs, such as "work/model.keras"; by default the content of `ctx.dirs.model`.
             ask: why the version needs an approval; "" if it needs none.
             root: as for `attach`; by default the one that was given to `models`.
+
+        Raises:
+            InputError: there is no such run, or its outputs hold no complete model at `path`. Nothing was registered.
         """
         finished = self._attach(run, root=self._given if root is None else root)
         name = ids.check_name(finished.plan.model or ids.name_of(finished.id) if model is None else model)
@@ -108,7 +115,7 @@ def _names(root: str) -> list[str]:
 
 @contextmanager
 def candidate(run: FinishedRun, path: str) -> Iterator[lineage.Candidate]:
-    """Yield what a run offers as a model, if its outputs contain all of it; its files exist within the context."""
+    """Yield the model in the outputs of a run; InputError if it is incomplete. Its files exist within the context."""
     source = lineage.checked_source(path)
     with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
         run.download(f"{folder}/outputs")

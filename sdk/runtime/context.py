@@ -1,4 +1,4 @@
-"""What a training program can ask about its run. Outside any run there is one replica, and nothing is recorded."""
+"""The run as its training program sees it. Outside any run there is one replica, and nothing is recorded."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Dirs:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Context:
-    """The run that this process is a task of.
+    """The task of this process, and its run.
 
-    Usage: `ctx = sdk.context()`
+    Usage: `ctx = sdk.context(); print(ctx.task, ctx.is_chief, ctx.args)`
 
     Attributes:
         task: this task's name, such as "chief-0".
@@ -66,6 +66,8 @@ class Context:
     @property
     def strategy(self) -> Any:
         """The tf.distribute strategy that fits the cluster, made at the first use.
+
+        Usage: `with ctx.strategy.scope(): model = build()`
 
         With several tasks it is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
         servers it is ParameterServerStrategy in the first task; in workers and servers this property does not return, they
@@ -112,25 +114,28 @@ class Context:
 
     @property
     def is_chief(self) -> bool:
-        """True in the task whose files are kept and whose end is the run's end."""
+        """True in the first task, which decides the run and keeps its files: `if ctx.is_chief: model.save("model.keras")`."""
         return self.task == self.tasks[0]
 
     @property
     def is_evaluator(self) -> bool:
-        """True in the task that evaluates what the others save (`--evaluator`)."""
+        """True in the task that evaluates the checkpoints of the others (`--evaluator`): `print(ctx.is_evaluator)`."""
         return cluster.role_of(self.task) == "evaluator"
 
     def global_batch_size(self, per_replica: int) -> int:
-        """Return the number of examples in one step of all replicas, for that many on each replica of `ctx.strategy`.
+        """Return the number of examples in one step of all replicas: `dataset.batch(ctx.global_batch_size(32))`.
 
-        On Vertex AI it is that of the run's first location in every location, also in one with another number of replicas.
+        On Vertex AI the replicas of the run's first location count in every location, also in one with another number of them.
+
+        Args:
+            per_replica: examples in one step of each replica of `ctx.strategy`.
         """
         replicas = int(self.strategy.num_replicas_in_sync)
         here, first = self._replicas or (replicas, replicas)
         return per_replica * (first if replicas == here else replicas)
 
     def shard(self) -> tuple[int, int]:
-        """Return (index, count): which part of the data this task trains on, for loaders that TensorFlow does not divide.
+        """Return (index, count), this task's part of the data, for loaders that TensorFlow does not divide.
 
         Usage: `index, count = ctx.shard()`, then `files[index::count]` or `dataset.shard(count, index)`. It is (0, 1) for a
         task that trains alone, such as an evaluator or the first task of parameter servers, and outside any run.
@@ -139,13 +144,14 @@ class Context:
         return (together.index(self.task), len(together)) if self.task in together else (0, 1)
 
     def report(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Send metrics to `run.metrics()`; every task may call it, the values of the first one and of an evaluator count.
+        """Send metrics to `run.metrics()`: `ctx.report({"loss": 0.25}, step=100)`.
 
-        Those of an evaluator also go to `dirs.tensorboard`.
+        Every task may call it; the values of the first one and of an evaluator count. An evaluator also writes its values to
+        `dirs.tensorboard`.
 
         Args:
             metrics: numbers by name. A vector of up to 16 becomes `name/0`, `name/1` and so on; a longer one is left out.
-            step: training steps so far.
+            step: training steps so far, counted from the start of the run.
 
         Raises:
             TypeError: a value is not a number.
@@ -164,7 +170,7 @@ class Context:
 
         Args:
             data: the tf.data.Dataset, distributed or not, or any iterable that yields the same elements each time.
-            objects: whatever has variables: models, optimizers, metrics, `tf.Module`s, `tf.Variable`s, already built.
+            objects: objects with variables: models, optimizers, metrics, `tf.Module`s, `tf.Variable`s, already built.
 
         Raises:
             InputError: an object cannot be saved, or the task is an evaluator.
@@ -186,7 +192,7 @@ class Context:
         when the training has ended. A `fit` in the evaluator does the same by itself.
 
         Args:
-            objects: objects of `ctx.checkpoint` under the same names, already built; those that are left out are not loaded.
+            objects: objects of `ctx.checkpoint` under the same names, already built; other objects are not loaded.
 
         Raises:
             InputError: the task is not an evaluator.
@@ -210,7 +216,7 @@ class Context:
             file: the model file, if the registered version has several: "best.keras".
 
         Raises:
-            InputError: the weights have other names or shapes than those of the model, or it is not clear which file is meant.
+            InputError: the weights have other names or shapes than the model, or `file` has to choose one of several files.
                 Nothing was loaded.
         """
         checkpoint = self._auto_checkpoint
@@ -310,7 +316,7 @@ def dirs_of(payload: Payload) -> Dirs:
 
 
 def context() -> Context:
-    """Return the context of the run that this process belongs to; outside any run, that of a single task."""
+    """Return the context of this process: `ctx = sdk.context()`; outside any run, the context of a single task."""
     global _current
     if _current is None and "PODLIFT_RUN" in os.environ:
         # A new process of the task, such as a worker of multiprocessing.

@@ -31,7 +31,7 @@ from .triggered import Seen
 
 # A slot without a record after this time was not served.
 _OVERDUE_S = 120.0
-# How long what a service said is taken for what is.
+# How long an answer of a service counts as current.
 _SEEN_S = 5.0
 _SERVE = "podlift schedule serve"
 When = str | Callable[..., Any]
@@ -63,28 +63,31 @@ class Schedule:
 
     @property
     def record(self) -> ScheduleRecord:
-        """The schedule as it is stored."""
+        """The stored schedule: `sdk.Schedule("weekly").record.paused`."""
         return self._book.read(self.name)
 
     @property
     def plan(self) -> Plan:
-        """The plan of its firings, before the templates are filled in."""
+        """The plan of its firings, with unfilled templates: `print(sdk.Schedule("weekly").plan)`."""
         return self._book.plan(self.record)
 
     def trigger(self) -> Seen | None:
-        """Return what its service has, compared with the records; None if `podlift schedule serve` starts it."""
+        """Return the state of its trigger, compared with the records: `sdk.Schedule("weekly").trigger()`.
+
+        None if `podlift schedule serve` starts its runs.
+        """
         asked, seen = self._seen
         if self._clock.monotonic() - asked > _SEEN_S:
             seen = self._saw(triggered.seen(self.record, self._clock))
         return seen
 
     def _saw(self, seen: Seen | None) -> Seen | None:
-        """Take this for what the service has, for some seconds."""
+        """Keep this as the state of the trigger for some seconds."""
         self._seen = (self._clock.monotonic(), seen)
         return seen
 
     def trigger_lines(self) -> list[tuple[str, str]]:
-        """Return where its trigger is, who fires it with which rights, and the price, as (label, text)."""
+        """Return place, account, rights and price of its trigger, by label: `dict(sdk.Schedule("weekly").trigger_lines())`."""
         record = self.record
         service = triggered.service_of(record)
         if service is None:
@@ -94,12 +97,24 @@ class Schedule:
         )
 
     def next(self, count: int = 5) -> list[datetime]:
-        """Return the next slots; none while the schedule is paused, or has no trigger at its service."""
+        """Return the next slots: `sdk.Schedule("weekly").next(3)`.
+
+        There are none while the schedule is paused, or has no trigger at its service.
+
+        Args:
+            count: number of slots.
+        """
         record = self.record
         return record.spec.slots.next(count, self._now()) if triggered.fires(record, self.trigger()) else []
 
     def history(self, limit: int | None = 20) -> list[SlotRecord]:
-        """Return what became of its slots, newest first, also of those whose keeper failed; None for all."""
+        """Return the records of its slots, newest first: `[slot.state for slot in sdk.Schedule("weekly").history(5)]`.
+
+        Slots with a failed keeper are included.
+
+        Args:
+            limit: the maximum number of slots; None for all.
+        """
         record = self.record
         listed, now = self._book.keys(record), self._now()
         # Records of slots to come are few, except those that a clock that was ahead has booked: they are no history.
@@ -112,7 +127,7 @@ class Schedule:
         return known[::-1][:limit]
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
-        """Return the keepers that failed of late; none if the service cannot be asked, as other sentences say."""
+        """Return the keepers that failed of late; none if the service does not answer, which other sentences report."""
         asked, keepers = self._failed
         service = triggered.service_of(record)
         if service is not None and self._clock.monotonic() - asked > _SEEN_S:
@@ -124,7 +139,13 @@ class Schedule:
         return keepers
 
     def pause(self, why: str = "by hand") -> None:
-        """Stop firing; slots are recorded as skipped. A run that goes on continues."""
+        """Stop firing until `unpause`: `sdk.Schedule("weekly").pause("the data are late")`.
+
+        Slots of the pause are recorded as skipped. A run that is still going continues.
+
+        Args:
+            why: the reason, which the list of schedules shows.
+        """
         record = self.record
         service = triggered.service_of(record)
         if service is not None and service.get(record.trigger, self._clock) is not None:
@@ -133,7 +154,7 @@ class Schedule:
         self._seen = (float("-inf"), None)
 
     def unpause(self) -> None:
-        """Fire again, from the next slot on."""
+        """Fire again, from the next slot on: `sdk.Schedule("weekly").unpause()`."""
         record = self.record
         service = triggered.service_of(record)
         if service is not None:
@@ -150,9 +171,10 @@ class Schedule:
         self._seen = (float("-inf"), None)
 
     def run(self) -> SlotRecord:
-        """Fire now, beside the slots, and return what became of it. Overlap and preconditions hold as for a slot.
+        """Fire now, beside the slots, and return the record: `sdk.Schedule("weekly").run().state`.
 
-        On a cloud, a keeper is created, and the record tells which one; it takes the slot as soon as it has a machine.
+        Overlap and preconditions hold as for a slot. On a cloud, a keeper is created, which the record names; it takes the
+        slot as soon as it has a machine.
         """
         record = self.record
         service = triggered.service_of(record)
@@ -165,14 +187,14 @@ class Schedule:
     def run_due(
         self, *, slot: datetime | None = None, within_s: float | None = None, id: str = "", detach: bool = False
     ) -> Delivered:
-        """Deliver the slot that is due now, as its trigger does, and follow its run to the end.
+        """Deliver the due slot, as its trigger does, and follow its run to the end: `sdk.Schedule("weekly").run_due()`.
 
         Any number of triggers may do it, also at the same time: a slot starts one run.
 
         Args:
-            slot: another slot, with its offset.
-            within_s: do nothing if the slot is older.
-            id: name of the delivery, under which one that was interrupted continues with its slot.
+            slot: another slot, with its offset from UTC.
+            within_s: do nothing if the slot is older, in seconds.
+            id: name of the delivery. An interrupted delivery of the same name continues with its slot.
             detach: let a keeper of the backend's service follow the run.
 
         Raises:
@@ -181,12 +203,15 @@ class Schedule:
         return deliver(self.name, self.root, self._clock, slot=slot, within_s=within_s, id=id, detach=detach)
 
     def remove(self) -> None:
-        """Remove the schedule and its history; its runs stay."""
+        """Remove the schedule and its history; its runs stay: `sdk.Schedule("weekly").remove()`."""
         triggered.remove(self._book, self.record, self._clock)
         triggered.forget(self.name)
 
     def problems(self) -> list[str]:
-        """Return a sentence for each reason for concern: overdue, failing, paused after failures, changed at its service."""
+        """Return a sentence for each problem: `sdk.Schedule("weekly").problems()`.
+
+        It reports overdue and failed slots, a pause after failures, and changes at its service.
+        """
         record, seen = self.record, self.trigger()
         if record.paused == REMOVED:
             return [f"its removal was interrupted. Next: podlift schedule remove {self.name}"]
@@ -206,7 +231,7 @@ class Schedule:
         return [*problems, overdue] if overdue else problems
 
     def overdue(self) -> str:
-        """Return a sentence about the latest slot if it has no record and should have one, else ""."""
+        """Return a sentence about the latest slot if its record is missing: `sdk.Schedule("weekly").overdue()`; else ""."""
         record, seen = self.record, self.trigger()
         service = triggered.service_of(record)
         grace_s = _OVERDUE_S if service is None else service.grace_s
@@ -298,10 +323,10 @@ def schedule(
 ) -> Schedule:
     """Run a job at the slots of a cron expression: `sdk.schedule("train.py", name="weekly", cron="0 3 * * 1")`.
 
-    The code is packaged now; each firing is a run of its own. Firings on this machine are started by `podlift schedule serve`,
+    The code is packaged now; each firing is a separate run. Firings on this machine are started by `podlift schedule serve`,
     those on Vertex AI by Cloud Scheduler, with no process of yours. A schedule of that name is changed;
     if nothing differs, nothing is written. In `args` and `inputs`, `{slot}`, `{slot:%Y-%m-%d}` and `{previous_success}` stand
-    for the firing's own slot and for that of the last success.
+    for the slot of the firing and the slot of the last success.
 
     Args:
         job: what `plan` accepts.
@@ -309,20 +334,20 @@ def schedule(
         cron: five fields: minute, hour, day of the month, month, day of the week.
         time_zone: name in the IANA database, such as "Europe/Berlin".
         backend: as for `plan`.
-        overlap: what a slot does while an earlier run goes on: "skip", "queue", "replace" or "allow".
-        missed: what becomes of slots at which nothing fired: "skip", or "catch_up_last" to start the last one late.
+        overlap: the effect of a slot while an earlier run is going: "skip", "queue", "replace" or "allow".
+        missed: "skip" for slots at which nothing fired, or "catch_up_last" to start the last one late.
         when: preconditions: "data_changed(INPUT)", "min_new_examples(INPUT, N)", "older_than(20h)", or a function of the
-            job's own code, also as "module:function". A slot is skipped unless all of them hold.
+            job's code, also as "module:function". A slot is skipped unless all of them hold.
         notify: "webhook:VARIABLE" or "command:WORDS": receives failures, repeated skips, and the end of a schedule that
             fails.
         notify_skips: notify when this many slots in a row were skipped; 0 for never.
-        max_cost_usd: limit of each firing.
-        max_cost_usd_per_month: limit of what the runs of a calendar month and their keepers may cost; slots that could
-            break it are skipped.
+        max_cost_usd: limit on the cost of each firing, in US dollars.
+        max_cost_usd_per_month: limit on the cost of the runs of a calendar month and their keepers, in US dollars; slots that
+            could break it are skipped.
         pause_after_failures: pause after this many failures in a row; 0 for never.
         trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
             run on some machine.
-        location: where the service keeps the trigger; by default the region of the first location.
+        location: region of the trigger; by default the region of the first location.
         root: as for `plan`.
 
     Raises:
@@ -381,7 +406,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
             members = [Schedule(name, root=folder, clock=given) for name in book.names()]
             survey = triggered.survey(folder, [one.record for one in members], clock)
         except StoreError as error:
-            # Those of another root are listed all the same.
+            # Schedules of other roots are still listed.
             if len(roots) == 1:
                 raise
             problems.append(f"The schedules of {folder} are not listed: {error}")

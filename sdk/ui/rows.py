@@ -14,7 +14,7 @@ from ..text import duration, money, rate
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """One run in the list that `runs()` returns.
+    """One run in the list that `runs` returns: `[(info.id, info.left_s) for info in sdk.runs(state="RUNNING")]`.
 
     Args:
         id: the run's id.
@@ -57,7 +57,11 @@ class RunInfo:
     labels: Sequence[str] = ()
 
     def duration_s(self, now: float) -> float | None:
-        """Return the seconds from submit to the end, or to `now` (unix time) for a run that is still going; None if unknown."""
+        """Return the seconds from submit to the end: `sdk.runs()[0].duration_s(time.time())`; None if unknown.
+
+        Args:
+            now: unix time in seconds, which stands for the end of a run that is still going.
+        """
         if self.status is None or not self.status.created:
             return None
         return max(0.0, (self.status.since if self.status.state.terminal else now) - self.status.created)

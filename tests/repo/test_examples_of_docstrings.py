@@ -1,0 +1,194 @@
+"""The public names show an example first, and each example would run: its names, methods, fields and arguments exist."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk.planning.settings.keywords import Keywords
+
+# Their names say it: a member of an enum, an error of one cause, the checks of a setting, the steps of the package itself.
+WITHOUT_EXAMPLE = {
+    *("RunNotFoundError", "CorruptRunError", "InsideTaskError", "RunFailedError", "RunCancelledError"),
+    *("RunCheckpointedError", "WaitTimeoutError"),
+    *("Gate.conflicts", "Model.add", "Model.of_run", "Model.record"),
+}
+# The targets and the plan have members for the backends, which are no entrance for users.
+INNER_MEMBERS = ("Plan.", "Local.", "Vertex.", "Ray.")
+# The words before these are the receivers of the examples.
+RECEIVERS = {"sdk": sdk, "run": sdk.Run, "ctx": sdk.Context} | {name: getattr(sdk, name) for name in sdk.__all__}
+SPAN = re.compile(r"`([^`]+)`")
+
+
+def public(thing: type) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(thing).items():
+        inner = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        if not name.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
+            yield name, inner
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Every public name and member."""
+    for name in sdk.__all__:
+        thing = getattr(sdk, name)
+        yield name, thing
+        if inspect.isclass(thing):
+            yield from ((f"{name}.{member}", value) for member, value in public(thing))
+
+
+def parsed(text: str) -> ast.Module | None:
+    """A piece of Python, also one that lacks its body or its beginning; None for other text."""
+    for whole in (text, f"{text} pass", f"{text}: pass", f"try: pass\n{text}"):
+        try:
+            return ast.parse(whole)
+        except SyntaxError:
+            continue
+    return None
+
+
+def examples(thing: Any) -> list[str]:
+    """The pieces of code before the arguments: a call, or an access to a member or an item."""
+    text = " ".join((inspect.getdoc(thing) or "").partition("\nArgs:")[0].partition("\nRaises:")[0].split())
+    return [span for span in SPAN.findall(text) if re.search(r"\w[(.\[]", span) and parsed(span)]
+
+
+@dataclass
+class Reader:
+    """Follows the types of an example as far as the annotations of the package tell them."""
+
+    known: dict[str, Any] = field(default_factory=lambda: dict(RECEIVERS))
+    problems: list[str] = field(default_factory=list)
+
+    def read(self, tree: ast.AST) -> None:
+        for node in ast.iter_child_nodes(tree):
+            self.read(node)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self.known[node.targets[0].id] = self.kind(node.value)
+            elif isinstance(node, ast.comprehension | ast.For) and isinstance(node.target, ast.Name):
+                self.known[node.target.id] = element(self.kind(node.iter))
+            elif isinstance(node, ast.ExceptHandler) and node.name and node.type:
+                self.known[node.name] = self.kind(node.type)
+            elif isinstance(node, ast.Call):
+                self.call(node)
+            elif isinstance(node, ast.Attribute):
+                self.kind(node)
+
+    def kind(self, node: ast.AST) -> Any:
+        """The class, function or module that an expression is, or is an instance of; None if that is unknown."""
+        match node:
+            case ast.Name(id=name):
+                return self.known.get(name)
+            case ast.Attribute(value=value, attr=name):
+                return self.member(self.kind(value), name)
+            case ast.Call(func=function):
+                called = self.kind(function)
+                return called if inspect.isclass(called) else returned(called)
+            case ast.Subscript(value=value):
+                owner = self.kind(value)
+                return returned(getattr(owner, "__getitem__", None)) if inspect.isclass(owner) else element(owner)
+            case _:
+                return None
+
+    def member(self, owner: Any, name: str) -> Any:
+        if owner is sdk and name not in sdk.__all__:
+            self.problems.append(f"sdk has no {name}")
+        if owner is sdk or not inspect.isclass(owner) or owner in (dict, list, str):
+            return getattr(owner, name, None)
+        fields = typing.get_type_hints(owner)
+        value = getattr(owner, name, None)
+        if value is None and name not in fields and name not in written_in(owner):
+            self.problems.append(f"{owner.__name__} has no {name}")
+        if isinstance(value, property):
+            return returned(value.fget)
+        return value if inspect.isfunction(value) else plain(fields.get(name))
+
+    def call(self, node: ast.Call) -> None:
+        called = self.kind(node.func)
+        if called is None or not getattr(called, "__module__", "").startswith("sdk"):
+            return
+        given = {one.arg: one.value for one in node.keywords if one.arg}
+        bound = [None, *node.args] if isinstance(node.func, ast.Attribute) and "." in called.__qualname__ else node.args
+        signature = inspect.signature(called)
+        try:
+            arguments = signature.bind(*bound, **given).arguments
+        except TypeError as error:
+            self.problems.append(f"{called.__name__}: {error}")
+            return
+        settings = set(typing.get_type_hints(Keywords)) if "settings" in signature.parameters else set(given)
+        unknown = set(arguments.get("settings", {})) - settings
+        self.problems += [f"{called.__name__} has no setting {name}" for name in unknown]
+
+
+def returned(function: Any) -> Any:
+    return plain(typing.get_type_hints(function).get("return")) if inspect.isfunction(function) else None
+
+
+def plain(kind: Any) -> Any:
+    """An annotation without None and without its metadata."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        parts = [part for part in typing.get_args(kind) if part is not type(None)]
+        return plain(parts[0]) if len(parts) == 1 else None
+    return kind
+
+
+def element(kind: Any) -> Any:
+    """The element of a list, an iterator or a mapping."""
+    arguments = typing.get_args(kind)
+    return plain(arguments[-1 if "apping" in str(kind) or typing.get_origin(kind) is dict else 0]) if arguments else None
+
+
+def written_in(owner: type) -> set[str]:
+    """The attributes that a constructor writes."""
+    return set(re.findall(r"self\.(\w+)", inspect.getsource(owner.__init__))) if inspect.isfunction(owner.__init__) else set()
+
+
+def problems_of(text: str) -> list[str]:
+    tree, reader = parsed(text), Reader()
+    if tree is None:
+        return ["it is not Python"]
+    reader.read(tree)
+    return reader.problems
+
+
+def test_every_public_class_function_and_method_shows_an_example_first() -> None:
+    without = {name for name, thing in documented() if not isinstance(thing, property) and not examples(thing)}
+    without = {name for name in without if not name.startswith(INNER_MEMBERS)}
+    assert without - WITHOUT_EXAMPLE == set()
+    assert WITHOUT_EXAMPLE - without == set(), "these have an example"
+
+
+def test_the_examples_of_the_public_names_would_run() -> None:
+    wrong = {}
+    for name, thing in documented():
+        spans = SPAN.findall(" ".join((inspect.getdoc(thing) or "").split()))
+        for text in (span for span in spans if re.search(r"\w\(", span)):
+            if problems := problems_of(text):
+                wrong[f"{name}: {text}"] = problems
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('sdk.submitt("train.py")', "sdk has no submitt"),
+        ('sdk.submit("train.py", worker=2)', "submit has no setting worker"),
+        ("run.wait(timeout=3)", "wait: got an unexpected keyword argument 'timeout'"),
+        ('sdk.attach("latest").status().stat', "Status has no stat"),
+        ("for moment in run.timeline(): print(moment.when)", "Moment has no when"),
+        ('sdk.models()["digits"].version(3).metric', "ModelVersion has no metric"),
+        ("Retry(user_error=1)", "Retry: got an unexpected keyword argument 'user_error'"),
+        ("run.wait(", "it is not Python"),
+    ],
+)
+def test_a_wrong_example_is_found(text: str, problem: str) -> None:
+    assert problems_of(text) == [problem]
