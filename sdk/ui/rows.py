@@ -23,7 +23,7 @@ class RunInfo:
         problem: why it cannot be read; "" otherwise.
         backend: the name of its backend; "" if unknown.
         metrics: the last value of every metric, by name.
-        metric: the main metric: the one of `Checkpoints(best)`, else val_loss, else loss, else the first; "" for none.
+        metric: the main metric: the one of `Checkpoints.best`, else val_loss, else loss, else the first; "" for none.
         emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
         place: the backend and the emulator, if any, in one line: "vertex, emulator at 127.0.0.1:8123"; "" if unknown.
         best: the best value of the main metric; None without one.

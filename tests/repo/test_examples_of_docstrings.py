@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import enum
+import dataclasses
 import inspect
 import re
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -23,15 +24,15 @@ WITHOUT_EXAMPLE = {
     *("RunCheckpointedError", "WaitTimeoutError"),
     *("Gate.conflicts", "Model.add", "Model.of_run", "Model.record"),
 }
-# The targets and the plan have members for the backends, which are no entrance for users.
-INNER_MEMBERS = ("Plan.", "Local.", "Vertex.", "Ray.")
+# The plan, and the members of the targets, which serve the backends and no user.
+INNER_MEMBERS = ("Plan", "Local.", "Vertex.", "Ray.")
 # The words before these are the receivers of the examples.
 RECEIVERS = {"sdk": sdk, "run": sdk.Run, "ctx": sdk.Context} | {name: getattr(sdk, name) for name in sdk.__all__}
 SPAN = re.compile(r"`([^`]+)`")
 
 
 def public(thing: type) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(thing).items():
+    for name, value in list(vars(thing).items()):
         inner = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         if not name.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
             yield name, inner
@@ -67,17 +68,19 @@ class Reader:
     """Follows the types of an example as far as the annotations of the package tell them."""
 
     known: dict[str, Any] = field(default_factory=lambda: dict(RECEIVERS))
-    problems: list[str] = field(default_factory=list)
+    problems: set[str] = field(default_factory=set)
 
     def read(self, tree: ast.AST) -> None:
         for node in ast.iter_child_nodes(tree):
+            # A comprehension stands after its element, which has its name.
+            for loop in (node, *getattr(node, "generators", ())):
+                if isinstance(loop, ast.comprehension | ast.For) and isinstance(loop.target, ast.Name):
+                    self.known[loop.target.id] = element(self.kind(loop.iter))
+            if isinstance(node, ast.ExceptHandler) and node.name and node.type:
+                self.known[node.name] = self.kind(node.type)
             self.read(node)
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self.known[node.targets[0].id] = self.kind(node.value)
-            elif isinstance(node, ast.comprehension | ast.For) and isinstance(node.target, ast.Name):
-                self.known[node.target.id] = element(self.kind(node.iter))
-            elif isinstance(node, ast.ExceptHandler) and node.name and node.type:
-                self.known[node.name] = self.kind(node.type)
             elif isinstance(node, ast.Call):
                 self.call(node)
             elif isinstance(node, ast.Attribute):
@@ -101,16 +104,15 @@ class Reader:
 
     def member(self, owner: Any, name: str) -> Any:
         if owner is sdk and name not in sdk.__all__:
-            self.problems.append(f"sdk has no {name}")
+            self.problems.add(f"sdk has no {name}")
         if owner is sdk or not inspect.isclass(owner) or owner in (dict, list, str):
             return getattr(owner, name, None)
-        fields = typing.get_type_hints(owner)
-        value = getattr(owner, name, None)
-        if value is None and name not in fields and name not in written_in(owner):
-            self.problems.append(f"{owner.__name__} has no {name}")
+        value, known = getattr(owner, name, None), annotated(owner, name)
+        if value is None and known is None and name not in written_in(owner):
+            self.problems.add(f"{owner.__name__} has no {name}")
         if isinstance(value, property):
             return returned(value.fget)
-        return value if inspect.isfunction(value) else plain(fields.get(name))
+        return value if inspect.isfunction(value) else plain(known)
 
     def call(self, node: ast.Call) -> None:
         called = self.kind(node.func)
@@ -122,34 +124,49 @@ class Reader:
         try:
             arguments = signature.bind(*bound, **given).arguments
         except TypeError as error:
-            self.problems.append(f"{called.__name__}: {error}")
+            self.problems.add(f"{called.__name__}: {error}")
             return
         settings = set(typing.get_type_hints(Keywords)) if "settings" in signature.parameters else set(given)
         unknown = set(arguments.get("settings", {})) - settings
-        self.problems += [f"{called.__name__} has no setting {name}" for name in unknown]
+        self.problems |= {f"{called.__name__} has no setting {name}" for name in unknown}
 
 
 def returned(function: Any) -> Any:
-    return plain(typing.get_type_hints(function).get("return")) if inspect.isfunction(function) else None
+    return plain(annotated(function, "return")) if inspect.isfunction(function) else None
+
+
+def annotated(thing: Any, name: str) -> Any:
+    """An annotation of a function or a class; object for one that names a type which only a type checker imports."""
+    for owner in getattr(thing, "__mro__", (thing,)):
+        if name in vars(owner).get("__annotations__", getattr(owner, "__annotations__", {})):
+            one = types.SimpleNamespace(__annotations__={name: owner.__annotations__[name]})
+            try:
+                return typing.get_type_hints(one, globalns=vars(sys.modules[owner.__module__]))[name]
+            except NameError:
+                return object
+    return None
 
 
 def plain(kind: Any) -> Any:
-    """An annotation without None and without its metadata."""
+    """An annotation without its None; None for any type."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         parts = [part for part in typing.get_args(kind) if part is not type(None)]
         return plain(parts[0]) if len(parts) == 1 else None
-    return kind
+    return None if kind is Any else kind
 
 
 def element(kind: Any) -> Any:
     """The element of a list, an iterator or a mapping."""
     arguments = typing.get_args(kind)
-    return plain(arguments[-1 if "apping" in str(kind) or typing.get_origin(kind) is dict else 0]) if arguments else None
+    return (
+        plain(arguments[-1 if "apping" in str(kind) or typing.get_origin(kind) is dict else 0]) if arguments else None
+    )
 
 
 def written_in(owner: type) -> set[str]:
     """The attributes that a constructor writes."""
-    return set(re.findall(r"self\.(\w+)", inspect.getsource(owner.__init__))) if inspect.isfunction(owner.__init__) else set()
+    made = dataclasses.is_dataclass(owner) or not inspect.isfunction(owner.__init__)
+    return set() if made else set(re.findall(r"self\.(\w+)", inspect.getsource(owner.__init__)))
 
 
 def problems_of(text: str) -> list[str]:
@@ -157,7 +174,7 @@ def problems_of(text: str) -> list[str]:
     if tree is None:
         return ["it is not Python"]
     reader.read(tree)
-    return reader.problems
+    return sorted(reader.problems)
 
 
 def test_every_public_class_function_and_method_shows_an_example_first() -> None:
