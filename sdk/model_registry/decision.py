@@ -1,4 +1,4 @@
-"""What a gate decides about a model: promote it, keep the champion, or ask a person. Pure."""
+"""The decision of a gate about a model: promote it, keep the champion, or ask a person. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Outcome = Literal["promote", "keep", "ask"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What the gate's function returned for one model, or why it returned nothing."""
+    """The numbers that the gate's function returned for one model, or why it returned nothing."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     problem: str = ""  # why there are no metrics, "" if there are
@@ -39,7 +39,7 @@ class GuardResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What follows from an evaluation, and why."""
+    """The result of an evaluation, with its reason."""
 
     outcome: Outcome
     reason: str
@@ -48,7 +48,7 @@ class Decision:
 
 
 def decide(gate: Gate, challenger: Evaluation, champion: Evaluation | None) -> Decision:
-    """Return what a gate decides about a challenger; `champion` is None if there is none.
+    """Return the decision of a gate about a challenger; `champion` is None if there is none.
 
     Numbers are compared as they are written: 0.57 is better than 0.56 by exactly 0.01.
     """

@@ -37,7 +37,7 @@ class Evidence:
     outcome: Outcome
     reason: str
     gain: float | None = None  # over the champion, above 0 for better
-    metrics: Mapping[str, float | None] = field(default_factory=dict)  # None for what is not a finite number
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # None for a number that is not finite
     champion_metrics: Mapping[str, float | None] = field(default_factory=dict)
     guards: tuple[GuardResult, ...] = ()
     data: VersionData
@@ -47,7 +47,7 @@ class Evidence:
 
 
 def key_of(model: str, number: int, evidence_id: str = "") -> str:
-    """Return the key of a record; without an id, what the keys of all records of a version begin with."""
+    """Return the key of a record; without an id, the common beginning of the keys of all records of a version."""
     return f"records/{model}/evidence/{number:06d}/{evidence_id and f'{evidence_id}.json'}"
 
 
@@ -91,7 +91,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def write(store: Store, evidence: Evidence) -> Evidence:
-    """Write evidence, and return what is stored: the first of several about the same evaluation."""
+    """Write evidence, and return the stored one: the first of several about the same evaluation."""
     key = key_of(evidence.model, evidence.number, evidence.id)
     data = json.dumps(asdict(evidence), sort_keys=True).encode()
     return evidence if create(store, key, data) else _read(store, key)
@@ -117,6 +117,6 @@ def _read(store: Store, key: str) -> Evidence:
         return decoded(Evidence, bytes(store.get(key)), where)
     except CorruptObjectError as error:
         raise CorruptObjectError(
-            f"What a gate has found is unknown: {error} Nothing was changed. Next: remove {where}; podlift models promote "
+            f"The evidence of a gate cannot be read: {error} Nothing was changed. Next: remove {where}; podlift models promote "
             "promotes a version without it."
         ) from error

@@ -1,4 +1,4 @@
-"""What becomes a version: the model in the outputs of a run, and where it comes from."""
+"""The candidate for a version: the model in the outputs of a run, and its origin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The outputs of a run in a folder, and what was not collected, with the reasons; None if its end was not recorded."""
+    """The outputs of a run in a folder, and the skipped files with the reasons; None if its end was not recorded."""
 
     folder: str
     skipped: Sequence[tuple[str, str]] | None
@@ -52,7 +52,7 @@ def candidate(
     metrics: dict[str, float | None],
     findings: Sequence[str],
 ) -> Candidate:
-    """Return what a run offers as a model; InputError unless its outputs contain all of it. `findings` are its notes."""
+    """Return the model of a run; InputError unless its outputs contain all of it. `findings` are its notes."""
     _check(plan.run_id, outputs, source)
     code, initial = plan.code, plan.initial
     about = Lineage(
@@ -106,7 +106,7 @@ def _check(run_id: str, outputs: Outputs, source: str) -> None:
 
 
 def data_of(location: str) -> VersionData:
-    """Return what the data at a location are now; "" is no data."""
+    """Return the present state of the data at a location; "" is no data."""
     if not location:
         return VersionData(location="", digest="")
     try:

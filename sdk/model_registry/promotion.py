@@ -1,7 +1,7 @@
 """From a new version to a promotion: evaluation, decision, evidence, and the move of the champion.
 
-It may be interrupted after every step, and repeated: what is known about a version counts, and the champion moves only from the
-one that the version was compared with.
+It may be interrupted after every step, and repeated: stored evidence about a version counts, and the champion
+moves only from the one of the comparison.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _registered(version: ModelVersion, outcome: str, reason: str) -> Registered:
 
 
 def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
-    """Return the evidence about a version and a champion: what is stored, or that of an evaluation now."""
+    """Return the evidence about a version and a champion: the stored one, else from an evaluation now."""
     store, name, data = version.model.store, version.model.name, lineage.data_of(trial.data)
     known = evidence.find(store, name, version.number, evidence.evidence_id(version.number, champion, trial.gate, data))
     if known is not None:
@@ -82,7 +82,7 @@ def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
 
 
 def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:
-    """Return what the function says about the version, and about the champion, None without one."""
+    """Return the function's evaluations of the version and of the champion, None without one."""
     # A folder of their own for each comparison: the function may have written to the last ones.
     with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
         own, problem = _fetched(version, folder)
@@ -101,7 +101,7 @@ def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Eval
 
 
 def _fetched(version: ModelVersion, folder: str) -> tuple[str, str]:
-    """Download a version, and return its folder and what is wrong with its files."""
+    """Download a version, and return its folder and the problem of its files."""
     try:
         return version.download(f"{folder}/version-{version.number}"), ""
     except CorruptObjectError as error:

@@ -1,4 +1,4 @@
-"""What is stored about a model, besides its files.
+"""The records of a model, beside its files.
 
     records/<model>/versions/000001.json     one version; written once
     records/<model>/champion.json            the champion and every move that led to it; changed by compare-and-swap
