@@ -9,7 +9,7 @@ from vertex_faults import HOLD, Start, only_run
 import sdk
 from sdk import Reason, State, api
 from sdk.backends.containers import upload_archives
-from sdk.backends.vertex.client import JobClient
+from sdk.backends.vertex.client import JobClient, OutcomeUnknownError
 from sdk.backends.vertex.job import start_run
 from sdk.backends.vertex.job.create_job import JobNotCreatedError
 from sdk.backends.vertex.wait.waiting import WaitingLease
@@ -43,6 +43,10 @@ def test_a_job_that_the_service_has_lost_is_followed_by_another_one_and_one_answ
     assert "job 1 ended (job_lost)" in " ".join(run.why().split())
 
 
+def unanswered(*_: object) -> None:
+    raise OutcomeUnknownError("no answer")
+
+
 def test_a_cancelled_job_that_the_service_does_not_find_is_cancelled_before_the_run_ends(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +57,9 @@ def test_a_cancelled_job_that_the_service_does_not_find_is_cancelled_before_the_
     # As by another client, whose own cancel of the job was lost.
     request_cancel(GcsStore(f"{podlift_vertex.bucket}/podlift/runs/{run.id}"), 0, b'{"grace_s": 60}')
     podlift_vertex.faults(HOLD, GET)
+    with monkeypatch.context() as patch:
+        patch.setattr(JobClient, "cancel", unanswered)
+        assert run.status().state is State.LOST, "nobody knows whether the service has heard of it"
     until(lambda: run.status().state is State.CANCELLED)
     podlift_vertex.faults()
     # It was there all the time, and would have run until its time limit.

@@ -302,6 +302,13 @@ class VertexRun(CopiedRun):
         except OutcomeUnknownError:
             self._cancelled = ""
 
+    def _cancel_lost_job(self) -> bool:
+        """Cancel the job, which the service may find again; False if the service may not have heard of that."""
+        created = self._job.created(self._job.number)
+        if created is not None:
+            self._cancel_job(created.name)
+        return created is None or bool(self._cancelled)
+
     def _cancel_requests(self) -> list[tuple[float, float]]:
         keys = self._copy.cancel_requests(self._job.number - 1, self._job.first - 1)
         for key in keys:
@@ -347,10 +354,8 @@ class VertexRun(CopiedRun):
         if not is_known and not more:
             # Without a verdict, a lost job may be found again.
             return
-        created = None if job else self._job.created(self._job.number)
-        if created is not None and end.state is State.CANCELLED:
-            # The service may find it again, and no client asks about a run that has ended.
-            self._cancel_job(created.name)
+        if job is None and end.state is State.CANCELLED and not self._cancel_lost_job():
+            return
         about = states.about(job) if job else {"vendor": "", "job": ""}
         self._write_final((job and job.ended) or self._now(), verdicts.final(end, **about, **booked, **more))
         # Until the next look, the lost job is still the latest one that is known here.
