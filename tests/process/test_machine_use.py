@@ -19,8 +19,6 @@ from sdk.job.layout import RunPaths
 from sdk.process import machine
 from sdk.records.machine import GpuUse, MachineSample, MachineUse, interval_s, machine_use, write
 
-pytestmark = pytest.mark.process
-
 SAMPLE = MachineSample(
     time=100.0,
     cpu_cores=1.5,
@@ -88,6 +86,7 @@ def test_a_reading_has_the_time_and_the_bytes_that_a_process_has_used(tmp_path: 
     assert machine.memory_limit() is not None
 
 
+@pytest.mark.process
 def test_the_children_of_a_process_count() -> None:
     child = "import time\nwhile time.process_time() < 0.5: pass\nprint(1, flush=True)\nimport sys; sys.stdin.read()"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"

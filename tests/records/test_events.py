@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdk.clock import SystemClock
+from sdk.job.layout import RunPaths
 from sdk.records.events import Event, fold, parse, status_records
+from sdk.records.recorder import Recorder, read_events
 from sdk.status import Reason, State
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
@@ -62,6 +66,14 @@ def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
 def test_a_record_reads_back_as_it_was_written(record: Event) -> None:
     name = f"{record.attempt:04d}.{record.source}.{record.sequence:06d}.{record.kind}.json"
     assert parse(name, record.to_json()) == record
+
+
+def test_records_are_numbered_without_gaps_also_by_a_process_that_continues(tmp_path: Path) -> None:
+    for continued in (False, True):
+        recorder = Recorder(RunPaths(str(tmp_path)), "chief-0", 1, SystemClock(), continued=continued)
+        recorder.record("entry")
+        recorder.record("done")
+    assert sorted(each.sequence for each in read_events(RunPaths(str(tmp_path)))) == [1, 2, 3, 4]
 
 
 TASK_KINDS = st.lists(st.sampled_from(["entry", "first_step", "failed", "done", "result"]), unique=True)

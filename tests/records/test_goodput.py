@@ -134,8 +134,10 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
 
 def test_what_was_measured_of_the_input_belongs_to_the_steps_if_the_rest_could_not_be() -> None:
     events = [SUBMITTED, at(0, "attempt_started", 1)]
-    found = of(events, {1: replace(spent(0, step=20, input_wait=7, steps=9), measures_input=False)}, now=27)
-    assert (found.step_s, found.input_wait_s) == (27, None)
+    account = replace(spent(0, step=20, input_wait=7, steps=9), measures_input=False)
+    for part in ("step", "input_wait"):
+        found = of(events, {1: replace(account, part=part)}, now=30)
+        assert (found.step_s, found.input_wait_s) == (30, None)
 
 
 def test_a_cloud_that_looks_for_machines_lets_the_run_idle() -> None:
@@ -148,9 +150,10 @@ def test_the_sleep_of_a_laptop_is_idle_and_a_hang_is_lost() -> None:
     events = [SUBMITTED, at(0, "attempt_started", 1)]
     slept = {1: spent(0, start=10, step=50, steps=50, asleep=3600)}
     assert of(events, slept, now=3660).idle_s == 3600
-    hung = [*events, at(700, "restarting", 1)]
-    found = of(hung, {1: spent(0, start=10, step=50, steps=50)}, now=700)
-    assert (found.step_s, found.lost_to_failures_s) == (50, 640)
+    more = at(700, "final", state="CHECKPOINTED", continues=True, number=1)
+    for end in (at(700, "restarting", 1), at(700, "final", state="FAILED"), more):
+        found = of([*events, end], {1: spent(0, start=10, step=50, steps=50)}, now=700)
+        assert (found.step_s, found.lost_to_failures_s) == (50, 640)
 
 
 def test_what_a_running_task_does_now_counts_as_its_present_part() -> None:
@@ -173,7 +176,7 @@ def test_a_run_of_an_earlier_podlift_has_no_goodput(tmp_path: Path) -> None:
     old = tmp_path / "chief-0"
     old.write_bytes(PROGRESS.pack(7, 9, 0, 0, 0, 0))
     assert read_account(str(old)) is None and read_progress(str(old)) == (7, 9)
-    assert read_account(str(tmp_path / "none")) is None
+    assert read_account(str(tmp_path / "none")) is read_position(str(tmp_path / "none")) is None
 
 
 @pytest.mark.parametrize(

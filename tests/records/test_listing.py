@@ -178,7 +178,8 @@ def test_a_closed_folder_is_listed_and_a_closed_root_is_said(make, root: Path) -
 
 def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(make) -> None:
     paths = make("a", summary=False)
-    losses = [5.0, 4.0, None, 1.0, 3.0]
+    # Of a loss, neither NaN nor a truth value is one.
+    losses = [5.0, float("nan"), 4.0, True, None, 1.0, 3.0]
     records = [
         {"time": 100.0 + 2 * step, "step": step, "epoch": 0, "metrics": {"loss": loss, "acc": step / 10}}
         for step, loss in enumerate(losses, 1)
@@ -191,12 +192,12 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     assert found is not None
     about = found.shown
     assert (about.metric, about.metrics["loss"], about.best, about.curve) == ("loss", 3.0, 1.0, "zq-0i")
-    assert (about.steps, about.rate, about.tasks, about.accelerator, about.entry) == (5, 0.5, 2, "cpu", "train.py")
+    assert (about.steps, about.rate, about.tasks, about.accelerator, about.entry) == (7, 0.5, 2, "cpu", "train.py")
     # A later one replaces it; of a metric that nobody has chosen, the name says which value is the best.
     place.write_text("".join(json.dumps({**record, "metrics": {"acc": record["step"]}}) + "\n" for record in records))
     summaries.write(paths)
     found = summaries.read(paths)
-    assert found is not None and (found.shown.metric, found.shown.best) == ("acc", 5)
+    assert found is not None and (found.shown.metric, found.shown.best) == ("acc", 7)
     # What a later podlift adds is small, whatever the run has.
     assert len(summaries.shape([float(value) for value in range(100_000)])) == 40
     assert summaries.shape([7.0, 7.0]) == "ii"

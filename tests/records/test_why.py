@@ -242,6 +242,7 @@ def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, chang
     events = [SUBMITTED, final("FAILED", reason, failure={"task": "", "message": "m"})]
     text = explain(events, replace(fold(events, supervisor_alive=False), **changes), CONTEXT)
     assert text.splitlines()[-1] == f"Next: {command}"
+    assert ("\nThe service reports JOB_STATE_FAILED.\n" in text) is ("vendor" in changes)
 
 
 @pytest.mark.parametrize(
