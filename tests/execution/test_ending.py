@@ -110,7 +110,9 @@ ENDS = {
 
 @pytest.mark.parametrize(("codes", "failed", "wanted"), ENDS.values(), ids=ENDS)
 def test_codes_and_records_say_why_an_attempt_ends(codes, failed, wanted) -> None:
-    end = end_of(View(tasks=TASKS, own=TASKS, codes=codes, failed=failed))
+    view = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed)
+    end, cause = end_of(view), ending.cause(view)
+    assert (cause is not None and cause.is_asked) is (wanted is not None and wanted[0] != "FAILED")
     assert (end and (end.state.value, end.reason.value, end.failure.task if end.failure else "")) == wanted
 
 

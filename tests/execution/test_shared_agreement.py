@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
 
 import pytest
-from support import FakeClock, heard
+from support import FakeClock, heard, until
 
 from sdk.errors import AlreadyExistsError, StoreError
+from sdk.execution import shared_agreement
 from sdk.execution.agreement import LeaveError, Membership
 from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
@@ -259,7 +261,7 @@ def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
 def test_success_is_not_restarted(service: Service) -> None:
     container = Service(service.store, ("chief-0",)).container("chief-0")
     container.join(wait_s=0)
-    end = container.conclude(1, ended(Reason.DONE), exit_code=0)
+    end = container.conclude(1, ended(Reason.DONE))
     assert (end.state, end.restart, end.exit_code) == (State.SUCCEEDED, False, 0)
 
 
@@ -284,3 +286,34 @@ def test_a_hang_of_a_later_attempt_waits_for_the_others_as_long_as_that_of_the_f
         hang = chief.hang(attempt, {"chief-0": 5})
         assert hang is not None and "worker-0, worker-1 does not report" in hang.message
         over()
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_container_learns_of_an_end_that_another_one_has_concluded_whether_its_task_trains_or_not(
+    service: Service, monkeypatch: pytest.MonkeyPatch, trains: bool
+) -> None:
+    containers, looks, get = service.all(), [0], service.store.get
+    joined(containers)
+    said = heard()
+
+    def look() -> bool:
+        looks[0] += 1
+        return trains
+
+    def unreachable(key: str) -> bytes:
+        raise StoreError("no network")
+
+    monkeypatch.setattr(shared_agreement, "_FOLLOW_S", 0.001)
+    monkeypatch.setattr(service.store, "get", unreachable)
+    over = containers["chief-0"].follow(1, look)
+    # A process that ends does not wait for it.
+    assert all(each.daemon for each in threading.enumerate() if each.name == "podlift-follow")
+    until(lambda: said and looks[0] > 8)
+    assert said[0] == "cannot check now whether the attempt has ended: no network"
+    monkeypatch.setattr(service.store, "get", get)
+    seen = looks[0]
+    until(lambda: looks[0] > seen + 8)
+    assert containers["chief-0"].known_end(1) is None
+    end = containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
+    until(lambda: containers["chief-0"].known_end(1) == end)
+    over()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ from support import LIMIT_S, FakeClock, until
 
 from sdk.errors import AccessError, AlreadyExistsError, StoreError
 from sdk.execution import tail
+from sdk.execution.output import FolderOutput
 from sdk.execution.tail import TAIL_BYTES, CopiedOutput, TailUploader
 from sdk.job.layout import RunPaths
 from sdk.runtime import secret_values
@@ -207,6 +209,19 @@ def test_what_was_dropped_before_an_upload_is_told_by_its_size(store: PosixStore
     assert first == b"podlift: 1.4 MB of output before this line are not kept", "one piece, and half of the next"
 
 
+def test_a_container_in_the_place_of_another_one_goes_on_where_its_output_ended(
+    store: PosixStore, clock: FakeClock, kept: TailUploader
+) -> None:
+    for lines in (b"one\ntwo\n", b"three\n"):
+        kept.buffer.add(lines)
+        kept.push()
+    store.delete(RunPaths.part(KEY, 0))
+    after = TailUploader(store, KEY, clock, (), continued=True)
+    after.buffer.add(b"four\n")
+    after.push()
+    assert [stat.key for stat in store.list(f"{KEY}/")] == [RunPaths.part(KEY, 8), RunPaths.part(KEY, 14)]
+
+
 def test_the_last_upload_ends_in_time(store: PosixStore, kept: TailUploader, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
     monkeypatch.setattr(store, "set_deadline", limits.append)
@@ -255,7 +270,7 @@ class Copied:
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_without_a_reader(
-    copied: Callable[..., Copied], broken: bool
+    copied: Callable[..., Copied], monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
     output = copied()
 
@@ -269,7 +284,10 @@ def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_witho
     for piece in (b"one\ntw", b"o\n", b"the rest"):
         os.write(output.task, piece)
     os.close(output.task)
-    output.output.finish(60.0)
+    with monkeypatch.context() as patch:
+        # Less than a second, which never passes.
+        patch.setattr(tail.time, "monotonic", lambda: 0.0)
+        output.output.finish(0.9)
     assert b"".join(output.kept) == b"one\ntwo\nthe rest"
     assert b"".join(output.shown) == (b"" if broken else b"one\ntwo\nthe rest")
 
@@ -340,6 +358,32 @@ def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
     for _ in range(20):
         may.release()
     output.output.finish(LIMIT_S)
+
+
+@pytest.mark.parametrize("secrets", [{}, {"KEY": "s3cr3t-value"}])
+def test_logs_hold_what_tasks_write_without_secrets_and_an_index_says_when(
+    tmp_path: Path, clock: FakeClock, secrets: dict[str, str]
+) -> None:
+    paths = RunPaths(str(tmp_path / "run"))
+    os.makedirs(os.path.dirname(paths.log(1, "chief-0")))
+    output = FolderOutput(paths, 1, ["chief-0", "worker-0"], secrets, str(tmp_path / "pipes"), clock)
+    output.open()
+    assert (output.target("chief-0") == output.log("chief-0") == paths.log(1, "chief-0")) is (not secrets)
+    assert output.count("worker-0") == 0
+    task = os.open(output.target("chief-0"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(task, b"key s3cr3t-value\nKeyError: 'x'\n")
+    written = (b"key s3cr3t-value\n", b"key ***\n")[bool(secrets)] + b"KeyError: 'x'\n"
+    until(lambda: output.count("chief-0") == len(written))
+    clock.time += 1
+    output.update()
+    [line] = Path(paths.log_times(1)).read_text().splitlines()
+    assert json.loads(line)[1] == {"chief-0": len(written)}
+    assert output.last_error("chief-0") == "KeyError: 'x'"
+    os.write(task, b"the end")
+    os.close(task)
+    output.close()
+    assert Path(paths.log(1, "chief-0")).read_bytes() == written + b"the end"
+    assert output.last_lines("chief-0").endswith("the end")
 
 
 def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud: Cloud, write) -> None:
