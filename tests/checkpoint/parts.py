@@ -33,7 +33,8 @@ def state(step: int, sizes: Mapping[str, int] = SIZES) -> dict[str, bytes]:
 
 def contents(step: int, rank: int = 0) -> Contents:
     arrays = tuple(Array(name, "uint8", (len(d),), lambda d=d: memoryview(d)) for name, d in state(step).items())
-    return Contents(arrays if rank == 0 else (), {"rng": random.Random(f"{rank}/{step}").randbytes(40)})
+    chance = random.Random(f"{rank}/{step}")
+    return Contents(arrays if rank == 0 else (), {"data": chance.randbytes(9), "rng": chance.randbytes(40)})
 
 
 def check(checkpoint: Checkpoint | None, ranks: int = 1) -> int:

@@ -12,8 +12,9 @@ from sdk.checkpoint import catalog, restore
 from sdk.errors import InputError
 from sdk.job.layout import RunPaths
 from sdk.storage.posix_store import PosixStore
+from sdk.storage.retry import RetryPolicy
 
-from .parts import Attempt, files, restored
+from .parts import Attempt, check, files, restored
 
 
 def test_a_list_says_what_each_checkpoint_is(store: PosixStore) -> None:
@@ -50,14 +51,38 @@ def test_a_damaged_checkpoint_is_listed_with_what_is_wrong_and_leaves_quarantine
     assert "damaged" in str(catalog.list_checkpoints(store)[1].quarantined)
 
 
-def test_the_newest_one_is_none_where_it_cannot_be_read(tmp_path: Path) -> None:
-    paths = RunPaths(str(tmp_path / "digits-aaaaaa"))
-    store = PosixStore(paths.store)
-    Attempt(store).save(7)
-    key = restore.commits_of(store)[-1].key
-    assert catalog.newest(paths) is None, "a checkpoint of another run"
-    Path(paths.store, key).write_bytes(b"")
-    assert catalog.newest(paths) is None
+def test_a_checkpoint_of_a_run_is_found_by_its_step_and_none_that_cannot_be_read(tmp_path: Path) -> None:
+    paths, other = (RunPaths(str(tmp_path / name)) for name in ("test", "digits-aaaaaa"))
+    assert (catalog.newest(paths), catalog.entries(paths), catalog.is_empty(paths)) == (None, [], True)
+    with pytest.raises(InputError, match=r"Received: 'last'\. It has no checkpoints"):
+        catalog.find(paths, "last")
+    attempt = Attempt(PosixStore(paths.store))
+    first, last = (attempt.save(step) for step in (5, 7))
+    assert [catalog.find(paths, step).key for step in ("5", "7", "last")] == [first, last, last]
+    with pytest.raises(InputError, match=r"Received: '6'\. Known steps: 5, 7\."):
+        catalog.find(paths, "6")
+    assert catalog.newest(paths) == (7, catalog.entries(paths)[-1].created_at)
+    assert check(catalog.read(paths, first)) == 5 and not catalog.is_empty(paths)
+    Path(paths.url).rename(other.url)
+    assert catalog.newest(other) is None, "a checkpoint of another run"
+    Path(other.store, last).write_bytes(b"")
+    assert catalog.newest(other) is None
+
+
+def test_who_asks_about_checkpoints_in_a_bucket_waits_less_than_a_training(store: PosixStore, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(catalog, "open_store", lambda url, retry=None: asked.append((url, retry)) or store)
+    assert catalog.is_empty(RunPaths("gs://mine/runs/test"))
+    [(url, retry)] = asked
+    assert url.startswith("gs://mine/runs/test/") and retry.total_s < RetryPolicy().total_s
+
+
+def test_what_retention_has_removed_is_not_removed_again(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, delete = list[str](), store.delete
+    monkeypatch.setattr(store, "delete", lambda key, **more: gone.append(key) or delete(key, **more))
+    attempt = Attempt(store, keep_last=1)
+    keys = [attempt.save(step) for step in range(1, 5)]
+    assert len(gone) == len({*gone}) and [key for key in gone if key in keys] == keys[:3]
 
 
 def test_a_pinned_checkpoint_stays_until_it_is_unpinned(store: PosixStore) -> None:

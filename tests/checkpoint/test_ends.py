@@ -82,3 +82,15 @@ def test_an_end_that_an_older_podlift_has_removed_is_never_called_corrupt(tmp_pa
     second.write_bytes(second.read_bytes()[:-1])
     with pytest.raises(CorruptCheckpointError):
         trained(attempt(tmp_path, 3), models, size=1)
+
+
+def test_only_the_phase_that_was_open_last_is_gone_on_with(tmp_path: Path) -> None:
+    first = attempt(tmp_path, 1)
+    for number in (0, 1):
+        first.begin("loop", "alike")
+        first.save(UnsavedState(phase=number, steps=3, contents=Contents(), at={"step": 3}), reason="manual")
+    first.close(20)
+    second = attempt(tmp_path, 2)
+    begun = [second.begin("loop", "alike") for _ in range(3)]
+    assert [(phase.known.finished, phase.at) for phase in begun] == [(True, {}), (False, {"step": 3}), (False, {})]
+    second.close(20)
