@@ -154,6 +154,10 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
         (("--when", "min_new_examples(rows)"), "Expected: min_new_examples(INPUT, N)"),
         (("--when", "trane:ready"), "the packaged code has no such module. Did you mean 'train'?"),
         (("--", "{slots}"), "Unknown template. Received: '{slots}'"),
+        (
+            ("--location", "europe-west4"),
+            "podlift schedule serve, which has none. Received: 'europe-west4'. Next: omit it",
+        ),
     ],
 )
 def test_what_a_schedule_refers_to_must_exist(here, write, words: tuple[str, ...], sentence: str) -> None:

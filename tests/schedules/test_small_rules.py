@@ -1,0 +1,138 @@
+"""Rules of schedules that need neither a run nor a service."""
+
+from __future__ import annotations
+
+import base64
+import zoneinfo
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paper_runs import HOUR, World
+from support import needs
+
+from sdk.backends.triggers import Trigger
+from sdk.errors import CorruptRunError
+from sdk.process import spawn
+from sdk.records import spending
+from sdk.schedules import clock_changes, keeper_main, triggered
+from sdk.schedules.firing import KeptRuns
+from sdk.schedules.records import Book
+from sdk.schedules.slots import Cron
+from sdk.status import State
+
+needs("cronsim")
+BELL = Trigger(name="each", cron="", time_zone="", paused=False, description="", settings={})
+
+
+def test_the_last_hour_of_a_day_can_be_the_safe_one() -> None:
+    start = datetime(2022, 1, 1, tzinfo=timezone.utc)
+    [spring, _] = clock_changes.warnings(Cron("30 22 * * *", "America/Nuuk"), start)
+    assert "2022-03-26 22:30 in America/Nuuk does not exist" in spring and "hour is 23: '30 23 * * *'" in spring
+
+
+@pytest.mark.parametrize(
+    ("seen", "paused", "fires"),
+    [
+        (None, "", True),
+        (None, "by hand", False),
+        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
+        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
+        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
+        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
+        (triggered.Seen(service="x", sync=triggered.MISSING), "", False),
+        (triggered.Seen(service="x", sync=triggered.UNKNOWN), "", True),
+    ],
+)
+def test_a_schedule_fires_unless_it_or_its_trigger_is_stopped(world: World, seen, paused: str, fires: bool) -> None:
+    assert triggered.fires(replace(world.add(), paused=paused), seen) is fires
+
+
+@pytest.mark.parametrize("amounts", [{"a": -0.5}, {"a": float("nan")}, {"a": "x"}, []], ids=str)
+def test_bookings_of_a_month_that_are_no_amounts_are_damaged(world: World, amounts: Any) -> None:
+    record, book = world.add(), Book(world.root)
+    assert book.put_bookings(record, "2027-01", {"a": 0.0}, None)
+    known, generation = book.bookings(record, "2027-01")
+    assert known == {"a": 0.0}
+    assert book.put_bookings(record, "2027-01", amounts, generation)
+    with pytest.raises(CorruptRunError, match="is damaged"):
+        book.bookings(record, "2027-01")
+
+
+def test_a_slot_whose_server_is_dead_is_taken_over_at_once_and_that_of_a_living_one_is_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add()
+    world.killed(lambda: world.keeper("1", hours=0).step())
+    [taken] = world.history()
+    asked: list[str] = []
+    for alive, state in ((True, "TAKEN"), (False, "RUNNING")):
+        monkeypatch.setattr(spawn, "same_machine", lambda identity: True)
+        monkeypatch.setattr(spawn, "alive", lambda identity, alive=alive: asked.append(identity) or alive)
+        world.keeper("2", hours=0, seconds=5).step()
+        assert world.history()[0].state == state
+    assert {*asked} == {taken.holder.partition(" ")[0]}
+
+
+def test_a_run_that_was_removed_may_have_cost_what_was_booked_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    world.runs.takes_s = 3 * HOUR
+    world.add(max_cost_usd_per_month=100.0)
+    keeper = world.keeper("1", hours=0)
+    keeper.step()
+    world.runs.ends.clear()
+    keeper.serve()
+    [record] = world.history()
+    assert (record.state, record.cost_usd) == (State.LOST.value, 4.0)
+
+
+def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_given(
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, paths = [], zoneinfo.TZPATH
+    runs = KeptRuns(world.clock)
+
+    def following():
+        try:
+            yield
+        finally:
+            closed.append(True)
+
+    for url in ("a", "b"):
+        runs._following[url] = following()
+        next(runs._following[url])
+    runs.close()
+    assert closed == [True, True]
+    data = (Path(zoneinfo.TZPATH[0]) / "Europe/Berlin").read_bytes() if zoneinfo.TZPATH else b"TZif"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(keeper_main.logs, "start", lambda **more: None)
+    spec = keeper_main.KeeperSpec(
+        schedule="each", id="each", root=world.root, keep_for_s=HOUR, cron="0 * * * *", time_zone="UTC",
+        zone={"Mine/Berlin": base64.b64encode(data).decode()},
+    )  # fmt: skip
+    try:
+        # There is no such schedule.
+        assert keeper_main.main(spec, home=str(tmp_path / "home")) == 2
+        assert (tmp_path / "home/zoneinfo/Mine/Berlin").read_bytes() == data
+        assert str(tmp_path / "home/zoneinfo") in zoneinfo.TZPATH
+    finally:
+        zoneinfo.reset_tzpath(paths)
+
+
+def test_a_schedule_whose_removal_is_cut_short_stays_and_fires_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, record = Book(world.root), world.add()
+
+    def killed(key: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(book._store, "delete", killed)
+    with pytest.raises(KeyboardInterrupt):
+        book.remove(record)
+    assert Book(world.root).read("each").paused
+    assert Book(world.root).absent(["specs/each.json", "plans/none"]) == ["plans/none"]
