@@ -8,19 +8,21 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
 from registered_models import in_both
-from support import REPO
+from support import REPO, finished_run
 
 import sdk
+from sdk.clock import SystemClock
 from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
+from sdk.job.payload import InitialWeights
 from sdk.model_registry import files
 from sdk.model_registry.models import Model
-
-pytestmark = pytest.mark.process
+from sdk.records.recorder import Recorder
 
 
 def program(*words: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +43,9 @@ def test_a_version_is_numbered_has_its_lineage_and_is_written_once(model: Model,
     assert add(number=2).number == 2, "the same files of the same run are one version"
     assert len(model.versions()) == 2
     assert add("other weights", number=2).number == 3, "other files of it are another version"
+    newest = model.of_run("digits-aaaaab", "model")
+    assert newest is not None and newest.number == 3
+    assert model.of_run("digits-aaaaab", "work") is None
 
 
 def test_the_champion_moves_only_forward_in_one_line_and_is_the_parent_of_what_follows(model: Model, add) -> None:
@@ -89,6 +94,7 @@ def test_a_promotion_with_another_champion_in_mind_is_refused_and_names_who_move
 
 
 @in_both
+@pytest.mark.process
 def test_of_8_promotions_that_saw_the_same_champion_one_wins(model: Model, add) -> None:
     for _ in range(9):
         add()
@@ -100,6 +106,7 @@ def test_of_8_promotions_that_saw_the_same_champion_one_wins(model: Model, add) 
 
 
 @in_both
+@pytest.mark.process
 def test_a_promotion_killed_at_any_step_leaves_the_old_champion_or_the_new_one(model: Model, add) -> None:
     add(), add()
     model.promote(1)
@@ -221,6 +228,9 @@ def test_the_versions_differ_in_what_the_difference_says(model: Model, add) -> N
     assert (found.code, found.args, found.data) == (True, False, ("rows",))
     assert model.diff(1, 3).changed == ()
     assert model.diff(2, 3).data == ()
+    began = InitialWeights(choice="last", model="digits", version=2)
+    assert add(warm_start=began).number == 4
+    assert (model.diff(1, 4).warm_start, model.diff(1, 2).warm_start) == ((0, 2), (0, 0))
 
 
 def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, add) -> None:
@@ -256,3 +266,47 @@ def test_files_that_are_absent_are_found_without_reading_the_others(model: Model
     (why,) = files.absent(model.store, manifest)
     assert why == f"model.keras: {model.store.url}/blobs/{part} is missing."
     assert "is missing" in files.absent(model.store, "0" * 64)[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"{", "cannot be read"),
+        (b'{"files": 3}', "cannot be read"),
+        *(
+            (json.dumps({"files": [{"path": path, "size_bytes": 0, "parts": []}]}).encode(), "names a file outside")
+            for path in ("../x", "/x", "a/../../x", "a//b")
+        ),
+    ],
+)
+def test_a_list_of_files_that_podlift_has_not_written_is_damaged(model: Model, data: bytes, sentence: str) -> None:
+    model.store.put_new(f"manifests/{files.digest_of(data)}", [data])
+    with pytest.raises(CorruptObjectError, match=sentence):
+        files.read(model.store, files.digest_of(data))
+
+
+def test_the_files_of_a_download_are_on_the_disk_before_they_have_their_name(
+    model: Model, add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, synced = tmp_path / "home", []
+    monkeypatch.setattr(files.posix, "sync_tree", lambda part: synced.append((home.exists(), sorted(os.listdir(part)))))
+    add().download(home)
+    assert synced == [(False, ["model.keras", "variables"])]
+
+
+def test_a_run_whose_outputs_may_be_incomplete_registers_no_model(tmp_path: Path) -> None:
+    run = finished_run(tmp_path, "digits-aaaaaa")
+    Path(run.outputs_model).mkdir(parents=True)
+    Path(run.outputs_model, "model.keras").write_text("weights")
+
+    def added() -> int:
+        return sdk.models(str(tmp_path)).add(run.url, model="digits").number
+
+    with pytest.raises(InputError, match=r"may be incomplete: its end was not recorded.*podlift resume digits-aaaaaa"):
+        added()
+    collected = {"files": 1, "bytes": 7, "skipped_count": 1}
+    for number, (path, said) in enumerate((("model/x", r"Not collected: model/x \(why\)"), ("work/x", "")), 1):
+        recorder = Recorder(run, "supervisor", number, SystemClock(), continued=True)
+        recorder.record("collected", **collected, skipped=[[path, "why"]])
+        with pytest.raises(InputError, match=said) if said else nullcontext():
+            assert added() == 1

@@ -19,8 +19,6 @@ from sdk.upkeep.remove.bucket import BucketRoot
 from sdk.upkeep.remove.folder import FolderRoot
 from sdk.upkeep.remove.root import ChangedError, Limits
 
-pytestmark = pytest.mark.process
-
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
