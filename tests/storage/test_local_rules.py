@@ -1,0 +1,109 @@
+"""What is kept on this machine's disk: sizes, reserves, removals, and what an error of the system means."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from sdk.errors import StoreError
+from sdk.storage import own_folders, reserve
+from sdk.storage.file_systems import as_store_error
+from sdk.storage.fingerprints import state_of
+from sdk.storage.folders import extent
+from sdk.storage.gcs.auth import MachineToken
+from sdk.storage.gcs.errors import OutOfTimeError, failure_of
+from sdk.storage.gcs.files import BucketFiles
+from sdk.storage.gcs.requests import ObjectPage
+from sdk.storage.locking import TemporaryFiles
+
+
+def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name, size in (("a", 100), ("deep/c", 7)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    os.link(tmp_path / "a", tmp_path / "deep/b")
+    assert [extent(tmp_path / name)[0] for name in ("", "a", "none")] == [107, 100, 0]
+    assert extent(tmp_path / "none")[1] == math.inf
+
+
+def test_a_folder_is_removed_with_all_in_it_and_a_discard_says_whether_it_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "folder/deep").mkdir(parents=True)
+    (tmp_path / "folder/deep/file").write_text("x")
+    (tmp_path / "file").write_text("x")
+    own_folders.remove(str(tmp_path / "folder"))
+    assert os.listdir(tmp_path) == ["file"]
+    assert [own_folders.discard(str(tmp_path / name)) for name in ("folder", "file/x")] == [True, False]
+
+
+def test_records_in_reserves_of_one_folder_are_read_and_an_unused_reserve_goes(tmp_path: Path) -> None:
+    folder = str(tmp_path / "reserve")
+    reserves = [reserve.Reserve(f"{folder}/0001.{task}") for task in ("chief-0", "worker-0", "worker-1")]
+    assert [each.add(f"{number}.json", {"n": number}, last=False) for number, each in enumerate(reserves[:2])] == [
+        True
+    ] * 2
+    assert list(reserve.read(folder)) == [("0.json", b'{"n": 0}'), ("1.json", b'{"n": 1}')]
+    for each in reserves:
+        each.close()
+    assert sorted(os.listdir(folder)) == ["0001.chief-0", "0001.worker-0"]
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (OSError(errno.EROFS, "x"), "Cannot write '/x': the file system is read-only. Choose a writable root."),
+        (OSError(errno.EXDEV, "Invalid cross-device link"), "Cannot write '/x': Invalid cross-device link."),
+        (OSError("only words"), "Cannot write '/x': only words."),
+    ],
+)
+def test_an_error_of_the_system_is_told_with_what_it_means(error: OSError, meaning: str) -> None:
+    with pytest.raises(StoreError) as caught, as_store_error("write", "/x"):
+        raise error
+    assert str(caught.value) == meaning
+
+
+def test_a_temporary_file_that_a_killed_writer_left_goes_with_the_next_one_and_that_of_a_living_one_stays(
+    tmp_path: Path,
+) -> None:
+    kept = TemporaryFiles(str(tmp_path)).new()
+    Path(kept.path).with_name("left").write_text("half")
+    other = TemporaryFiles(str(tmp_path)).new()
+    assert {path.name for path in Path(kept.path).parent.iterdir()} == {Path(each.path).name for each in (kept, other)}
+    for each in (kept, other):
+        each.drop()
+    assert os.listdir(Path(kept.path).parent) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "examples"),
+    [("a.csv", b"1\n2\n", 2), ("a.csv", b"1\n2", 2), ("a.csv", b"", 0), ("a.bin", b"1\n2\n", 1)],
+)
+def test_lines_are_examples_where_a_name_says_so(tmp_path: Path, name: str, data: bytes, examples: int) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert state_of(str(tmp_path / name), count=True).examples == examples
+
+
+def test_a_machine_asks_the_server_that_its_variables_name_for_a_token() -> None:
+    asked: list[str] = []
+
+    def answer(url: str) -> dict[str, object]:
+        asked.append(url)
+        return {"access_token": "t", "expires_in": 3600}
+
+    assert MachineToken({"GCE_METADATA_HOST": "1.2.3.4"}, request=answer).token() == "t"
+    assert asked[0].startswith("http://1.2.3.4/")
+
+
+def test_a_transfer_that_ran_out_of_time_may_have_taken_effect() -> None:
+    failure = failure_of(OutOfTimeError(), "mine")
+    assert failure is not None and (failure.unsure, failure.retry) == (True, False)
+
+
+def test_a_listing_is_as_old_as_its_first_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [ObjectPage(objects=[], folders=[], token=None, time=float(time)) for time in (7, 8)]
+    found = BucketFiles("gs://mine/runs")
+    monkeypatch.setattr(found, "_pages", lambda query: iter(pages))
+    assert found.versions("") == ([], 7.0)
