@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import math
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +20,7 @@ from sdk.storage.folders import extent
 from sdk.storage.gcs.auth import MachineToken
 from sdk.storage.gcs.errors import OutOfTimeError, failure_of
 from sdk.storage.gcs.files import BucketFiles
-from sdk.storage.gcs.requests import ObjectPage
+from sdk.storage.gcs.requests import BucketRequests, DamagedError, ObjectPage
 from sdk.storage.locking import TemporaryFiles
 
 
@@ -107,3 +110,21 @@ def test_a_listing_is_as_old_as_its_first_page(monkeypatch: pytest.MonkeyPatch) 
     found = BucketFiles("gs://mine/runs")
     monkeypatch.setattr(found, "_pages", lambda query: iter(pages))
     assert found.versions("") == ([], 7.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ("crc32c=AAAAAQ==,md5=x", "00000001 was written"),
+        ("md5=x", "an unknown one was written"),
+        ("crc32c=Nks/tw==", ""),
+    ],
+)
+def test_bytes_that_are_not_those_of_their_checksum_are_refused_with_both(told: str, sentence: str) -> None:
+    whole = [b"abc", b""]
+    raw = SimpleNamespace(read=None, read1=lambda size, decode_content: whole.pop(0))
+    response: Any = SimpleNamespace(headers={"Content-Length": "3", "X-Goog-Hash": told}, raw=raw)
+    connection: Any = None
+    bucket = BucketRequests(connection=connection, bucket="mine", timeout=(1, 1), check=lambda done: None)
+    with pytest.raises(DamagedError, match=rf"^its crc32c is 364b3fb7; {sentence}$") if sentence else nullcontext():
+        assert bytes(bucket._receive(response, None, None)) == b"abc"
