@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from registered_models import candidate
-from support import FakeClock, full_only
+from support import FakeClock
 
 from sdk.job.payload import InitialWeights
 from sdk.model_registry.models import Model, ModelVersion
@@ -26,7 +26,7 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
 
 
-@pytest.fixture(params=["folder", full_only("bucket")])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=[pytest.mark.full, pytest.mark.process])])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "folder":
         yield str(tmp_path / "root")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
-from registered_models import in_both
+from registered_models import in_both, register
 from support import REPO, finished_run
 
 import sdk
@@ -292,6 +292,8 @@ def test_the_files_of_a_download_are_on_the_disk_before_they_have_their_name(
     monkeypatch.setattr(files.posix, "sync_tree", lambda part: synced.append((home.exists(), sorted(os.listdir(part)))))
     add().download(home)
     assert synced == [(False, ["model.keras", "variables"])]
+    two = register(tmp_path / "two", "digits", {"a": b"1", "b": b"2"}).download(tmp_path / "files")
+    assert [Path(two, name).read_bytes() for name in ("a", "b")] == [b"1", b"2"]
 
 
 def test_a_run_whose_outputs_may_be_incomplete_registers_no_model(tmp_path: Path) -> None:

@@ -189,8 +189,8 @@ def problem(place: str, base: Path = Path("/")) -> str:
 
 def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    write("data/a b.csv", "1")
-    write("data/c.csv", "1")
+    for name in ("a b", "c", "d%41", "dA"):
+        write(f"data/{name}.csv", "1")
     here = tmp_path / "project"
     found = {
         "data": "data",
@@ -201,6 +201,7 @@ def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch:
         "~/project/data": "data",
         f"file://{here}/data/a b.csv": "data/a b.csv",
         (here / "data/a b.csv").as_uri(): "data/a b.csv",
+        f"file://{here}/data/d%41.csv": "data/d%41.csv",
         "data/*.csv": "data/*.csv",
         "**/c.[ct]sv": "**/c.[ct]sv",
     }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sdk.errors import StoreError
-from sdk.storage import own_folders, reserve
+from sdk.storage import own_folders, reserve, small_files
 from sdk.storage.file_systems import as_store_error
 from sdk.storage.fingerprints import state_of
 from sdk.storage.folders import extent
@@ -87,6 +87,15 @@ def test_a_temporary_file_that_a_killed_writer_left_goes_with_the_next_one_and_t
 def test_lines_are_examples_where_a_name_says_so(tmp_path: Path, name: str, data: bytes, examples: int) -> None:
     (tmp_path / name).write_bytes(data)
     assert state_of(str(tmp_path / name), count=True).examples == examples
+
+
+def test_a_small_file_is_read_whole_and_one_that_is_larger_or_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    os.mkfifo(tmp_path / "pipe")
+    assert small_files.read(tmp_path / "file", 3) == b"abc"
+    for name, sentence in (("file", "more than 2 bytes"), ("pipe", "is not a file")):
+        with pytest.raises(OSError, match=sentence):
+            small_files.read(tmp_path / name, 2)
 
 
 def test_a_machine_asks_the_server_that_its_variables_name_for_a_token() -> None:
