@@ -67,7 +67,7 @@ class Context:
     def strategy(self) -> Any:
         """The tf.distribute strategy that fits the cluster, made at the first use.
 
-        Usage: `with ctx.strategy.scope(): model = build()`
+        Usage: `with ctx.strategy.scope(): model = build()`.
 
         With several tasks it is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
         servers it is ParameterServerStrategy in the first task; in workers and servers this property does not return, they

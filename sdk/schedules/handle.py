@@ -42,7 +42,7 @@ class Schedule:
 
     Args:
         name: its name.
-        root: as for `plan`; by default those of all configured backends are searched.
+        root: as for `plan`; by default the roots of all configured backends are searched.
 
     Raises:
         InputError: there is no such schedule.
@@ -117,7 +117,7 @@ class Schedule:
         """
         record = self.record
         listed, now = self._book.keys(record), self._now()
-        # Records of slots to come are few, except those that a clock that was ahead has booked: they are no history.
+        # Records of slots to come are few, unless a clock was ahead; they are no history.
         past = bisect_right(listed, key_of(now) + "~")
         shown = listed[max(past - limit, 0) if limit else 0 :]
         records = [slot for slot in self._book.slots(record, shown) if not slot.is_early(now.timestamp())]
@@ -324,7 +324,7 @@ def schedule(
     """Run a job at the slots of a cron expression: `sdk.schedule("train.py", name="weekly", cron="0 3 * * 1")`.
 
     The code is packaged now; each firing is a separate run. Firings on this machine are started by `podlift schedule serve`,
-    those on Vertex AI by Cloud Scheduler, with no process of yours. A schedule of that name is changed;
+    firings on Vertex AI by Cloud Scheduler, with no process of yours. A schedule of that name is changed;
     if nothing differs, nothing is written. In `args` and `inputs`, `{slot}`, `{slot:%Y-%m-%d}` and `{previous_success}` stand
     for the slot of the firing and the slot of the last success.
 
@@ -381,7 +381,7 @@ def schedule(
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The schedules below some roots, triggers whose schedule is gone, and a sentence for each thing that is not listed."""
+    """The schedules below some roots, triggers without a schedule, and a sentence for each omission."""
 
     schedules: Sequence[Schedule]
     orphans: Sequence[Trigger]
@@ -422,6 +422,6 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
 
 
 def remove_orphan(name: str, root: str | Path | None = None) -> bool:
-    """Remove the triggers of a schedule of this name whose records are gone; False if there are none."""
+    """Remove the triggers of a schedule of this name that has no records; False if there are none."""
     roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
     return any([triggered.remove_orphan(below, name, SystemClock()) for below in roots])
