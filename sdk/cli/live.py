@@ -110,20 +110,20 @@ class Drawing:
 
     def show(self, run: Run, update: Update) -> None:
         status = update.status
+        elapsed = _clock(max(0.0, time.time() - status.created))
+        state = update.position or f"{status.state.value} ({status.reason.value})"
+        drawn = (run.id, elapsed, state, update.share, *update.tasks)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            # First: each line that is printed draws the bar again below itself.
+            self._live.update(self._lines(f"{run.id} ", f"{elapsed}  {state}", update.share, update.tasks))
+            self._live.refresh()
         for record in update.records:
             head = self._heads.before(record, status)
             lines = [head] if head else []
             # Text, not markup: a program may name a metric "[/x] loss".
             for line in [*lines, *self._table.lines(record, again=bool(head))]:
                 self._live.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
-        elapsed = _clock(max(0.0, time.time() - status.created))
-        state = update.position or f"{status.state.value} ({status.reason.value})"
-        drawn = (run.id, elapsed, state, update.share, *update.tasks)
-        if drawn != self._drawn:
-            self._drawn = drawn
-            self._live.update(
-                self._lines(f"{run.id} ", f"{elapsed}  {state}", update.share, update.tasks), refresh=True
-            )
 
     def _lines(self, name: str, said: str, share: float | None, tasks: Sequence[str]) -> RenderableType:
         bar = min(_BAR, self._live.console.width - len(name) - len(said) - 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from ..clock import Clock
@@ -98,6 +98,18 @@ def is_stale(progress: Progress, last: MetricRecord, attempt: int) -> bool:
     if progress.epoch is None or last["epoch"] is None or last["step"] is None:
         return False  # the numbers of steps that a program reports itself may count anything
     return last["attempt"] == attempt and progress.step < last["step"]
+
+
+def caught_up(progress: Progress | None, records: Sequence[MetricRecord], attempt: int) -> Progress | None:
+    """Return the progress, or the place of the last metrics if that is newer; None if a place is not known."""
+    if progress is None or not records or not is_stale(progress, records[-1], attempt):
+        return progress
+    step, epoch, steps = records[-1]["step"], records[-1]["epoch"], progress.epoch_steps
+    if step is None or epoch is None or progress.epoch is None or progress.epoch_step is None or steps is None:
+        return None
+    begun = (epoch + 1 - progress.epoch) * steps
+    in_epoch = min(max(progress.epoch_step + step - progress.step - begun, 0), steps)
+    return replace(progress, step=step, epoch=epoch + 1, epoch_step=in_epoch)
 
 
 class AttemptHeadings:

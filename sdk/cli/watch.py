@@ -15,7 +15,7 @@ from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import counted, duration, emulator_at
 from .output import EXIT_DETACHED, answer, numbers, relayed, say
-from .pace import AttemptHeadings, MetricRecord, TrainingPace, Update, is_stale, place
+from .pace import AttemptHeadings, MetricRecord, TrainingPace, Update, caught_up, place
 
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for a second one, which cancels.
@@ -83,10 +83,8 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
             with run.patient():
                 records = cast("list[MetricRecord]", run.metrics())
                 progress = None if status.state.terminal else run.progress()
-            if progress is not None and records and is_stale(progress, records[-1], status.attempts):
-                progress = None
             lines = [] if status.state.terminal else task_lines(run, paces)
-            position = pace(progress)
+            position = pace(caught_up(progress, records, status.attempts))
             update = Update(status=status, records=records[seen:], position=position, share=pace.share, tasks=lines)
             shows.show(run, update)
             seen = max(seen, len(records))

@@ -17,7 +17,7 @@ from support import LIMIT_S, FakeClock, until
 
 import sdk
 from sdk.cli import live, watch
-from sdk.cli.pace import MetricRecord, TrainingPace, Update, is_stale, recorded_pace
+from sdk.cli.pace import MetricRecord, TrainingPace, Update, caught_up, is_stale, recorded_pace
 from sdk.clock import SystemClock
 from sdk.job.layout import RunPaths
 from sdk.records.recorder import position, read_position
@@ -67,19 +67,35 @@ model.fit(data.repeat(), steps_per_epoch=20, epochs=2, verbose=0, callbacks=[Rep
 
 
 @pytest.mark.parametrize(
-    ("progress", "record", "stale"),
+    ("progress", "record", "shown"),
     [
-        (IN_EPOCH, {"attempt": 1, "step": 200, "epoch": 1}, True),
-        (IN_EPOCH, {"attempt": 1, "step": 107, "epoch": 1}, False),
-        (IN_EPOCH, {"attempt": 2, "step": 200, "epoch": 1}, False),
-        (IN_EPOCH, {"attempt": 1, "step": 9000, "epoch": None}, False),
-        (Progress(step=107), {"attempt": 1, "step": 200, "epoch": 1}, False),
+        (IN_EPOCH, {"attempt": 1, "step": 200, "epoch": 1}, "epoch 2/5 step 100/100"),
+        (IN_EPOCH, {"attempt": 1, "step": 325, "epoch": 3}, "epoch 4/5 step 25/100"),
+        (IN_EPOCH, {"attempt": 1, "step": 107, "epoch": 1}, "epoch 2/5 step 7/100"),
+        (IN_EPOCH, {"attempt": 2, "step": 200, "epoch": 1}, "epoch 2/5 step 7/100"),
+        (IN_EPOCH, {"attempt": 1, "step": 9000, "epoch": None}, "epoch 2/5 step 7/100"),
+        (Progress(step=107), {"attempt": 1, "step": 200, "epoch": 1}, "step 107"),
+        (replace(IN_EPOCH, epoch_steps=None), {"attempt": 1, "step": 200, "epoch": 1}, "None"),
     ],
 )
-def test_a_position_that_is_older_than_the_last_metrics_of_the_attempt_is_not_shown(
-    progress: Progress, record: MetricRecord, stale: bool
+def test_the_bar_is_never_older_than_the_last_metrics_of_the_attempt(
+    progress: Progress, record: MetricRecord, shown: str
 ) -> None:
-    assert is_stale(progress, record, attempt=1) is stale
+    assert str(caught_up(progress, [record], attempt=1)) == shown
+    assert caught_up(progress, [], attempt=1) is progress
+
+
+def test_a_row_of_metrics_never_stands_above_the_bar_of_before() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    run = type("", (), {"id": "digits-aaaaaa"})
+    rows: list[MetricRecord] = [{"attempt": 1, "step": 200, "epoch": 1, "metrics": {"loss": 0.5}}]
+    with Live(console=console, auto_refresh=False) as drawn:
+        drawing = live.Drawing(drawn)
+        drawing.show(run, Update(status=RUNNING, position="epoch 1/5 step 9/100"))  # type: ignore[arg-type]
+        drawing.show(run, Update(status=RUNNING, position="epoch 2/5 step 100/100", records=rows))  # type: ignore[arg-type]
+    after = screen.getvalue().partition("loss")[2]
+    assert "epoch 2/5" in after and "epoch 1/5" not in after
 
 
 @pytest.mark.full
