@@ -1,15 +1,18 @@
 """The agent owns the tasks of one host, attempt after attempt: all tasks of a run on a laptop, one in a container.
 
-It joins an attempt, runs it to its end, and joins the next one if the end says so. What differs is data: the host (`Host`) says
-how tasks are started and where they write, and the agreement (`Agreement`) who else takes part.
+It joins an attempt, runs it to its end, and joins the next one if the end says so. What differs is data: the host (`Host`)
+says how tasks are started and where they write, and the agreement (`Agreement`) how all agents of the run decide on one start
+and one end of each attempt.
 
-For example, the process of worker 1 of 3 is killed. On a laptop the one agent sees that at its next look, concludes the end of
-the attempt by itself, and stops the two other tasks: SIGTERM, two seconds, SIGKILL. In a cloud, the agent in the container of
-worker 1 sees it, and writes the end into the run's store unless another agent has; the two others read that end within two
-seconds, and each kills its task. The budget of infrastructure failures pays for the next attempt, which all join: the laptop at
-once, the containers when each of them has said that it is ready. If the whole container is killed, its agent too, the service
-starts another one for worker 1, whose agent finds an attempt that it is no member of, and ends that as preempted. With
-parameter servers, a worker restarts alone, and the others go on.
+For example, the process of worker 1 of 3 is killed. On a laptop the one agent sees that within a twentieth of a second,
+concludes the end of the attempt by itself, and stops the two other tasks: SIGTERM, two seconds, SIGKILL. In a cloud, such as
+Vertex AI, the agent in the container of worker 1 sees it, and writes the end into the run's store unless another agent has;
+the two others read that end within two seconds, and each stops its task in the same way. A kill counts against the restarts
+after infrastructure failures; if none is left, the end says no restart, and the run ends. Otherwise all join the next attempt
+after the delay that the end names: the laptop at once, the containers when each of them has said that it is ready. If the
+whole container is killed, its agent too, the service starts another one for worker 1, whose agent finds in `join` an attempt
+that it is no member of, and ends that as preempted. With parameter servers, `Attempt` restarts a worker alone: the attempt
+goes on, and nothing of this happens.
 
 `attempt.py` has what happens within an attempt; `ending.py` decides.
 """
@@ -41,7 +44,7 @@ class Agent(Generic[B]):
         """Run attempts until no other follows on this host, and return how the last one ended.
 
         Raises:
-            LeaveError: this host has nothing more to do in the run.
+            LeaveError: the run is stopped or cancelled before its next attempt, or has ended without this container.
         """
         membership = self._agreement.join()
         while True:
@@ -62,7 +65,10 @@ class Agent(Generic[B]):
             self._host.tidy(membership.attempt, begun, more=restarts)
 
     def _record(self, end: AttemptEnd, membership: Membership, recorder: Recorder) -> None:
-        """Record what follows an attempt, if no other agent does: the one that has concluded it, or else the first task's."""
+        """Record the end of an attempt in one agent: the one that has concluded it, or the first task's if that one is gone.
+
+        `end.nonce` names the container of the agent that has concluded it; a laptop has none.
+        """
         is_first = self._payload.tasks[0] in self._host.tasks
         if not self._agreement.is_own(end) and not (is_first and end.nonce not in membership.members.values()):
             return
