@@ -129,10 +129,7 @@ class SlotMachine:
 
     def _now(self) -> float:
         """Return the time by the clock of the records: nothing begins before it was delivered."""
-        return self._served(self._clock.now())
-
-    def _served(self, time: float) -> float:
-        return time + (self._ahead_s or 0.0)
+        return self._clock.now() + (self._ahead_s or 0.0)
 
     # --- Slots that are due ----------------------------------------------------------------------------------------------
 
@@ -163,11 +160,10 @@ class SlotMachine:
         if not self._delivery.every:
             return [*((each, True) for each in self._slots.unrecorded(slot - timedelta(seconds=1))), (slot, False)]
         begin, end = self._delivery.busy
-
-        def is_late(each: datetime) -> bool:
-            return (slot - each).total_seconds() > policy.LATE_S and not begin <= each.timestamp() <= end
-
-        return [(each, is_late(each)) for each in self._slots.unrecorded(slot)]
+        return [
+            (each, (slot - each).total_seconds() > policy.LATE_S and not begin <= each.timestamp() <= end)
+            for each in self._slots.unrecorded(slot)
+        ]
 
     def _skip(self, slots: list[datetime], reason: str, job: str = "") -> None:
         """Record slots at which nothing is started."""
@@ -379,7 +375,8 @@ class SlotMachine:
     def _end(self, record: SlotRecord, state: str, reason: str, status: Status | None = None) -> None:
         """Record the end of a slot, and what follows: notices, and a pause after failures."""
         # A service whose clock is ahead must not make a run longer than it was.
-        ended = min(self._served(status.since) if status and status.since else float("inf"), self._now())
+        since = status.since + (self._ahead_s or 0.0) if status and status.since else float("inf")
+        ended = min(since, self._now())
         run = record.run if status or record.started else ""
         # What is not known stays the most that it may be.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None

@@ -45,7 +45,12 @@ class Server:
         """Do once what is due now, and return the unix time of the next slot."""
         begin, steady, due = self._clock.now(), self._clock.monotonic(), float("inf")
         delivery = Delivery(created=begin, every=True, busy=self._busy)
-        for name in self._names():
+        names = list[str]()
+        try:
+            names = self._book.names()
+        except (PodliftError, OSError) as error:
+            self._warn("", error)
+        for name in names:
             try:
                 due = min(due, self._serve(name, delivery))
             except (PodliftError, OSError) as error:
@@ -65,13 +70,6 @@ class Server:
         self._machines[schedule.id].step(schedule, delivery)
         coming = next(schedule.spec.slots.after(utc(delivery.created)), None)
         return coming.timestamp() if coming else float("inf")
-
-    def _names(self) -> list[str]:
-        try:
-            return self._book.names()
-        except (PodliftError, OSError) as error:
-            self._warn("", error)
-            return []
 
     def _warn(self, name: str, error: Exception) -> None:
         """Log what is wrong with a schedule, or with all of them, until something else is."""
