@@ -119,7 +119,7 @@ class Drawing:
             self._live.update(self._lines(f"{run.id} ", f"{elapsed}  {state}", update.share, update.tasks))
             self._live.refresh()
         for record in update.records:
-            head = self._heads.before(record, status)
+            head = self._heads.before(record, status, update.lost)
             lines = [head] if head else []
             # Text, not markup: a program may name a metric "[/x] loss".
             for line in [*lines, *self._table.lines(record, again=bool(head))]:

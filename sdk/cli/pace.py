@@ -40,6 +40,7 @@ class Update:
     records: Sequence[MetricRecord] = ()  # since the last update
     position: str = ""  # how far the training has come, "" if unknown
     share: float | None = None  # of its steps that are done, from 0 to 1
+    lost: str = ""  # a sentence about the machine whose loss ended the attempt before, "" if none was
     tasks: Sequence[str] = ()  # a line for each
 
 
@@ -118,13 +119,14 @@ class AttemptHeadings:
     def __init__(self) -> None:
         self._attempt = 1
 
-    def before(self, record: MetricRecord, status: Status) -> str:
+    def before(self, record: MetricRecord, status: Status, lost: str = "") -> str:
         attempt = record["attempt"]
         if attempt == self._attempt:
             return ""
         self._attempt = attempt
         known = status.continued_step is not None and status.attempts == attempt
-        return f"{continuation(attempt, status.continued_step)}:" if known else f"attempt {attempt}:"
+        begins = continuation(attempt, status.continued_step) if known else f"attempt {attempt}"
+        return f"{lost} {begins[:1].upper()}{begins[1:]}:" if lost else f"{begins}:"
 
 
 def place(record: MetricRecord) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Protocol, cast
 
 from .. import logs
 from ..clock import Clock, SystemClock
-from ..errors import UnavailableError
+from ..errors import PodliftError, UnavailableError
 from ..records.recorder import position as position_of
+from ..records.timeline import TAKEN_AWAY
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import counted, duration, emulator_at
@@ -85,12 +86,27 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
                 progress = None if status.state.terminal else run.progress()
             lines = [] if status.state.terminal else task_lines(run, paces)
             position = pace(caught_up(progress, records, status.attempts))
-            update = Update(status=status, records=records[seen:], position=position, share=pace.share, tasks=lines)
+            lost = _lost(run, records, seen)
+            update = Update(
+                status=status, records=records[seen:], position=position, share=pace.share, lost=lost, tasks=lines
+            )
             shows.show(run, update)
             seen = max(seen, len(records))
             if not status.state.terminal:
                 time.sleep(_POLL_S)
     return status
+
+
+def _lost(run: Run, records: Sequence[MetricRecord], seen: int) -> str:
+    """Return a sentence about the machine that ended the attempt before the new records, "" if none did."""
+    before = records[seen - 1]["attempt"] if seen else 1
+    if not records or records[-1]["attempt"] == before:
+        return ""
+    with suppress(PodliftError):
+        last = [moment for moment in run.timeline() if moment.attempt == records[-1]["attempt"] - 1]
+        said = [moment.text.removeprefix("ended: ") for moment in last if TAKEN_AWAY in moment.text]
+        return "".join(f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in said[-1:])
+    return ""
 
 
 def task_lines(run: Run, paces: Mapping[str, TrainingPace]) -> list[str]:
@@ -142,7 +158,7 @@ class Plain:
             say(f"{run.id} {now}")
             self._last = now
         for record in update.records:
-            if head := self._heads.before(record, status):
+            if head := self._heads.before(record, status, update.lost):
                 say(f"{run.id} {head}")
             say(f"{run.id} {place(record)} {numbers(record['metrics'])}")
         if position not in ("", self._position) and self._clock.monotonic() - self._said >= LINE_S:

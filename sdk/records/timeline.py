@@ -16,13 +16,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
 from ..job.wire import decode
-from ..status import EXIT_CHECKPOINTED, Registered
+from ..status import EXIT_CHECKPOINTED, Reason, Registered
 from ..text import and_more, clipped, counted, duration
 from .events import REGISTERED, TASK_RESTARTING, Event, continues, error_of, is_collateral, unsettled
 
 WIDTH = 80
 # The time of what is true now.
 NOW = math.inf
+# How podlift and a service name a preemption.
+TAKEN_AWAY = "taken away"
 _NAMED = 6
 _RUN, _MODEL = "run", "model"
 # Sources of moments that stay if their attempt is left out.
@@ -208,7 +210,12 @@ class _Attempt:
             message = failure_of(restarting)
             causes = [message] if message and not self.shows(message) else []
             causes += [str(restarting.data["why"])] if restarting and restarting.data.get("why") else []
-            yield self._moment(self._end.time, f"attempt {self.number}", f"ended ({self.reason})", *causes)
+            text = f"ended ({self.reason})"
+            if self.reason == Reason.PREEMPTED.value:
+                failure = restarting.data.get("failure") if restarting else None
+                task = failure.get("task") if isinstance(failure, dict) else ""
+                text = f"ended: {f'the machine of {task}' if task else 'a machine'} was {TAKEN_AWAY} ({self.reason})"
+            yield self._moment(self._end.time, f"attempt {self.number}", text, *causes)
         elif not self._detailed and not self._of("exited", "failed"):
             # Its containers were killed.
             yield self._moment(self._events[-1].time, f"attempt {self.number}", "wrote its last record")

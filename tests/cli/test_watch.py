@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ import sdk
 from sdk.cli import live, screen, watch
 from sdk.cli.pace import Update
 from sdk.clock import SystemClock
+from sdk.records.timeline import Moment
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 
@@ -107,6 +109,9 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err.splitlines()
     metrics = "digits-aaaaaa epoch 5 step 500 loss: 1.0000"
     assert said[1:] == [metrics, "digits-aaaaaa attempt 2 continues at step 480:", metrics, metrics]
+    lost = "The machine of chief-0 was taken away (preempted)."
+    watch.Plain(SystemClock()).show(run, Update(status=again, records=records[1:], lost=lost))
+    assert f"digits-aaaaaa {lost} Attempt 2 continues at step 480:" in capsys.readouterr().err.splitlines()
     drawn_on = io.StringIO()
     with Live(console=Console(file=drawn_on, force_terminal=True, width=100), auto_refresh=False) as drawn:
         live.Drawing(drawn).show(run, Update(status=replace(again, continued_step=0), records=records))
@@ -114,6 +119,25 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     assert shown.index("    5      500     1.0000") < shown.index(
         "no checkpoint was saved: attempt 2 starts from the beginning:"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "ended: the machine of chief-0 was taken away (preempted)",
+            "The machine of chief-0 was taken away (preempted).",
+        ),
+        ("The machine of workerpool0-0 is being taken away.", "The machine of workerpool0-0 is being taken away."),
+        ("ended (killed)", ""),
+    ],
+)
+def test_a_preemption_is_said_in_words_at_the_attempt_that_follows(text: str, said: str) -> None:
+    told = [Moment(time=9.0, source="attempt 1", text=text, attempt=1)]
+    run: Any = type("", (), {"timeline": lambda self: told})()
+    records: Any = [{"attempt": number} for number in (1, 2)]
+    assert watch._lost(run, records, 1) == said
+    assert watch._lost(run, records, 2) == watch._lost(run, records[:1], 0) == "", "said once"
 
 
 def test_a_root_may_have_any_name(tmp_path: Path, here, monkeypatch: pytest.MonkeyPatch) -> None:

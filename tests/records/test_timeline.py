@@ -34,7 +34,12 @@ def preempted(number: int) -> list[Event]:
         event("continued", begin + 2, "chief-0", number, step=10 * number),
         event("stopping", begin + 50, attempt=number, reason="preempted"),
         event(
-            "restarting", begin + 51, attempt=number, reason="preempted", failure={"message": "SIGTERM."}, why="Again."
+            "restarting",
+            begin + 51,
+            attempt=number,
+            reason="preempted",
+            failure={"task": "chief-0", "message": "SIGTERM."},
+            why="Again.",
         ),
     ]
 
@@ -119,7 +124,8 @@ def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several
     )
     assert found == [
         "01-01 00:01:40 attempt 1 started, continues at step 10",
-        "01-01 00:02:30 attempt 1 ended (preempted)",
+        "01-01 00:02:30 attempt 1 ended: the machine of chief-0 was taken away",
+        "(preempted)",
         "SIGTERM.",
         "Again.",
         "01-02 01:00:00 attempt 2 started",
@@ -145,7 +151,7 @@ def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
     asked = event("restarting", 50.0, reason="preempted", why="Restarting after a preemption (preempted).")
     final = event("final", 60.0, attempt=0, state="FAILED", reason="out_of_memory")
     assert shown([event("attempt_started", 10.0), asked])[1:] == [
-        "00:00:50 attempt 1 ended (preempted)",
+        "00:00:50 attempt 1 ended: a machine was taken away (preempted)",
         "Restarting after a preemption (preempted).",
     ]
     assert shown([event("attempt_started", 10.0), asked, final])[1:] == ["00:01:00 run FAILED (out_of_memory)"]
