@@ -188,7 +188,7 @@ def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, js
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
     lines += [("fires", slot.isoformat()) for slot in named.next(5)]
     answer(plan_text.text(lines))
-    answer(schedule_text.plan_of(named.plan, named.trigger_lines(), served=seen is None))
+    answer(schedule_text.plan_of(named.plan, named.trigger_lines()))
     if past:
         rows = [schedule_text.row_of_slot(slot) for slot in past]
         table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"), under=True)

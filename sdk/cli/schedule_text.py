@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import cast
 
 from ..backends.triggers import Trigger
@@ -44,16 +45,15 @@ def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool =
         else:
             request = prepared.service.render(prepared.trigger)
             posted = f"POST {request.url}; a new schedule gets its id, and so its digests, when it is created"
-            answer(plan_of(prepared.plan, [*_trigger_lines(prepared), *lines, ("request", posted)], served=False))
+            answer(plan_of(prepared.plan, [*_trigger_lines(prepared), *lines, ("request", posted)]))
             answer(json.dumps(_clipped({"name": request.name, **request.settings}), indent=1))
         for sentence in prepared.warnings:
             say(f"podlift: {sentence}")
 
 
-def plan_of(plan: Plan, more: Sequence[tuple[str, str]], *, served: bool = True) -> str:
-    """Return the plan of firings, and more lines; those that are not `served` are submitted by their own keepers."""
-    lines = [pair for pair in plan_text.short(plan) if served or pair[0] != "submitted by"]
-    return plan_text.text([*lines, *more])
+def plan_of(plan: Plan, more: Sequence[tuple[str, str]]) -> str:
+    """Return the plan of firings, and more lines."""
+    return plan_text.text([*plan_text.short(plan), *more])
 
 
 def _trigger_lines(made: Prepared) -> list[tuple[str, str]]:
@@ -164,7 +164,7 @@ def row(facts: dict[str, object]) -> tuple[str, ...]:
         str(facts["time_zone"]),
         str(facts["state"]),
         _shown_trigger(trigger) if isinstance(trigger, dict) else "-",
-        str(coming[0]) if isinstance(coming, list) and coming else "-",
+        datetime.fromisoformat(coming[0]).isoformat(timespec="minutes") if isinstance(coming, list) and coming else "-",
         f"{last['state']} {last['slot']}" if isinstance(last, dict) else "-",
     )
 

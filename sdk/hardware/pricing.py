@@ -266,21 +266,21 @@ def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
     return [*shown, ("cap", _cap(prices, limited=rentals[0].timeout_s is not None))]
 
 
-def region_lines(rentals: Sequence[Rental], shown: int | None = None) -> list[tuple[str, str]]:
-    """Return what each region would cost, for every kind of machines that a run may rent; `shown` limits the regions."""
-    lines = [("regions", _regions(rental, shown)) for rental in rentals if rental.table is not None]
+def region_lines(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
+    """Return what each region would cost, for every kind of machines that a run may rent."""
+    lines = [("regions", _regions(rental)) for rental in rentals if rental.table is not None]
     return list(dict.fromkeys(lines))
 
 
-def _regions(rented: Rental, shown: int | None) -> str:
+def _regions(rented: Rental) -> str:
     usable = [name for name in regions.KNOWN if all(name in pool.accelerator.regions for pool in rented.pools)]
     prices = by_price(rented, usable)
     priced = [f"{cost.region} {amount(cost)}" for cost in prices if cost.own is not None]
     unknown = [cost.region for cost in prices if cost.own is None]
     how = f"USD an hour {PROVISIONING_WORDS[rented.provisioning]}"
-    parts = [f"{and_more(priced, len(priced) if shown is None else shown)} {how}"] if priced else []
+    parts = [f"{', '.join(priced)} {how}"] if priced else []
     if unknown:
-        parts.append(f"price unknown in {and_more(unknown, _SHOWN if shown is None else 1)}")
+        parts.append(f"price unknown in {and_more(unknown, _SHOWN)}")
     return "; ".join(parts) or "none is left"
 
 

@@ -23,8 +23,8 @@ _LARGEST = 5
 _SHOWN = 8
 # Tasks that the short form lists.
 _TASKS = 4
-# Regions whose prices the short form lists.
-_REGIONS = 4
+# What the short form says of a cloud, by the first word of the label: where it runs, and everything that costs.
+_CLOUD = ("region", "location", "cluster", "price", "cap", "cost", "keeper")
 # What a page leaves to the whole plan: long, and rarely what a reader looks for before a submit.
 _DETAILS = ("largest", "sys.path", "left out", "submitted by", "its rights", "memory", "not passed")
 _QUOTA = "aiplatform.googleapis.com/"
@@ -49,9 +49,8 @@ def page(plan: Plan) -> list[tuple[str, str]]:
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
-    cloud = _cloud(plan, _REGIONS)
-    # Notes may tell what rented machines cost or lack.
-    findings = [(finding.level, finding.message) for finding in plan.findings if finding.level != "note" or cloud]
+    cloud = [(label, value) for label, value in _cloud(plan) if label.split()[0] in _CLOUD]
+    findings = [(finding.level, finding.message) for finding in plan.findings if finding.level != "note"]
     pairs = [
         ("run", plan.run_id),
         ("directory", plan.url),
@@ -111,11 +110,11 @@ def _idle_limit(plan: Plan) -> list[tuple[str, str]]:
     return [] if limit_s is None else [("idle limit", text)]
 
 
-def _cloud(plan: Plan, regions: int | None = None) -> list[tuple[str, str]]:
+def _cloud(plan: Plan) -> list[tuple[str, str]]:
     """Return where a cloud runs the job, what that costs, and what follows its end; an emulator bills nothing."""
     rentals = plan.rentals
     costs = [] if not rentals else pricing.lines(rentals, billed=not plan.emulator)
-    costs += [] if plan.emulator else pricing.region_lines(rentals, regions)
+    costs += [] if plan.emulator else pricing.region_lines(rentals)
     most = plan.job.limits.max_cost_usd
     if rentals and most is not None and not plan.emulator:
         costs.append(

@@ -61,10 +61,20 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
     write("train.py", "import os\nimport nothing_like_this\nprint(1)")
     write("requirements.txt", "nothing-like-this\n")
     made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine"), accelerator="l4:4", workers=3)
-    hidden = set(plan_text.lines(made)) - set(plan_text.short(made))
-    unspent = {"backend", "tasks", "entry", "bundle", "largest", "sys.path", "python", "start", "requires"}
-    assert {name for name, _ in hidden} <= unspent | {"checkpoints", "restarts", "not passed", "left out"}
-    assert {"price", "quota", "warning", "pool 0", "pool 1"} <= {name for name, _ in plan_text.short(made)}
+    hidden = {name for name, _ in set(plan_text.lines(made)) - set(plan_text.short(made))}
+    assert not hidden & {"price", "cap", "cost limit", "keeper", "warning", "error", "region"}
+    assert {"price", "cap", "region", "warning"} <= {name for name, _ in plan_text.short(made)}
+
+
+def test_a_submit_to_a_cloud_says_as_much_as_one_here_and_what_it_costs(write) -> None:
+    write("train.py", "print(1)")
+    here = [label for label, _ in plan_text.short(sdk.plan("train.py"))]
+    made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine", image="tf"), max_cost_usd=50)
+    costs = ["region", "price", "cap", "cost limit"]
+    assert [label for label, _ in plan_text.short(made) if label != "warning"] == [*here[:-1], *costs, here[-1]]
+    emulated = replace(made, emulator="127.0.0.1:8123")
+    assert dict(plan_text.short(emulated))["backend"] == "vertex, emulator at 127.0.0.1:8123"
+    assert not {"price", "cap", "quota"} & {label for label, _ in plan_text.short(emulated)}
 
 
 def test_many_tasks_are_counted(write) -> None:
@@ -149,9 +159,8 @@ def test_a_plan_shows_its_locations_in_order_with_their_prices_and_what_follows_
     target = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     retry = {"retry_preemptions": None, "retry_infrastructure": 3}
     made = sdk.plan("train.py", backend=target, accelerator="v5e-8", timeout="4h", max_cost_usd=50, **retry)  # type: ignore[arg-type]
-    for lines in (plan_text.lines(made), plan_text.short(made)):
-        shown = [(label, text) for label, text in lines if label != "quota"]
-        assert LOCATED in plan_text.text(shown, 80), plan_text.text(shown, 80)
+    shown = plan_text.text([(label, text) for label, text in plan_text.lines(made) if label != "quota"], 80)
+    assert LOCATED in shown, shown
 
 
 def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(write) -> None:

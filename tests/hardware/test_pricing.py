@@ -246,7 +246,6 @@ def test_the_regions_of_a_job_are_listed_by_price_and_unknown_ones_at_the_end() 
     asked = rented(accelerator="v5e-1", regions=("us-east1", HERE), table=read)
     priced = "us-west4 ~1.15, us-central1 ~1.38, us-east1 ~1.61 USD an hour on demand; price unknown in us-west1"
     assert pricing.region_lines([asked]) == [("regions", priced)], "training has no v5e in europe-west4"
-    assert "us-west4 ~1.15 and 2 more USD" in pricing.region_lines([asked], 1)[0][1]
     assert pricing.region_lines([rented(accelerator="v5e-1")]) == []
 
 
