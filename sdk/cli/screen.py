@@ -100,7 +100,8 @@ def table(
 ) -> None:
     """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped.
 
-    With `under`, columns for which the terminal is too narrow are below their row. `states` colour the column "state".
+    With `under`, a terminal that is too narrow has no empty columns, and below each row those that do not fit beside it.
+    `states` colour the column "state".
     """
     rows = [[*map(visible, row)] for row in rows]
     if not on_terminal():
@@ -108,9 +109,12 @@ def table(
             answer("\t".join(row))
         return
     columns = width(sys.stdout) or 0
-    widths = [max(map(len, cells)) + _BETWEEN for cells in zip(header, *rows, strict=True)]
-    # The last column may wrap if it gets enough of the line.
-    if under and sum(widths[:-1]) + min(widths[-1] - _BETWEEN, _LEAST) > columns:
+    widths = _widths([header, *rows])
+    if under and not _fits(widths, columns):
+        filled = [not rows or any(row[at] not in ("", "-") for row in rows) for at in range(len(header))]
+        header, *rows = ([*itertools.compress(line, filled)] for line in [header, *rows])
+        widths = _widths([header, *rows])
+    if under and not _fits(widths, columns):
         beside = sum(end - _BETWEEN <= columns for end in itertools.accumulate(widths))
         _print_under([header, *rows], widths[:beside], columns)
         return
@@ -129,6 +133,15 @@ def table(
         shown.add_row(*cells)
     # The value of NO_COLOR is ours to read: rich keeps bold text in spite of it.
     Console(width=columns, color_system="standard" if coloured(sys.stdout) else None).print(shown)
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, cells)) + _BETWEEN for cells in zip(*lines, strict=True)]
+
+
+def _fits(widths: Sequence[int], columns: int) -> bool:
+    """Return whether a table fits; its last column may wrap if it gets enough of the line."""
+    return sum(widths[:-1]) + min(widths[-1] - _BETWEEN, _LEAST) <= columns
 
 
 def _print_under(lines: Sequence[Sequence[str]], widths: Sequence[int], columns: int) -> None:

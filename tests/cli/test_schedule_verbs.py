@@ -12,6 +12,7 @@ from support import LIMIT_S, needs
 
 import sdk
 from sdk.backends.local.backend import LocalBackend
+from sdk.cli import screen
 from sdk.clock import SystemClock
 from sdk.schedules import triggered
 from sdk.schedules.runs import LocalRuns
@@ -29,6 +30,18 @@ def in_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def the_json(shown):
     assert shown.code == 0, shown.stderr
     return json.loads(shown.stdout)
+
+
+def test_a_list_of_schedules_fits_80_columns_without_its_empty_ones(write, here, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    assert here("schedule", "create", "a-rather-long-schedule", "train.py", "--cron", "0 3 * * 1").code == 0
+    monkeypatch.setattr(screen, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    head, row = here("schedule", "list").stdout.splitlines()
+    assert head.split() == ["schedule", "cron", "time", "zone", "state", "next"]
+    assert max(len(head), len(row)) <= 80
+    monkeypatch.setenv("COLUMNS", "200")
+    assert here("schedule", "list").stdout.splitlines()[0].split()[-3:] == ["trigger", "next", "last"]
 
 
 def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write) -> None:
