@@ -347,7 +347,7 @@ def test_an_option_takes_one_image_or_a_table(cloud: Cloud, here: Callable[..., 
     for wrong, said in (
         ('{"gpus": "x"}', "'gpus' is no family of hardware. Did you mean 'gpu'?"),
         ('{"gpu": ""}', "gpu has no image"),
-        ("{gpu}", "--vertex-image: must be JSON."),
+        ("{gpu}", "--vertex-image: must be JSON, such as"),
     ):
         shown = here(*words, wrong)
         assert shown.code == 2 and said in shown.stderr

@@ -102,8 +102,6 @@ def test_an_import_that_is_accounted_for_says_nothing(world, write, text: str, r
 
 SAYS = [
     ("import gone\n", None, "error", "imports 'gone': neither in the project nor installed here. Next: install it, or put"),
-    ("import os\nimport tf_keras.nothing\n", None, "error", "train.py:2 imports 'tf_keras.nothing': not installed "
-     "here. Next: pip install 'podlift[tf]', or put an import that may fail"),
     ("import gone\n", "acme-tools", "error", "train.py:1 imports 'gone': in no bundle, no requirement of requirements.txt"),
     ("import os\nimport looser\n", "acme-tools", "warning", "train.py:2 imports 'looser': installed here, but in no bundle, "
      "and no requirement of requirements.txt brings it: it works here, and fails where only the requirements are installed. "
@@ -135,6 +133,15 @@ def test_an_import_that_is_not_accounted_for_says_why(world, install, write, tex
     ((found_level, message),) = findings()
     assert found_level == level
     assert said in message
+
+
+def test_a_missing_tensorflow_is_installed_with_podlift(install, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("loose", "looser.py")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "keras").is_dir()])
+    write("train.py", "import os\nimport keras\n")
+    ((level, message),) = findings()
+    assert level == "error"
+    assert "train.py:2 imports 'keras': not installed here. Next: pip install 'podlift[tf]', or put" in message
 
 
 ISOLATED_FINDS = [

@@ -13,13 +13,14 @@ import pytest
 from paper_runs import HOUR, World
 from support import needs
 
+from sdk.backends import keeper_main
 from sdk.backends.triggers import Trigger
 from sdk.errors import CorruptRunError
 from sdk.process import spawn
 from sdk.records import spending
-from sdk.schedules import clock_changes, keeper_main, triggered
-from sdk.schedules.firing import KeptRuns
+from sdk.schedules import clock_changes, triggered
 from sdk.schedules.records import Book
+from sdk.schedules.runs import KeptRuns
 from sdk.schedules.slots import Cron
 from sdk.status import State
 
@@ -110,10 +111,10 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
     data = (Path(zoneinfo.TZPATH[0]) / "Europe/Berlin").read_bytes() if zoneinfo.TZPATH else b"TZif"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(keeper_main.logs, "start", lambda **more: None)
-    spec = keeper_main.KeeperSpec(
-        schedule="each", id="each", root=world.root, keep_for_s=HOUR, cron="0 * * * *", time_zone="UTC",
-        zone={"Mine/Berlin": base64.b64encode(data).decode()},
-    )  # fmt: skip
+    spec = {
+        "keeps": "sdk.schedules.kept_slot:of_container", "schedule": "each", "id": "each", "root": world.root,
+        "keep_for_s": HOUR, "cron": "0 * * * *", "time_zone": "UTC", "zone": {"Mine/Berlin": base64.b64encode(data).decode()},
+    }  # fmt: skip
     try:
         # There is no such schedule.
         assert keeper_main.main(spec, home=str(tmp_path / "home")) == 2

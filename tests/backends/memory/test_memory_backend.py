@@ -106,7 +106,7 @@ def test_the_command_has_the_option_in_its_help_its_settings_and_its_plan(projec
     text = shown(COMMAND, "submit", "--help-all")
     assert "Memory" in text and "--memory-shelf SHELF" in text and "Name of the shelf that remembers the run." in text
     assert "local, vertex, ray or memory" in shown(COMMAND, "plan", "--help")
-    settings = json.loads(shown(COMMAND, "plan", "--settings", "--memory-shelf", "top", "--json", cwd=project))
+    settings = json.loads(shown(COMMAND, "config", "--memory-shelf", "top", "--json", cwd=project))
     assert {"name": "memory_shelf", "value": "top", "origin": "argument"} in settings["settings"]
     words = ("plan", "train.py", "--backend", "memory", "--memory-shelf", "top", "--json")
     assert json.loads(shown(COMMAND, *words, cwd=project))["backend_options"] == {"shelf": "top"}
