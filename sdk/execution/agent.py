@@ -5,14 +5,14 @@ says how tasks are started and where they write, and the agreement (`Agreement`)
 and one end of each attempt.
 
 For example, the process of worker 1 of 3 is killed. On a laptop the one agent sees that within a twentieth of a second,
-concludes the end of the attempt by itself, and stops the two other tasks: SIGTERM, two seconds, SIGKILL. In a cloud, such as
-Vertex AI, the agent in the container of worker 1 sees it, and writes the end into the run's store unless another agent has;
-the two others read that end within two seconds, and each stops its task in the same way. A kill counts against the restarts
-after infrastructure failures; if none is left, the end says no restart, and the run ends. Otherwise all join the next attempt
-after the delay that the end names: the laptop at once, the containers when each of them has said that it is ready. If the
-whole container is killed, its agent too, the service starts another one for worker 1, whose agent finds in `join` an attempt
-that it is no member of, and ends that as preempted. With parameter servers, `Attempt` restarts a worker alone: the attempt
-goes on, and nothing of this happens.
+concludes the end of the attempt by itself, and stops the two other tasks: SIGTERM, two seconds, SIGKILL. In a cloud, the
+agent in the container of worker 1 sees it, and writes the end into the run's store unless another agent has; the two others
+read that end within two seconds, and each stops its task in the same way. A kill counts against the restarts after
+infrastructure failures; if none is left, the end says no restart, and the run ends. Otherwise all join the next attempt after
+the delay that the end names: the laptop at once, the containers when each of them has said that it is ready. If the whole
+container is killed, its agent too, the service starts another one for worker 1, whose agent finds in `join` an attempt that
+it is no member of, and ends that as preempted. With parameter servers, `Attempt` restarts a worker alone: the attempt goes
+on, and nothing of this happens.
 
 `attempt.py` has what happens within an attempt; `ending.py` decides.
 """
