@@ -14,8 +14,8 @@ from ..clock import Clock
 from ..hardware.pricing import Price
 from ..job.plan import Plan
 
-# Another process takes a slot over this long after its holder was last heard of. Claims of jobs have that of a keeper: one that
-# was killed is replaced within two minutes.
+# Another process takes a slot over this long after its holder was last heard of. A keeper has the lease of a claim for a job: a
+# killed one is replaced within two minutes.
 SERVER_LEASE_S, KEEPER_LEASE_S = 600.0, 60.0
 
 
@@ -28,7 +28,7 @@ class Delivery:
             starts again. "" on a machine whose servers share the slots.
         created: when it was made, a Unix time by the clock of its maker.
         slot: the slot that it names, a Unix time; None for the one that is nearest to its creation.
-        by_hand: True for a run that a user asked for, in a slot of its own.
+        by_hand: True for a run that a user asked for, in an extra slot.
         every: True for all slots that are due, as a server delivers them.
         busy: when a server fired others, from and until a Unix time: a slot in between is not late.
         lease_s: another process may take its slots over after this time.
@@ -50,10 +50,10 @@ class Delivery:
 
 
 class Deliveries(Protocol):
-    """What a keeper's container asks the service; it has podlift's runtime archive and the standard library only."""
+    """Answers the container of a keeper, which has podlift's runtime archive and the standard library only."""
 
     def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
-        """Return what started this container. `plan` is that of the firings, `environ` the container's variables."""
+        """Return the delivery that started this container. `plan` is for firings, `environ` has its variables."""
 
     def keeper_price(self, plan: Plan, overlap: str) -> Price | None:
         """Return the price of a keeper for its longest life; None if nothing is billed."""

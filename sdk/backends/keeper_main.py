@@ -32,7 +32,7 @@ class Kept(Protocol):
         """The subject of a report that it cannot be reached."""
 
     def step(self) -> bool:
-        """Do what is due; False once nothing is left to do. An error that may pass repeats it."""
+        """Take the next step; False after the last one. An error that may pass repeats it."""
 
     def give_up(self) -> None:
         """Record that the keeper's time is over."""
@@ -42,7 +42,7 @@ class Kept(Protocol):
 
 
 def main(spec: Mapping[str, Any], *, home: str) -> int:
-    """Keep what the launch spec names, and return the exit code of the container."""
+    """Keep the run or the slot of a launch spec, and return the exit code of the container."""
     logs.start(errors_apart=True)
     # Copies of runs, and the bundle.
     os.environ["XDG_CACHE_HOME"] = str(Path(home, "cache"))
@@ -61,14 +61,14 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
 
 
 def keep(kept: Kept, keep_for_s: float, clock: Clock) -> None:
-    """Do what is due again and again, at most this long; an outage is waited for."""
+    """Take step after step, at most this long; an outage is waited for."""
     began, outage = clock.monotonic(), Outage(clock, f"{kept.title} cannot be reached", "It is tried again.")
     with closing(kept):
         while clock.monotonic() - began < keep_for_s:
             with outage.asking():
                 if not _asked(kept):
                     return
-            # What is over soon is not waited for, and what takes long is not asked for often.
+            # A short run is not waited for, and a long one is not asked for often.
             pause_s = min(_LONGEST_POLL_S, _POLL_S + (clock.monotonic() - began) / 20)
             clock.sleep(max(pause_s, outage.pause_s))
         _log.info("the keeper's time is over; the run goes on without it")
@@ -76,7 +76,7 @@ def keep(kept: Kept, keep_for_s: float, clock: Clock) -> None:
 
 
 def _asked(kept: Kept) -> bool:
-    """Do what is due; a store that fails for no known reason counts as one that does not answer."""
+    """Take a step; a store that fails for no known reason counts as one that does not answer."""
     try:
         return kept.step()
     except StoreError as error:

@@ -23,7 +23,7 @@ def booked(
 ) -> str:
     """Book a firing; return why the month's limit does not allow it, "" if it does.
 
-    What was booked is read first, then the records, and the bookings are replaced unless they have changed: of two firings
+    The bookings are read first, then the records, and the bookings are replaced if they are still the same: of two firings
     that find the same money, one tries again and finds less.
     """
     limit_usd, most_usd = schedule.spec.max_cost_usd_per_month, spending.most_usd(plan)
@@ -75,7 +75,7 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
 
 
 def _of_keepers(records: Iterable[SlotRecord], price: Price | None) -> float:
-    """Return what the keepers of slots have cost, or may cost until they end; one may have served two slots."""
+    """Return the cost of the keepers of slots, for those that go on the most until their end; one may have served two slots."""
     spans = dict[str, tuple[float, float]]()
     for slot in records:
         if slot.keeper:

@@ -47,7 +47,7 @@ class Delivered:
     """What became of a delivery.
 
     Args:
-        record: that of its slot; None if no slot was due.
+        record: the record of its slot; None if no slot was due.
         text: one sentence.
         exit_code: 0 unless the run that this delivery has started did not succeed.
     """
@@ -182,7 +182,7 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
 
 
 def _trigger(book: Book, schedule: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:
-    """Return the trigger of the service; for a schedule without one, what it would be, with the files that it refers to."""
+    """Return the trigger of the service; for a schedule without one, a draft, with the files that it refers to."""
     if schedule.trigger:
         return triggered.there(schedule, service, clock)
     plan = book.plan(schedule)

@@ -54,7 +54,7 @@ class SlotMachine:
 
     Args:
         book: the schedules of the root.
-        clock: that of this machine.
+        clock: the time of this machine.
         runs: how runs are started and followed.
         notifier: sends notices.
         pause: pauses the trigger of a schedule after failures.
@@ -74,7 +74,7 @@ class SlotMachine:
         self._slots = RecentSlots(book)
         self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
         self._delivery, self._key = Delivery(created=0.0), ""
-        self._ahead_s: float | None = None  # at least this much, this machine's clock is behind that of the delivery
+        self._ahead_s: float | None = None  # at least this much, this machine's clock is behind the deliverer's
         self._held = False  # this process has had the slot of its delivery
         self.running = ""  # URL of the run that it waits for
 
@@ -85,7 +85,7 @@ class SlotMachine:
         return self._slots.records[self._key]
 
     def step(self, schedule: ScheduleRecord, delivery: Delivery) -> bool:
-        """Do what is due for a delivery; False once nothing is left to do. Any process may repeat it after any failure."""
+        """Take the next step for a delivery; False after the last one. Any process may repeat it after any failure."""
         if self._ahead_s is None:
             self._ahead_s = max(0.0, delivery.created - self._clock.now()) if delivery.job else 0.0
         slots, self._delivery = self._slots, delivery
@@ -121,7 +121,7 @@ class SlotMachine:
         self.runs.close()
 
     def record_passed(self, schedule: ScheduleRecord, *, except_last_s: float = 0.0) -> None:
-        """Record the slots so far at which nothing started, except those of the last seconds."""
+        """Record the slots so far without a record as skipped, except in the last seconds."""
         until = utc(self._clock.now() - except_last_s)
         self._slots.read(schedule, until, self._now())
         missed = _NO_KEEPER if schedule.trigger else _NO_SERVER
@@ -373,12 +373,12 @@ class SlotMachine:
     # --- Ends and notices ------------------------------------------------------------------------------------------------
 
     def _end(self, record: SlotRecord, state: str, reason: str, status: Status | None = None) -> None:
-        """Record the end of a slot, and what follows: notices, and a pause after failures."""
+        """Record the end of a slot, send its notices, and pause the schedule after failures."""
         # A service whose clock is ahead must not make a run longer than it was.
         since = status.since + (self._ahead_s or 0.0) if status and status.since else float("inf")
         ended = min(since, self._now())
         run = record.run if status or record.started else ""
-        # What is not known stays the most that it may be.
+        # An unknown cost stays the most that it may be.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
         registered = status.registered if status else None
         about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}

@@ -31,7 +31,7 @@ class KeptSlot:
         self.title = f"The schedule {name}"
 
     def step(self) -> bool:
-        """Do what is due for the slot."""
+        """Take the next step for the slot."""
         try:
             schedule = self._machine.book.read(self._name)
             if schedule.id != self._id:
@@ -76,7 +76,7 @@ def of_container(spec: Mapping[str, Any], home: str, clock: Clock) -> KeptSlot:
 
 
 def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
-    """Add the data of time zones to those of the image, which may have none: {name: data in base64}."""
+    """Add time zones to an image, which may have none: {name: data in base64}."""
     for name, data in zone.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
 
 
 def with_slot(delivery: Delivery, spec: Mapping[str, Any]) -> Delivery:
-    """Return a delivery that names its slot: that of the expression by which it was delivered, `cron` of a launch spec."""
+    """Return a delivery that names its slot: the nearest one of the expression in the launch spec, which delivered it."""
     if delivery.by_hand or delivery.slot is not None or "cron" not in spec:
         return delivery
     slot = Cron(spec["cron"], spec["time_zone"]).nearest(utc(delivery.created))

@@ -1,4 +1,4 @@
-"""The slots of one schedule, as one process reads and changes their records: the newest ones, and those that they name."""
+"""The slots of one schedule, as one process reads and changes their records: the newest, and older ones that these name."""
 
 from __future__ import annotations
 
@@ -139,6 +139,6 @@ def _hours_since(since: datetime | None, now: datetime) -> list[str]:
 
 
 def _newest(keys: Sequence[str], now: datetime) -> list[str]:
-    """Return the names of the newest records, and apart from these those of slots that are to come."""
+    """Return the names of the newest records, and beside them the newest ones of slots to come."""
     coming = bisect_right(keys, key_of(now) + "~")
     return [*keys[max(0, coming - REMEMBERED) : coming], *keys[coming:][-REMEMBERED:]]

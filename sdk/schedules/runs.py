@@ -30,7 +30,7 @@ from .templates import rendered
 
 
 class Runs(Protocol):
-    """What the state machine of a slot does with runs."""
+    """Starts and follows runs for the state machine of a slot."""
 
     def submit(self, plan: Plan) -> None:
         """Start the run of a plan, or finish a submit that was interrupted; a run that was started stays as it is."""
@@ -143,7 +143,7 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     if made.local:
         remote.fetch_code(made)
     with suppress(FileNotFoundError):
-        # A removal that is going on spares what was used a moment ago.
+        # A removal at this time spares files of recent use.
         os.utime(made.bundle)
     choice = made.job.warm_start
     return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))

@@ -27,13 +27,13 @@ class Server:
         self._warned: dict[str, str] = {}
 
     def serve(self) -> None:
-        """Start what is due, until the process ends."""
+        """Fire the slots that are due, until the process ends."""
         while True:
             due = self.tick()
             self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
 
     def serve_once(self) -> None:
-        """Start what is due now, and wait for the notifications."""
+        """Fire the slots that are due now, and wait for the notifications."""
         self.tick()
         self.settle()
 
@@ -42,7 +42,7 @@ class Server:
         self._notifier.settle()
 
     def tick(self) -> float:
-        """Do once what is due now, and return the unix time of the next slot."""
+        """Fire the slots that are due now, and return the unix time of the next one."""
         begin, steady, due = self._clock.now(), self._clock.monotonic(), float("inf")
         delivery = Delivery(created=begin, every=True, busy=self._busy)
         names = list[str]()
@@ -72,7 +72,7 @@ class Server:
         return coming.timestamp() if coming else float("inf")
 
     def _warn(self, name: str, error: Exception) -> None:
-        """Log what is wrong with a schedule, or with all of them, until something else is."""
+        """Log the problem of a schedule, or of all of them, once until it changes."""
         text = str(error)
         if self._warned.get(name) != text:
             self._warned[name] = text

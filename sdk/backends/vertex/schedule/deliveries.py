@@ -1,4 +1,4 @@
-"""What the container of a schedule's keeper asks Vertex AI and Cloud Scheduler, by REST: it has none of Google's libraries."""
+"""The questions of a schedule's keeper to Vertex AI and Cloud Scheduler, by REST: its container has no library of Google."""
 
 from __future__ import annotations
 

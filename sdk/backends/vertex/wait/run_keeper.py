@@ -28,7 +28,7 @@ _log = logger("backends.keeper")
 
 
 class RunKeeper:
-    """Keeps a run: `sdk.backends.keeper_main` asks it what is due."""
+    """Keeps a run: `sdk.backends.keeper_main` takes its steps."""
 
     def __init__(self, run: VertexRun, plan: Plan, remarks: Remarks) -> None:
         self._run, self._plan, self._remarks = run, plan, remarks
@@ -74,7 +74,7 @@ def _plan(url: str, home: str, clock: Clock) -> Plan:
 
 
 class Remarks:
-    """What a keeper cannot do, as records of the run, which users read. `number` is that of its first job."""
+    """The limits of a keeper, as records of the run, which users read. `number` is the number of its first job."""
 
     def __init__(self, plan: Plan, number: int, clock: Clock) -> None:
         self._plan, self._source, self._clock = plan, source_of("keeper", number - 1), clock

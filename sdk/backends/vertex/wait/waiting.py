@@ -1,6 +1,7 @@
-"""What a process does that waits for a run: it holds a lease, decides whether another job follows, and submits it.
+"""Waiting for a run: a process holds a lease, decides whether another job follows, and submits it.
 
-While the lease is held, those who only look leave that decision to its holders.
+A client, the keeper of a run and the keeper of a schedule all wait so. While the lease is held, processes that only look leave
+the decision to its holders.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class WaitingLease:
 
 
 class Resubmission:
-    """What a process that waits for a run does when its job has ended: it decides that another follows, and submits it."""
+    """Submits the next job of a run, for a process that waits for it; `archives` are those that a keeper was started from."""
 
     def __init__(
         self, plan: Plan, store: Store, job: LatestJob, clock: Clock, archives: Archives | None = None
