@@ -122,7 +122,7 @@ def say_created(created: Sequence[Created], *, json_output: bool) -> None:
         _say_one(done)
     served = [done.plan.root for done in created if not done.record.trigger]
     for root in dict.fromkeys(f" --root {root}" if in_bucket(root) else "" for root in served):
-        say(f"Next: podlift schedule serve{root}")
+        say(f"Nothing starts while no server runs. Next: podlift schedule serve{root}")
 
 
 def _say_one(created: Created) -> None:
