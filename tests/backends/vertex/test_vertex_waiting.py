@@ -24,7 +24,8 @@ from sdk.hardware import pricing
 from sdk.job.plan import Plan
 from sdk.records.events import Event
 from sdk.records.spending import Spent
-from sdk.status import Reason
+from sdk.schedules.runs import KeptRuns
+from sdk.status import Reason, State, Status
 from sdk.storage.posix_store import PosixStore
 
 ACCOUNT = "keeper@my-project.iam.gserviceaccount.com"
@@ -181,6 +182,27 @@ class Watched:
 
     def supervised(self) -> bool:
         return self._supervised
+
+
+@pytest.mark.parametrize("waiter", ["a client", "the keeper of a run", "the keeper of a schedule"])
+def test_every_process_that_waits_submits_the_next_job_by_the_same_call(
+    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, waiter: str
+) -> None:
+    run: Any = Watched([])
+    ended = Status(state=State.SUCCEEDED, reason=Reason.DONE)
+    monkeypatch.setattr(run_keeper, "has_ended", lambda _: True)
+    monkeypatch.setattr(sdk.Run, "status", lambda _: ended)
+    client = sdk.Run(plan, clock)
+    monkeypatch.setattr(client, "_handle", run)
+    kept = KeptRuns(clock)
+    monkeypatch.setattr(kept, "_run", lambda _: client)
+    waits: dict[str, Callable[[], object]] = {
+        "a client": lambda: list(client.following()),
+        "the keeper of a run": RunKeeper(run, plan, Heard()).step,
+        "the keeper of a schedule": lambda: kept.status(plan.url),
+    }
+    waits[waiter]()
+    assert run.count == 1
 
 
 class Heard:
