@@ -5,7 +5,7 @@ One agent that owns all tasks agrees with itself. Those of several hosts agree t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -56,13 +56,13 @@ class Agreement(Protocol):
         """Return the shortest time that cancel requests leave the tasks, None without one."""
         ...
 
-    def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
+    def follow(self, attempt: int, steps: Callable[[], Sequence[int]]) -> Callable[[], None]:
         """Look from now on for the end of an attempt, until the function is called that this returns.
 
         Args:
             attempt: its number.
-            trains: tells whether tasks of this agent have taken a step, which needs all others, since it was called last: then
-                the attempt has not ended, and looks that cost money are left out.
+            steps: the steps of the tasks of this agent, each of which needs all others: while they grow as usual, the attempt
+                has not ended, and looks that cost money are left out.
         """
         ...
 
@@ -172,7 +172,7 @@ class OwnAgreement:
     def let_go_on(self, attempt: int, task: str, steps: int) -> None:
         FolderBoard(self._paths, attempt).create(closed(task, steps), {})
 
-    def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
+    def follow(self, attempt: int, steps: Callable[[], Sequence[int]]) -> Callable[[], None]:
         return lambda: None
 
     def known_end(self, attempt: int) -> AttemptEnd | None:

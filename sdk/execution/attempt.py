@@ -78,7 +78,6 @@ class Attempt(Generic[B]):
             payload.limits.idle_accelerator_s if watched else None, gpus, self._recorder, self._clock
         )
         self._in_step = [task for task in cluster.in_step(payload.tasks) if task in host.tasks]
-        self._looked_at: list[int] = []
         self._standby_due = self._clock.monotonic()
 
     def run(self) -> AttemptEnd:
@@ -87,7 +86,7 @@ class Attempt(Generic[B]):
         Raises:
             LeaveError: this host has nothing more to do in the run.
         """
-        unfollow = self._agreement.follow(self._number, self._trains)
+        unfollow = self._agreement.follow(self._number, self._steps)
         try:
             self._tasks = dict(self._host.start(self._membership, self._begun))
             self._starts = {name: task.start for name, task in self._tasks.items()}
@@ -236,10 +235,9 @@ class Attempt(Generic[B]):
             return failure
         return replace(failure, traceback=self._output.last_lines(hang.task), log=self._output.log(hang.task))
 
-    def _trains(self) -> bool:
-        """Return whether the tasks that step together have taken a step since the last call."""
-        before, self._looked_at = self._looked_at, [self._beats(task) for task in self._in_step]
-        return self._looked_at != before
+    def _steps(self) -> list[int]:
+        """Return the steps of the tasks that step together."""
+        return [self._beats(task) for task in self._in_step]
 
     def _activity(self) -> Activity:
         return Activity(

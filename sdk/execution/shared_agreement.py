@@ -16,6 +16,7 @@ import json
 import math
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -44,15 +45,45 @@ _log = logger("runtime")
 _KEYS = RunPaths("")
 # Containers that restart together come within a second; the machines of a job may start minutes apart.
 _SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
-# How often to look for the end of an attempt, and whether the GPUs of the other containers are idle too.
-_FOLLOW_S, _IDLE_S = 0.5, 15.0
+# How often to read the steps of the tasks here; the following counts are in these.
+_FOLLOW_S = 0.1
+# How often to look for the end of an attempt: while tasks step, when they begin to pause, and when they pause for longer.
+_WHILE_STEPS, _SOON_AFTER, _LATER = 20, 2, 5
+_SOON = 20
+# The longest of so many pauses between steps is the usual one.
+_PAUSES = 8
+# How often to look whether the GPUs of the other containers are idle too.
+_IDLE_S = 15.0
 # The same, after a request that has failed.
 _IDLE_AGAIN_S = 1.0
 # How often to look for a cancel request before an attempt and in the last phase.
 _CANCEL_S = 2.0
-# At most this many looks in a row are left out: a task that steps without the others learns of the end, too.
-_MOST_LEFT_OUT = 3
 WAIT_S = 900.0
+
+
+class StepPauses:
+    """Says when to look whether an attempt has ended: soon once its tasks pause for longer than usual, else rarely.
+
+    Tasks that step without the others learn of the end, too.
+    """
+
+    def __init__(self) -> None:
+        self._steps: Sequence[int] | None = None
+        self._paused, self._looked = 0, 0
+        self._pauses = deque[int](maxlen=_PAUSES)
+
+    def look_due(self, steps: Sequence[int]) -> bool:
+        """Return whether to look now; called once in `_FOLLOW_S`, with the steps that the tasks have taken."""
+        self._paused += 1
+        if steps != self._steps:
+            self._pauses += [] if self._steps is None else [self._paused]
+            self._steps, self._paused = steps, 0
+        longer = self._paused - int(1.25 * max(self._pauses, default=0))
+        self._looked += 1
+        if self._looked < (_WHILE_STEPS if longer <= 0 else _SOON_AFTER if longer <= _SOON else _LATER):
+            return False
+        self._looked = 0
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,18 +320,17 @@ class SharedAgreement:
             self._ends[attempt] = end
         return self._ends[attempt]
 
-    def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
+    def follow(self, attempt: int, steps: Callable[[], Sequence[int]]) -> Callable[[], None]:
         self._stalled_since = self._said_idle = None
         self._idle_due = self._idle_asked = -math.inf
         over = threading.Event()
-        threading.Thread(target=self._follow, args=[attempt, trains, over], name="podlift-follow", daemon=True).start()
+        threading.Thread(target=self._follow, args=[attempt, steps, over], name="podlift-follow", daemon=True).start()
         return over.set
 
-    def _follow(self, attempt: int, trains: Callable[[], bool], over: threading.Event) -> None:
-        left_out = 0
+    def _follow(self, attempt: int, steps: Callable[[], Sequence[int]], over: threading.Event) -> None:
+        pauses = StepPauses()
         while not over.wait(_FOLLOW_S):
-            left_out = left_out + 1 if trains() and left_out < _MOST_LEFT_OUT else 0
-            if left_out:
+            if not pauses.look_due(steps()):
                 continue
             try:
                 if self.end_of(attempt) is not None:

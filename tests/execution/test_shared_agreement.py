@@ -317,3 +317,22 @@ def test_a_container_learns_of_an_end_that_another_one_has_concluded_whether_its
     end = containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     until(lambda: containers["chief-0"].known_end(1) == end)
     over()
+
+
+# Tenths of a second: a step takes so many, the last one ends at this one, looks for the end are at these.
+PAUSES = [
+    (1, 100, range(19, 100, 20), "while tasks step, every two seconds"),
+    (10, 100, [1, 3, 5, 7, 9, *range(29, 100, 20)], "slow steps are as usual once there was one"),
+    (1, 50, [19, 39, *range(52, 71, 2), 75, 80, 85, 90, 95], "a pause after fast steps shows within half a second"),
+    (10, 50, [1, 3, 5, 7, 9, 29, 49, *range(63, 82, 2), 86, 91, 96], "after slow ones within a step and a half"),
+    (0, 0, [*range(1, 21, 2), 24, 29, 34], "without steps, twice a second"),
+]
+
+
+@pytest.mark.parametrize(("every", "last", "looks", "why"), PAUSES)
+def test_the_end_is_looked_for_soon_when_steps_pause_for_longer_than_usual(every, last, looks, why) -> None:
+    pauses, due = shared_agreement.StepPauses(), []
+    for tick in range(100):
+        steps = [min(tick, last) // every] if every else []
+        due += [tick] if pauses.look_due(steps) else []
+    assert (due[: len([*looks])], why) == ([*looks], why)

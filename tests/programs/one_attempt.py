@@ -71,7 +71,7 @@ class Alone:
     def __init__(self, delay_s: float | None) -> None:
         self._delay_s = delay_s
 
-    follow = staticmethod(lambda attempt, trains: lambda: None)
+    follow = staticmethod(lambda attempt, steps: lambda: None)
     stop_agreed = staticmethod(lambda attempt: False)
     known_end = requested = staticmethod(lambda *_: None)
     grace_s = hang = staticmethod(lambda *_: None)
