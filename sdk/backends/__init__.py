@@ -28,10 +28,17 @@ def register(name: str, make: Callable[[], Backend], *, options: type[Target] | 
     Each field of `options` becomes a setting: a field `thing` is the keyword `mine_thing` and the option `--mine-thing`.
     """
     from ..errors import InputError
+    from ..job.setting_names import WORDS
 
     if name in _ROWS:
         raise InputError(f"A built-in backend cannot be replaced. Received: {name!r}. Next: choose another name.")
+    if options is not None and (name in {*WORDS, *WORDS.values()} or not name.isalnum()):
+        raise InputError(
+            "The name of a backend with options has letters and digits only, and is no group of settings of a job. "
+            f"Received: {name!r}. Next: choose another name."
+        )
     _registered[name] = make
+    option_classes.LOADERS.pop(name, None)
     if options is not None:
         option_classes.LOADERS[name] = lambda: options
 

@@ -21,5 +21,6 @@ def every() -> dict[str, type[Target]]:
 
 
 def backend_of(value: object) -> str | None:
-    """Return the name of the backend whose options these are; None for anything else."""
-    return next((name for name, kind in every().items() if isinstance(value, kind)), None)
+    """Return the name of the backend whose options these are; None for anything else. A subclass may be another backend's."""
+    names = {kind: name for name, kind in every().items()}
+    return next((names[kind] for kind in type(value).__mro__ if kind in names), None)

@@ -103,6 +103,11 @@ def _settings_of(groups: tuple[tuple[str, type[Value]], ...]) -> dict[str, Setti
         marked = {} if group in PARTS else typing.get_type_hints(kind, include_extras=True)
         for field in [field.name for field in fields(kind) if field.name not in PARTS]:
             name = setting_name(f"{group}.{field}")
+            if name in TARGET or (name in found and found[name].group != group):
+                raise InputError(
+                    f"The backend {group!r} cannot have a setting that there is already. Received: {name}. "
+                    f"Next: rename its field {field!r}."
+                )
             every = field in EVERY
             # Several values that may be written as one text: "us-central1,us-east1".
             hint = str | hints[field] if str in _accepted(marked.get(field)) - _kinds(hints[field]) else hints[field]
