@@ -97,7 +97,7 @@ def settings() -> dict[str, Setting]:
 
 @cache
 def _settings_of(groups: tuple[tuple[str, type[Value]], ...]) -> dict[str, Setting]:
-    found = {}
+    found: dict[str, Setting] = {}
     for group, kind in groups:
         hints = typing.get_type_hints(kind)
         marked = {} if group in PARTS else typing.get_type_hints(kind, include_extras=True)
