@@ -58,7 +58,12 @@ def check_name(name: str) -> str:
 def load(name: str) -> Backend:
     """Return the backend called `name`."""
     if check_name(name) in _registered:
-        return _registered[name]()
+        own = _registered[name]()
+        if not hasattr(own, "services"):
+            from ..errors import InputError
+
+            raise InputError(f"The backend {name!r} has no services. Next: give its class `services = Services()`.")
+        return own
     backend: Backend = _imported(_ROWS[name][0])()
     return backend
 

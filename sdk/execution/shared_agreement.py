@@ -50,7 +50,7 @@ _FOLLOW_S = 0.1
 # How often to look for the end of an attempt: while tasks step, when they begin to pause, and when they pause for longer.
 _WHILE_STEPS, _SOON_AFTER, _LATER = 20, 2, 5
 _SOON = 20
-# The longest of so many pauses between steps is the usual one.
+# The longest of the last pauses between steps, this many, is the usual one.
 _PAUSES = 8
 # How often to look whether the GPUs of the other containers are idle too.
 _IDLE_S = 15.0

@@ -51,6 +51,12 @@ def test_a_field_that_would_replace_a_setting_of_a_job_is_an_error() -> None:
         table.settings()
 
 
+def test_a_backend_without_services_is_named_with_the_line_that_it_lacks() -> None:
+    backends.register("own", lambda: object())  # type: ignore[arg-type, return-value]
+    with pytest.raises(sdk.InputError, match=r"'own' has no services\. Next: .*services = Services\(\)"):
+        list(backends.offered())
+
+
 def test_a_backend_registered_again_without_options_has_none() -> None:
     backends.register("own", FakeBackend, options=Own)
     backends.register("own", FakeBackend)
