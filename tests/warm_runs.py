@@ -27,7 +27,7 @@ from typing import Any
 from sdk.hardware.accelerators import STAND_IN_ENV
 from sdk.process import spawn
 
-_REAL = spawn.spawn
+REAL = spawn.spawn
 _SUPERVISOR = "sdk.backends.local.supervisor"
 _RUNTIME = Path(spawn.__file__).parents[1] / "runtime"
 # What a supervisor starts with the Python of its run, and what imports TensorFlow.
@@ -70,7 +70,7 @@ class WarmRuns:
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
         if list(command[1:3]) != ["-m", _SUPERVISOR] or os.getpid() != self._pid:
-            return _REAL(command, env=env, cwd=cwd, log=log, **more)
+            return REAL(command, env=env, cwd=cwd, log=log, **more)
         order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
         with self._lock:
             process = self._begun()
@@ -86,7 +86,7 @@ class WarmRuns:
         spawn.spawn = self.spawn  # type: ignore[assignment]
 
     def __exit__(self, *error: object) -> None:
-        spawn.spawn = _REAL
+        spawn.spawn = REAL
 
     def close(self) -> None:
         if self._process is not None:
@@ -110,7 +110,7 @@ def _fork(
 ) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
     if command[0] != sys.executable or command[1] not in _FORKED:
-        return _REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
+        return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
     ready, begun = os.pipe()
     pid = os.fork()
     if pid:
