@@ -27,6 +27,7 @@ from . import triggered
 from .firing import SlotMachine, again
 from .kept_slot import KeptSlot
 from .notices import Notifier
+from .policy import CATCH_UP
 from .records import SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, slot_of, utc
 from .runs import KeptRuns, Runs, url_of
 from .slots import EARLY_S, Cron
@@ -119,9 +120,9 @@ def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -
 
 
 def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
-    """Return the newest slot that a delivery of this name has taken."""
+    """Return the newest slot that a delivery of this name has taken for itself, not to catch up."""
     newest = book.slots(schedule, book.keys(schedule)[-_LOOKED_AT:])
-    return next((record for record in reversed(newest) if record.keeper == job), None)
+    return next((record for record in reversed(newest) if record.keeper == job and record.cause != CATCH_UP), None)
 
 
 def _not_due(schedule: ScheduleRecord, within_s: float | None, now: float) -> str:

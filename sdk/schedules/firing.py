@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from ..backends.deliveries import SERVER_LEASE_S, Delivery
@@ -46,6 +45,8 @@ _log = logger("schedules")
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
+# States that another process may have written to a slot whose run is being submitted here, and how often it may.
+_OVERTAKEN, _TRIES = (TAKEN, SKIPPED, State.FAILED.value), 10
 _NO_KEEPER, _NO_SERVER = f"{MISSED}: no keeper took it", f"{MISSED}: no server was there, or its machine slept"
 
 
@@ -245,7 +246,7 @@ class SlotMachine:
                     self._end(record, SKIPPED, reason)
                     return
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
-                decided = slots.change(record, state=TAKEN, **about)
+                decided = slots.change(record, expires=self._clock.now() + self._delivery.lease_s, **about)
                 if decided is None:
                     return
                 record = decided
@@ -256,7 +257,19 @@ class SlotMachine:
             self._end(record, State.FAILED.value, f"not started: {' '.join(str(error).split())}")
             return
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
-        slots.change(record, state=RUNNING, reason="")
+        self._record_running(record)
+
+    def _record_running(self, record: SlotRecord) -> None:
+        """Record that a run was submitted; a process that took the slot over in the meantime knew nothing of that."""
+        running = {"state": RUNNING, "reason": "", "ended": None, "keeper": self._delivery.job, "run": record.run}
+        cost_usd = record.cost_usd
+        for _ in range(_TRIES):
+            if self._slots.change(record, **running, cost_usd=cost_usd) is not None:
+                return
+            stored = self._slots.records.get(record.key)
+            if stored is None or stored.state not in _OVERTAKEN:
+                return
+            record = stored
 
     def _obstacle(self, record: SlotRecord, plan: Plan, success: SlotRecord | None) -> tuple[str, dict[str, object]]:
         """Return why a slot is skipped, "" if it is not, and the fields of its record when it starts."""
@@ -294,7 +307,7 @@ class SlotMachine:
         for record in self._slots.open:
             if record.state == RUNNING:
                 self._follow(record)
-            elif record.state == WAITING and job:
+            elif record.state == WAITING:
                 self._keep_waiting(record)
             elif record.state == TAKEN and (self._is_abandoned(record) or (job and record.keeper == job)):
                 # Its own one if its container was started again, or a service did not answer.
@@ -328,15 +341,17 @@ class SlotMachine:
             self._end(held, SKIPPED, f"{MISSED}: its keeper ended before it started the run")
 
     def _keep_waiting(self, record: SlotRecord) -> None:
-        """Go on holding a slot of this keeper that waits; one whose keeper is gone must not let later slots wait."""
-        delivery, schedule = self._delivery, self._slots.schedule
+        """Go on holding a slot that waits; one that no process holds must not let the slots of keepers wait."""
+        delivery, schedule, now = self._delivery, self._slots.schedule, self._clock.now()
         if record.keeper != delivery.job:
-            if self._is_abandoned(record):
-                self._end(record, SKIPPED, f"{MISSED}: its keeper ended while it waited")
-        elif schedule.paused:
+            if delivery.job and self._is_abandoned(record):
+                self._end(
+                    record, SKIPPED, f"{MISSED}: its {'keeper' if record.keeper else 'server'} ended while it waited"
+                )
+        elif schedule.paused and delivery.job:
             self._end(record, SKIPPED, f"paused: {schedule.paused}")
-        elif record.expires - self._clock.now() < delivery.lease_s / 2:
-            self._slots.change(record, expires=self._clock.now() + delivery.lease_s)
+        elif record.expires - now < delivery.lease_s / 2 or self._is_abandoned(record):
+            self._slots.change(record, holder=self._holder, expires=now + delivery.lease_s)
 
     def _delivered_again(self, record: SlotRecord) -> bool:
         """Note a delivery of a slot that another one has; if that one is dead before its run began, take its place."""
@@ -363,12 +378,25 @@ class SlotMachine:
         billed = limited and record.key in self.book.bookings(self._slots.schedule, record.slot[:7])[0]
         mine, stopped = record.keeper == self._delivery.job, status.state in (State.LOST, State.CHECKPOINTED)
         if mine and not billed and stopped and record.resumes < _MOST_RESUMES:
-            with suppress(PodliftError):
-                record = self._slots.change(record, resumes=record.resumes + 1) or self._slots.records[record.key]
-                self.runs.resume(url)
+            counted = self._slots.change(record, resumes=record.resumes + 1)
+            # Without it, another process has resumed the run.
+            if counted is None or self._resumed(url, counted):
                 return
+            record = counted
         reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
         self._end(record, status.state.value, reason, status)
+
+    def _resumed(self, url: str, record: SlotRecord) -> bool:
+        """Resume a run; False if it cannot be. An outage does not count, and the next step tries again."""
+        try:
+            self.runs.resume(url)
+        except PodliftError as error:
+            if may_pass(error):
+                self._slots.change(record, resumes=record.resumes - 1)
+                raise
+            _log.warning("The run %s could not be resumed: %s", record.run, error)
+            return False
+        return True
 
     # --- Ends and notices ------------------------------------------------------------------------------------------------
 
@@ -407,7 +435,7 @@ class SlotMachine:
         if not most or failures < most or schedule.paused:
             return
         why = f"{counted(failures, 'failure')} in a row"
-        self.book.change(name, paused=why)
+        self._slots.schedule = self.book.change(name, paused=why)
         if schedule.trigger:
             try:
                 self._pause_trigger(schedule, self._clock)

@@ -48,9 +48,10 @@ class KeptSlot:
         return self._machine.step(schedule, self._delivery)
 
     def give_up(self) -> None:
-        """Skip the slot if it still waits."""
-        if self._delivery is not None:
-            self._machine.give_up(self._machine.book.read(self._name))
+        """Skip the slot if it still waits; nothing is left to do for a schedule that was removed."""
+        schedule = self._machine.book.find(self._name)
+        if self._delivery is not None and schedule is not None and schedule.id == self._id:
+            self._machine.give_up(schedule)
 
     def close(self) -> None:
         """Wait for the notices, and stop waiting for the run, which goes on."""

@@ -40,10 +40,11 @@ class RecentSlots:
             self._forget()
         self.schedule, self.now, before = schedule, now, self._listed
         listed = self.book.keys(schedule, _hours_since(before, until))
-        self._listed = until
         self._read([*(record.key for record in self.open), *_newest(listed, until)])
         if before is None:
             self._read([key for record in self.newest_first for key in (record.earlier, record.success)])
+        # Last: after an outage in between, all of them are listed again.
+        self._listed = until
 
     def _read(self, keys: Iterable[str]) -> None:
         """Read records by their names, as far as they are not known to have ended; "" stands for none."""

@@ -105,11 +105,13 @@ class KeptRuns(LocalRuns):
         self._following: dict[str, Generator[Status]] = {}
 
     def status(self, url: str) -> Status:
-        if url not in self._following:
-            self._following[url] = self._run(url).following()
-        status = next(self._following[url])
+        # An error ends the generator: the next call begins anew.
+        following = self._following.pop(url, None) or self._run(url).following()
+        status = next(following)
         if status.state.terminal:
-            self._following.pop(url).close()
+            following.close()
+        else:
+            self._following[url] = following
         return status
 
     def close(self) -> None:

@@ -1,0 +1,213 @@
+"""Processes that meet at one slot, and outages in the middle of a step: a slot's record tells of the run that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from paper_runs import HOUR, World, at
+from support import needs
+
+from sdk import InputError, Reason, State, Status
+from sdk.backends import keeper_main
+from sdk.errors import StoreError, StoreUnavailableError
+from sdk.schedules import preconditions
+from sdk.schedules.command_delivery import Delivered, deliver
+from sdk.schedules.records import Book
+from sdk.schedules.runs import KeptRuns
+
+needs("cronsim")
+
+
+def fired(world: World, hours: float, seconds: float = 0.0, **order: object) -> Delivered:
+    at(world, hours, seconds)
+    return deliver("each", world.root, world.clock, runs=world.runs, notifier=world.notifier(), **order)  # type: ignore[arg-type]
+
+
+# Seconds of the preconditions and of the submit: the lease of a keeper is a minute, and one or both of them outlast it.
+@pytest.mark.parametrize(("check_s", "submit_s"), [(0, 70), (50, 20), (70, 70)])
+@pytest.mark.parametrize("other", ["a run by hand", "the next slot", "the same slot again", "a server"])
+def test_a_run_that_is_submitted_while_others_take_its_slot_over_is_recorded_as_running(
+    world: World, monkeypatch: pytest.MonkeyPatch, check_s: float, submit_s: float, other: str
+) -> None:
+    world.runs.takes_s = 3 * HOUR
+    world.add(max_cost_usd_per_month=100.0)
+    submit, first, slow = world.runs.submit, world.keeper("1", hours=0), iter([True])
+
+    def comes() -> None:
+        if other == "a server":
+            world.server().tick()
+            return
+        at_next = {"hours": 1} if other == "the next slot" else {}
+        world.keeper("1b" if "same" in other else "2", by_hand="hand" in other, **at_next).step()
+
+    def submitted(plan) -> None:
+        if next(slow, False):
+            world.clock.time += submit_s
+            comes()
+        submit(plan)
+
+    checks = iter([check_s])
+    monkeypatch.setattr(preconditions, "unmet", lambda *_: setattr(
+        world.clock, "time", world.clock.time + next(checks, 0)
+    ) or ("", {}))  # fmt: skip
+    world.runs.submit = submitted
+    for _ in range(3):
+        first.step()
+    mine = world.history()[0]
+    assert (mine.state, mine.run in world.runs.plans, mine.ended, mine.reason) == ("RUNNING", True, None, "")
+    world.clock.time += 4 * HOUR
+    first.step()
+    world.server().tick()
+    assert world.history()[0].state == "SUCCEEDED"
+
+
+def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
+    world.runs.takes_s = 3 * HOUR
+    world.add(overlap="queue")
+    server = world.server()
+    at(world, 0)
+    server.tick()
+    at(world, 1)
+    for _ in range(59):
+        server.tick()
+        world.clock.time += 60
+    world.keeper("3", hours=2).step()
+    assert world.history()[1].state == "WAITING"
+
+
+def test_of_two_servers_that_see_a_lost_run_one_resumes_it(world: World) -> None:
+    world.runs.outcome = lambda plan: State.LOST
+    world.add()
+    first, second = world.server(), world.server()
+    at(world, 0)
+    first.tick()
+    second.tick()
+    world.clock.time += 120
+    status, resume, others = world.runs.status, world.runs.resume, iter([second])
+
+    def resumed(url: str) -> None:
+        if status(url).state is not State.LOST:
+            raise InputError("it goes on")
+        resume(url)
+
+    def looked(url: str) -> Status:
+        seen = status(url)
+        for other in others:
+            other.tick()
+        return seen
+
+    world.runs.resume, world.runs.status = resumed, looked  # type: ignore[method-assign]
+    first.tick()
+    assert ([record.state for record in world.history()], len(world.runs.resumed)) == (["RUNNING"], 1)
+
+
+@pytest.mark.parametrize("who", ["keeper", "server"])
+def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(world: World, who: str) -> None:
+    world.runs.outcome, world.runs.resumed_outcome = (lambda plan: State.LOST), State.LOST
+    world.add()
+    at(world, 0)
+    keeper, server = world.keeper(), world.server()
+    step = keeper.step if who == "keeper" else server.tick
+    step()
+    resume, outages = world.runs.resume, iter([StoreUnavailableError("no answer")] * 5)
+
+    def failing(url: str) -> None:
+        for error in outages:
+            raise error
+        resume(url)
+
+    world.runs.resume = failing  # type: ignore[method-assign]
+    states = []
+    for _ in range(5 + 4):
+        world.clock.time += 120
+        with suppress(StoreUnavailableError):
+            step()
+        states.append(world.history()[0].state)
+    assert (states, len(world.runs.resumed)) == (["RUNNING"] * 8 + ["LOST"], 3)
+
+
+def test_no_slot_that_waits_is_started_in_the_step_that_pauses_the_schedule(world: World) -> None:
+    world.runs.outcome = lambda plan: State.FAILED
+    world.runs.takes_s = 1.5 * HOUR
+    world.add(pause_after_failures=1, overlap="queue")
+    world.keeper("1", hours=0).step()
+    world.keeper("2", hours=1).serve()
+    assert [record.state for record in world.history()] == ["FAILED", "SKIPPED"]
+
+
+def test_a_pause_after_several_failures_of_one_step_is_told_once(world: World) -> None:
+    world.runs.outcome = lambda plan: State.FAILED
+    world.runs.takes_s = 1.5 * HOUR
+    world.add(notify=("webhook:HOOK",), pause_after_failures=1, overlap="allow")
+    server = world.server()
+    for hour in (0, 1, 9):
+        at(world, hour)
+        server.tick()
+    assert [post["event"] for post in world.posts].count("paused") == 1
+
+
+def test_an_outage_in_the_first_look_hides_no_run_that_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.runs.takes_s = 100 * HOUR
+    world.add()
+    at(world, 0, 1800)
+    world.server().tick()
+    world.keeper("m", by_hand=True).step()
+    for hour in range(1, 6):
+        world.keeper(str(hour), hours=hour).step()
+    slots, outages = Book.slots, iter([StoreUnavailableError("no answer")])
+
+    def failing(self, record, keys):
+        keys = list(keys)
+        for error in outages if keys else ():
+            raise error
+        return slots(self, record, keys)
+
+    keeper = world.keeper("6", hours=6)
+    monkeypatch.setattr(Book, "slots", failing)
+    with pytest.raises(StoreUnavailableError):
+        keeper.step()
+    keeper.step()
+    assert world.history()[-1].reason.startswith("overlap: the run each-20270104t003000-")
+
+
+def test_a_run_is_followed_again_after_an_error_of_the_store(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([StoreError("odd"), Status(state=State.RUNNING, reason=Reason.TRAINING)])
+
+    class Followed:
+        def following(self) -> Iterator[Status]:
+            for each in seen:
+                if isinstance(each, Exception):
+                    raise each
+                yield each
+
+    monkeypatch.setattr(KeptRuns, "_run", lambda self, url: Followed())
+    runs = KeptRuns(world.clock)
+    with pytest.raises(StoreError):
+        runs.status("x")
+    assert runs.status("x").state is State.RUNNING
+
+
+def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(world: World) -> None:
+    world.add(missed="catch_up_last")
+    world.killed(lambda: fired(world, 3, id="x"))
+    record = fired(world, 3, 120, id="x").record
+    assert record is not None
+    assert (record.slot[:13], record.state) == ("2027-01-04T03", "SUCCEEDED")
+    assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_the_time_of_a_keeper_may_end_after_its_schedule_was_removed(world: World, *, made_again: bool) -> None:
+    record = world.add()
+    world.runs.takes_s = 100 * HOUR
+    keeper, book = world.keeper(hours=0), Book(world.root)
+    assert keeper.step()
+    book.remove(record)
+    if made_again:
+        plan = book.put_plan("each", replace(world.template, root=world.root))
+        assert book.add(replace(record, id="new", plan=plan))
+    keeper_main.keep(keeper.kept(), HOUR, world.clock)
+    assert len(world.runs.submits) == 1
