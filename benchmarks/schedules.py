@@ -40,7 +40,9 @@ def _measured() -> dict[str, Callable[[str], object]]:
     return {
         "`Schedule.history(None)`": lambda root: Schedule("daily", root=root).history(None),
         "`Schedule.history(20)`": lambda root: Schedule("daily", root=root).history(20),
-        "`podlift schedule list`": lambda root: [each.history(1) + each.problems() for each in handle.listed(root).schedules],
+        "`podlift schedule list`": lambda root: [
+            each.history(1) + each.problems() for each in handle.listed(root).schedules
+        ],
         "`podlift schedule list --check`": lambda root: Schedule("daily", root=root).problems(),
     }
 
