@@ -77,6 +77,7 @@ class SlotMachine:
         self._delivery, self._key = Delivery(created=0.0), ""
         self._ahead_s: float | None = None  # at least this much, this machine's clock is behind the deliverer's
         self._held = False  # this process has had the slot of its delivery
+        self._owed: dict[str, int] = {}  # by slot, the number of a resume that is counted, and that an outage prevented
         self.running = ""  # URL of the run that it waits for
 
     def fire(self, schedule: ScheduleRecord, delivery: Delivery) -> SlotRecord:
@@ -377,8 +378,9 @@ class SlotMachine:
         # A resume begins the time limit again, which the month has not booked.
         billed = limited and record.key in self.book.bookings(self._slots.schedule, record.slot[:7])[0]
         mine, stopped = record.keeper == self._delivery.job, status.state in (State.LOST, State.CHECKPOINTED)
-        if mine and not billed and stopped and record.resumes < _MOST_RESUMES:
-            counted = self._slots.change(record, resumes=record.resumes + 1)
+        owed = self._owed.pop(record.key, 0) == record.resumes > 0
+        if mine and not billed and stopped and (owed or record.resumes < _MOST_RESUMES):
+            counted = self._slots.change(record, resumes=record.resumes + (not owed))
             # Without it, another process has resumed the run.
             if counted is None or self._resumed(url, counted):
                 return
@@ -392,10 +394,12 @@ class SlotMachine:
             self.runs.resume(url)
         except PodliftError as error:
             if may_pass(error):
-                self._slots.change(record, resumes=record.resumes - 1)
+                # Not in the record, which the outage may keep from being written.
+                self._owed[record.key] = record.resumes
                 raise
             _log.warning("The run %s could not be resumed: %s", record.run, error)
-            return False
+            # A user, or a process that has read the record since, may have resumed it.
+            return not self.runs.status(url).state.terminal
         return True
 
     # --- Ends and notices ------------------------------------------------------------------------------------------------

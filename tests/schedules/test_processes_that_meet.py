@@ -104,8 +104,31 @@ def test_of_two_servers_that_see_a_lost_run_one_resumes_it(world: World) -> None
     assert ([record.state for record in world.history()], len(world.runs.resumed)) == (["RUNNING"], 1)
 
 
+def test_a_run_that_another_process_resumes_at_the_same_moment_goes_on_in_its_record(world: World) -> None:
+    world.runs.outcome = lambda plan: State.LOST
+    world.add()
+    at(world, 0)
+    server = world.server()
+    server.tick()
+    world.clock.time += 120
+
+    def resumed(url: str) -> None:
+        run = url.rpartition("/")[2]
+        world.runs.ends[run] = world.clock.now() + HOUR / 2, State.SUCCEEDED
+        raise InputError("the run is being resumed elsewhere")
+
+    world.runs.resume = resumed  # type: ignore[method-assign]
+    server.tick()
+    assert world.history()[0].state == "RUNNING"
+    world.clock.time += HOUR / 2
+    server.tick()
+    assert world.history()[0].state == "SUCCEEDED"
+
+
 @pytest.mark.parametrize("who", ["keeper", "server"])
-def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(world: World, who: str) -> None:
+def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(
+    world: World, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
     world.runs.outcome, world.runs.resumed_outcome = (lambda plan: State.LOST), State.LOST
     world.add()
     at(world, 0)
@@ -114,10 +137,21 @@ def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resu
     step()
     resume, outages = world.runs.resume, iter([StoreUnavailableError("no answer")] * 5)
 
+    update, away = Book.update, list[Exception]()
+
     def failing(url: str) -> None:
         for error in outages:
+            # Of the bucket, too, which then takes no record either.
+            away.append(error)
             raise error
         resume(url)
+
+    def updated(self, *records) -> bool:
+        if away:
+            raise away[0]
+        return update(self, *records)
+
+    monkeypatch.setattr(Book, "update", updated)
 
     world.runs.resume = failing  # type: ignore[method-assign]
     states = []
@@ -125,6 +159,7 @@ def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resu
         world.clock.time += 120
         with suppress(StoreUnavailableError):
             step()
+        away.clear()
         states.append(world.history()[0].state)
     assert (states, len(world.runs.resumed)) == (["RUNNING"] * 8 + ["LOST"], 3)
 
