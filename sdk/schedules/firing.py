@@ -296,7 +296,7 @@ class SlotMachine:
         waiting = [record for record in slots.open if record.state == WAITING]
         is_free = waiting and len(waiting) == len(slots.open) and not slots.schedule.paused
         if is_free and (not job or waiting[0].keeper == job):
-            held = self._hold(waiting[0])
+            held = self._hold(waiting[0], job)
             if held is not None:
                 self._start(held)
 
@@ -320,17 +320,20 @@ class SlotMachine:
         # A lease that is longer than any is one of a clock that was ahead.
         return dead or not -SERVER_LEASE_S - TOLERANCE_S < self._clock.now() - record.expires <= 0
 
-    def _hold(self, record: SlotRecord) -> SlotRecord | None:
+    def _hold(self, record: SlotRecord, keeper: str) -> SlotRecord | None:
         """Take a slot over; None if another process was faster."""
-        delivery, expires = self._delivery, self._clock.now() + self._delivery.lease_s
-        return self._slots.change(record, state=TAKEN, holder=self._holder, expires=expires, keeper=delivery.job)
+        expires = self._clock.now() + self._delivery.lease_s
+        return self._slots.change(record, state=TAKEN, holder=self._holder, expires=expires, keeper=keeper)
 
     def _take_over(self, record: SlotRecord) -> None:
         """Decide about a slot that was taken and not started; for a keeper, one of an earlier delivery was missed."""
-        held, job = self._hold(record), self._delivery.job
+        job = self._delivery.job
+        mine = not job or job == record.keeper or record.key == self._key
+        # Another keeper's slot stays its own: this one neither starts it after a restart nor resumes its run.
+        held = self._hold(record, job if mine else record.keeper)
         if held is None:
             return
-        if not job or job == record.keeper or record.key == self._key:
+        if mine:
             name = self._slots.schedule.spec.name
             _log.warning("The schedule %s: the slot %s was left by a killed process", name, record.slot)
             self._decide(held)

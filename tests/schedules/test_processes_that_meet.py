@@ -234,6 +234,45 @@ def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(
     assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
 
 
+def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed(world: World) -> None:
+    world.runs.outcome = lambda plan: State.LOST
+    world.add()
+    submit = world.runs.submit
+
+    def killed(plan) -> None:
+        submit(plan)
+        raise KeyboardInterrupt
+
+    world.runs.submit = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        world.keeper("1", hours=0).step()
+    world.runs.submit = submit  # type: ignore[method-assign]
+    later = world.keeper("2", hours=1)
+    later.step()
+    later.step()
+    assert (world.runs.resumed, world.history()[0].keeper) == ([], "projects/1/jobs/1")
+
+
+def test_a_keeper_that_is_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add()
+    world.killed(lambda: world.keeper("1", hours=0).step())
+    later = world.keeper("2", hours=1)
+
+    def killed(url: str) -> Status:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.runs, "status", killed)
+        with pytest.raises(KeyboardInterrupt):
+            later.step()
+    world.clock.time += 120
+    later.step()
+    later.step()
+    assert [record.state for record in world.history()] == ["SKIPPED", "RUNNING"]
+
+
 @pytest.mark.parametrize("made_again", [True, False])
 def test_the_time_of_a_keeper_may_end_after_its_schedule_was_removed(world: World, *, made_again: bool) -> None:
     record = world.add()
