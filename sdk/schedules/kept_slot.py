@@ -13,11 +13,11 @@ from typing import Any
 from .. import backends
 from ..backends.deliveries import Delivery
 from ..clock import Clock
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..storage import secret_manager
 from .firing import SlotMachine
 from .notices import Notifier
-from .records import Book, ScheduleRecord, utc
+from .records import REMOVED, Book, ScheduleRecord, utc
 from .runs import KeptRuns
 from .slots import Cron
 
@@ -34,7 +34,7 @@ class KeptSlot:
         """Take the next step for the slot."""
         try:
             schedule = self._machine.book.read(self._name)
-            if schedule.id != self._id:
+            if schedule.id != self._id or (self._machine.running and schedule.paused == REMOVED):
                 raise InputError(
                     f"This job belongs to an earlier schedule of the name {self._name!r}, which was removed. Next: remove its "
                     "trigger (podlift schedule list)."
@@ -45,7 +45,13 @@ class KeptSlot:
             # It was removed, and its run goes on: no other process would submit its next job.
             return not self._machine.runs.status(self._machine.running).state.terminal
         self._delivery = self._delivery or self._deliver(schedule)
-        return self._machine.step(schedule, self._delivery)
+        try:
+            return self._machine.step(schedule, self._delivery)
+        except MissingError:
+            # Records disappear while the schedule is being removed, which the next step sees.
+            if not self._machine.running:
+                raise
+            return True
 
     def give_up(self) -> None:
         """Skip the slot if it still waits; nothing is left to do for a schedule that was removed."""

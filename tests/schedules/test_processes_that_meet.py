@@ -234,6 +234,42 @@ def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(
     assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
 
 
+def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, book = world.add(), Book(world.root)
+    keeper, delete, steps = world.keeper(hours=0), book._store.delete, list[bool]()
+    assert keeper.step()
+
+    def deleted(key: str) -> None:
+        delete(key)
+        steps.append(keeper.step())
+
+    monkeypatch.setattr(book._store, "delete", deleted)
+    book.remove(record)
+    assert len(steps) > 2
+    assert all(steps)
+    world.clock.time += 2 * world.runs.takes_s
+    assert not keeper.step()
+
+
+def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, book = world.add(), Book(world.root)
+    keeper, slots, removal = world.keeper(hours=0), Book.slots, iter([True])
+    assert keeper.step()
+
+    def read(self, *about):
+        if next(removal, False):
+            book.remove(record)
+        return slots(self, *about)
+
+    monkeypatch.setattr(Book, "slots", read)
+    assert keeper.step()
+    assert keeper.step()
+
+
 def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed(world: World) -> None:
     world.runs.outcome = lambda plan: State.LOST
     world.add()
