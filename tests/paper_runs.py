@@ -219,7 +219,7 @@ class PaperKeeper:
             created=world.clock.now(),
             by_hand=by_hand,
             lease_s=KEEPER_LEASE_S,
-            price=world.service.keeper_price(world.template, ""),
+            price=lambda: world.service.keeper_price(world.template, ""),
         )
 
     def step(self, name: str = "each", schedule: str = "") -> bool:

@@ -6,7 +6,7 @@ command and a user who asks for one more run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +32,7 @@ class Delivery:
         every: True for all slots that are due, as a server delivers them.
         busy: when a server fired others, from and until a Unix time: a slot in between is not late.
         lease_s: another process may take its slots over after this time.
-        price: of its machine for its longest life; None if nothing is billed.
+        price: asks for the price of its machine for its longest life, once a limit depends on it; None if nothing is billed.
     """
 
     job: str = ""
@@ -42,7 +42,7 @@ class Delivery:
     every: bool = False
     busy: tuple[float, float] = (0.0, 0.0)
     lease_s: float = SERVER_LEASE_S
-    price: Price | None = None
+    price: Callable[[], Price | None] = lambda: None
 
     @property
     def id(self) -> str:

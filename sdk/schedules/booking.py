@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timezone
 
 from ..errors import PodliftError, RunNotFoundError
@@ -19,7 +19,7 @@ _log = logger("schedules")
 
 
 def booked(
-    book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, keeper: Price | None, runs: Runs
+    book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, price: Callable[[], Price | None], runs: Runs
 ) -> str:
     """Book a firing; return why the month's limit does not allow it, "" if it does.
 
@@ -29,7 +29,7 @@ def booked(
     limit_usd, most_usd = schedule.spec.max_cost_usd_per_month, spending.most_usd(plan)
     if limit_usd is None or most_usd is None:
         return ""
-    month = record.slot[:7]
+    month, keeper = record.slot[:7], price()
     while True:
         bookings, generation = book.bookings(schedule, month)
         slots = _month(book, schedule, record)

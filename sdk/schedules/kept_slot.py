@@ -7,6 +7,7 @@ import os
 import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def of_container(spec: Mapping[str, Any], home: str, clock: Clock) -> KeptSlot:
             raise InputError(
                 f"Nothing delivers slots for the backend {schedule.backend!r}. Next: podlift schedule serve."
             )
-        price = service.keeper_price(plan, schedule.spec.overlap)
+        # Asked while the slot is held: an error is in its record.
+        price = partial(service.keeper_price, plan, schedule.spec.overlap)
         return with_slot(replace(service.delivery(plan, os.environ, clock), price=price), spec)
 
     machine = SlotMachine(book, clock, KeptRuns(clock), Notifier(clock, secret=secret_manager.value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from paper_runs import HOUR, World, at
@@ -13,7 +14,8 @@ from support import needs
 from sdk import InputError, Reason, State, Status
 from sdk.backends import keeper_main
 from sdk.errors import StoreError, StoreUnavailableError
-from sdk.schedules import preconditions
+from sdk.records import spending
+from sdk.schedules import kept_slot, preconditions
 from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.records import Book
 from sdk.schedules.runs import KeptRuns
@@ -307,6 +309,25 @@ def test_a_keeper_that_is_killed_while_it_takes_an_earlier_slot_over_does_not_st
     later.step()
     later.step()
     assert [record.state for record in world.history()] == ["SKIPPED", "RUNNING"]
+
+
+def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise InputError("the table of prices is damaged")
+
+    delivery = world.keeper("1", hours=0).delivery
+    service = SimpleNamespace(delivery=lambda *_: delivery, keeper_price=unknown)
+    monkeypatch.setattr(
+        kept_slot.backends, "load", lambda name: SimpleNamespace(services=SimpleNamespace(deliveries=service))
+    )
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    world.add(max_cost_usd_per_month=100.0)
+    kept = kept_slot.of_container({"root": world.root, "schedule": "each", "id": "each"}, world.root, world.clock)
+    assert not kept.step()
+    [record] = world.history()
+    assert (record.state, record.reason) == ("FAILED", "not started: the table of prices is damaged")
 
 
 @pytest.mark.parametrize("made_again", [True, False])
