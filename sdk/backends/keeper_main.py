@@ -51,12 +51,10 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
     try:
         kept: Kept = getattr(importlib.import_module(module), name)(spec, home, clock)
         keep(kept, float(spec["keep_for_s"]), clock)
-    except InputError as error:
-        _log.error(str(error))
-        return EXIT_INPUT
     except PodliftError as error:
         _log.error(str(error))
-        return EXIT_INFRASTRUCTURE
+        # "Bad input" says that nothing was started: the run of a run's keeper goes on.
+        return EXIT_INPUT if isinstance(error, InputError) and "run" not in spec else EXIT_INFRASTRUCTURE
     return EXIT_DONE
 
 

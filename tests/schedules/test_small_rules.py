@@ -118,6 +118,8 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
     try:
         # There is no such schedule.
         assert keeper_main.main(spec, home=str(tmp_path / "home")) == 2
+        # That of a run goes on: "bad input" would say that nothing was started.
+        assert keeper_main.main({**spec, "run": "gs://b/runs/r"}, home=str(tmp_path / "home")) == 3
         assert (tmp_path / "home/zoneinfo/Mine/Berlin").read_bytes() == data
         assert str(tmp_path / "home/zoneinfo") in zoneinfo.TZPATH
     finally:
