@@ -171,14 +171,18 @@ def _call(function: str, firing: Firing) -> str:
         text = json.dumps({**about, "inputs": plan.inputs})
         try:
             done = subprocess.run(
-                command, input=text, capture_output=True, text=True, timeout=_FUNCTION_LIMIT_S, cwd=code, check=False
-            )
+                command, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=_FUNCTION_LIMIT_S,
+                cwd=code, check=False,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise PreconditionError(f"{function} took longer than {duration(_FUNCTION_LIMIT_S)}") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise PreconditionError(f"{function} failed: {last}")
-    answer = json.loads(done.stdout.rstrip().splitlines()[-1])
+    try:
+        answer = json.loads(done.stdout.rstrip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise PreconditionError(f"{function} gave no answer: its process printed at its end, or ended early") from None
     return answer if isinstance(answer, str) else "" if answer else "it returned a false value"
 
 

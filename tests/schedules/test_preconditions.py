@@ -125,6 +125,20 @@ def test_a_function_of_the_packaged_code_decides(firing: Callable[[str], Firing]
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("import os; os._exit(0)", "due:check gave no answer"),
+        ("import atexit; atexit.register(print, 'bye')", "due:check gave no answer"),
+        ("import sys; sys.stderr.buffer.write(b'\\xff\\n'); raise ValueError('caf\xe9')", "ValueError: caf\xe9"),
+    ],
+)
+def test_a_function_without_an_answer_is_an_error_of_its_slot(firing: Callable[[str], Firing], body, sentence) -> None:
+    with pytest.raises(PreconditionError, match=sentence):
+        preconditions.unmet(["due:check"], firing(f"def check(firing):\n    {body}\n"))
+
+
+@pytest.mark.process
 def test_a_function_that_fails_or_hangs_is_an_error_with_its_last_line(
     firing: Callable[[str], Firing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
