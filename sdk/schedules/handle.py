@@ -25,7 +25,7 @@ from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
 from .command_delivery import Delivered, deliver
 from .firing import SlotMachine
-from .records import MISSED, REMOVED, RUNNING, SKIPPED, Book, ScheduleRecord, SlotRecord, key_of, utc
+from .records import MISSED, REMOVED, RUNNING, SKIPPED, WAITING, Book, ScheduleRecord, SlotRecord, key_of, utc
 from .runs import LocalRuns, url_of
 from .triggered import Seen
 
@@ -174,7 +174,7 @@ class Schedule:
         """Fire now, beside the slots, and return the record: `sdk.Schedule("weekly").run().state`.
 
         Overlap and preconditions hold as for a slot. On a cloud, a keeper is created, which the record names; it takes the
-        slot as soon as it has a machine.
+        slot as soon as it has a machine. Elsewhere, a server starts a slot that waits for an earlier run.
         """
         record = self.record
         service = triggered.service_of(record)
@@ -224,6 +224,12 @@ class Schedule:
         past = self.history()
         if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
             problems.append(f"the slot {past[0].slot} was {past[0].reason}")
+        now = self._clock.now()
+        problems += [
+            f"the slot {slot.slot} waits, and no server is there to start it. Next: {_SERVE}"
+            for slot in past
+            if slot.state == WAITING and not slot.keeper and slot.expires < now
+        ]
         newest = next((slot for slot in past if slot.state != SKIPPED and not slot.is_open), None)
         if newest is not None and newest.state in ("FAILED", "LOST"):
             problems.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")

@@ -66,6 +66,25 @@ def test_a_run_that_is_submitted_while_others_take_its_slot_over_is_recorded_as_
     assert world.history()[0].state == "SUCCEEDED"
 
 
+def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(world: World) -> None:
+    world.runs.takes_s = 9 * HOUR
+    world.add(overlap="queue")
+    at(world, 0, 1200)
+    world.fire("each")
+    at(world, 0, 1260)
+    assert world.fire("each").state == "WAITING"
+
+    def has_no_server() -> bool:
+        return any(each.endswith("no server is there to start it. Next: podlift schedule serve") for each in problems())
+
+    problems = world.schedule.problems
+    assert not has_no_server()
+    world.clock.time += 660
+    assert has_no_server()
+    world.server().tick()
+    assert not has_no_server()
+
+
 def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
     world.runs.takes_s = 3 * HOUR
     world.add(overlap="queue")
