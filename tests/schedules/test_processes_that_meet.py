@@ -66,6 +66,26 @@ def test_a_run_that_is_submitted_while_others_take_its_slot_over_is_recorded_as_
     assert world.history()[0].state == "SUCCEEDED"
 
 
+@pytest.mark.parametrize("other", ["keeper", "server"])
+def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(
+    world: World, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    world.add()
+    first, second = world.keeper("1", hours=0), world.keeper("2", hours=0)
+    take, faster = Book.take, iter([second.step if other == "keeper" else world.server().tick])
+
+    def taken(self, record, slot):
+        for step in faster:
+            step()
+        return take(self, record, slot)
+
+    monkeypatch.setattr(Book, "take", taken)
+    first.step()
+    [record] = world.history()
+    assert (record.state, record.keeper) == ("RUNNING", second.delivery.job if other == "keeper" else "")
+    assert world.runs.submits == [record.run]
+
+
 def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(world: World) -> None:
     world.runs.takes_s = 9 * HOUR
     world.add(overlap="queue")
