@@ -99,8 +99,8 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
 
 def _lost(run: Run, records: Sequence[MetricRecord], seen: int) -> str:
     """Return a sentence about the machine that ended the attempt before the new records, "" if none did."""
-    before = records[seen - 1]["attempt"] if seen else 1
-    if not records or records[-1]["attempt"] == before:
+    # During an outage there are fewer records than before.
+    if len(records) <= seen or records[-1]["attempt"] == (records[seen - 1]["attempt"] if seen else 1):
         return ""
     with suppress(PodliftError):
         last = [moment for moment in run.timeline() if moment.attempt == records[-1]["attempt"] - 1]
