@@ -88,6 +88,7 @@ def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_th
     restarts, configs = zip(*lives(player, "worker-0"), strict=True)
     assert restarts == ("0", "1", "2")
     assert configs == (configs[0],) * 3, "the others would not find it"
+    assert '"ps": ["' in configs[0]
     why = " ".join(player.why().split())
     assert "worker-0 was killed by SIGKILL" in why
     assert "Restarting worker-0 alone after an infrastructure failure (killed). Restarts left after this one: 0." in why

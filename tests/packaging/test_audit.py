@@ -88,6 +88,7 @@ SAYS_NOTHING = [
     ("from corp import alpha, beta\nimport corp.beta\n", "corp-alpha\ncorp-beta"),
     ("import acme, looser\n", None),
     ("import looser\n", "loose; python_version >= '3'"),
+    ("import looser\n", "loose==1.0; python_version >= '3' and os_name != 'none'"),
     ("try:\n    import gone\nexcept ImportError:\n    pass\n", "acme-tools"),
 ]
 

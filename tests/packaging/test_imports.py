@@ -85,6 +85,7 @@ def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a
         ("from __future__ import nonsense\n", "train.py:1: syntax error"),
         ("x = 1\0\n", "train.py: "),
         ("x = " + "-" * 200_000 + "1", "nested too deeply"),
+        ("x = 1" + " + 1" * 200_000, "nested too deeply"),
     ],
 )
 def test_a_script_that_python_cannot_compile_is_a_sentence(write, text: str, said: str) -> None:

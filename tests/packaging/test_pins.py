@@ -19,6 +19,7 @@ BROUGHT = {"tensorflow": "2.21.0", "keras": "3.12.4", "numpy": "2.2.6", "protobu
         ("tensorflow-cpu", "Both are the module 'tensorflow'"),
         ("keras==2.*", "keras>=2"),
         ("numpy<2", "replace numpy 2.2.6"),
+        ("numpy<2; python_version >= '3'", "replace numpy 2.2.6"),
         ("numpy @ https://host.example/numpy-2.2.6-py3-none-any.whl", "numpy from a URL"),
         ("-c limits.txt", "replace numpy"),
     ],

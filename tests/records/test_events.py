@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sdk.clock import SystemClock
@@ -99,6 +99,8 @@ def test_a_status_needs_few_of_the_records_of_many_attempts(attempts: list, aliv
 
 
 @given(st.binary() | st.text().map(str.encode))
+@example(b'{"version": 1, "time": 1e300, "data": {"supervisor": "x"}}')
+@example(b'{"version": 1, "time": -1, "data": {"supervisor": "x"}}')
 def test_foreign_bytes_are_no_record(data: bytes) -> None:
     with pytest.raises(ValueError):
         parse("0001.client.000001.started.json", data)

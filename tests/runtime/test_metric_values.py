@@ -41,6 +41,8 @@ ADDED = {
         ({"car": 0.5, "dog": [1, True]}, {"m/car": 0.5, "m/dog/0": 1.0, "m/dog/1": 1.0}),
         (np.arange(16), {f"m/{index}": float(index) for index in range(16)}),
         (np.array(3), {"m": 3.0}),
+        ([np.bool_(True), np.float64(0.25), np.float16(0.5)], {"m/0": 1.0, "m/1": 0.25, "m/2": 0.5}),
+        (np.bool_(False), {"m": 0.0}),
         (np.array([[2.5]]), {"m": 2.5}),
         (float("inf"), {"m": float("inf")}),
         ("0.5", {"m": 0.5}),

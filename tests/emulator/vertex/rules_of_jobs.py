@@ -57,6 +57,7 @@ def names_and_labels() -> Iterator[Rule]:
         ("a label's value has no 65 characters", {"k": "v" * 65}),
         ("a label's key is not empty", {"": "v"}),
         ("a label's key has no capitals", {"Key": "v"}),
+        ("a label's value is text", {"k": ["v"]}),
         ("a job has no 65 labels", {f"k{number}": "" for number in range(65)}),
     ):
         yield refused(says, job(given={"labels": labels}), "label")
@@ -301,7 +302,7 @@ def the_api() -> Iterator[Rule]:
     ):
         yield Rule(says=says, method=method, path=path, body=body, code=code, part=part)
     for query, part in (
-        ("filter=display_nam='x'", "unknown field 'display_nam'"),
+        ("filter=display_nam='x'", "unknown field 'display_nam'. Did you mean 'display_name'?"),
         ("filter=display_name>'x'", "display_name is compared by = != :"),
         ("filter=state='DONE'", "unknown state"),
         ("filter=create_time>'yesterday'", "RFC 3339"),
