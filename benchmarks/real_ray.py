@@ -21,7 +21,8 @@ import requests
 
 from sdk.storage import own_folders
 
-_START_S = 90.0
+# Ray itself gives up after 30 s, which a busy machine may need for several of its processes.
+_START_S, _STARTS = 90.0, 3
 _SEVERAL = """
 import sys
 from ray.cluster_utils import Cluster
@@ -97,34 +98,43 @@ class RayCluster:
                 f"--ray-client-server-port={client}", "--disable-usage-stats", *more,
             ]  # fmt: skip
         self._log = open(f"{self.folder}/start.log", "wb")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            command,
-            env=self._env,
-            cwd=self.folder,
-            stdin=subprocess.PIPE if nodes else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if nodes else self._log,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,
-        )
+        starts = 1
+        self._process = self._start(command, is_told=bool(nodes))
         try:
-            if nodes:
-                self._answer("ready")
-            self._until_answers()
+            while not self._answers():
+                if starts == _STARTS:
+                    raise RuntimeError(f"Ray did not start: {Path(self._log.name).read_text()[-2000:]}")
+                starts += 1
+                self._end_all()
+                self._process = self._start(command, is_told=bool(nodes))
             for cpus in nodes:
                 self.tell(f"add {cpus}")
         except BaseException:
             self.close()
             raise
 
-    def _until_answers(self) -> None:
+    def _start(self, command: Sequence[str], *, is_told: bool) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            env=self._env,
+            cwd=self.folder,
+            stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if is_told else self._log,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _answers(self) -> bool:
+        if self._process.stdin is not None:
+            self._answer("ready")
         until = time.monotonic() + _START_S
         while time.monotonic() < until and self._process.poll() is None:
             with suppress(requests.RequestException):
                 if requests.get(f"{self.address}/api/jobs/", timeout=2, headers=self.headers).status_code == 200:
-                    return
+                    return True
             time.sleep(0.1)
-        raise RuntimeError(f"Ray did not start: {Path(self._log.name).read_text()[-2000:]}")
+        return False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -146,6 +156,13 @@ class RayCluster:
         raise RuntimeError(f"Ray has ended: {Path(self._log.name).read_text()[-2000:]}")
 
     def close(self) -> None:
+        self._end_all()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                stream.close()
+        own_folders.discard(self.folder)
+
+    def _end_all(self) -> None:
         found = [self._process]
         with suppress(psutil.NoSuchProcess):
             found = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
@@ -162,7 +179,3 @@ class RayCluster:
             with suppress(psutil.Error, ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
         self._process.wait(10)
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                stream.close()
-        own_folders.discard(self.folder)
