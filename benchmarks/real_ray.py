@@ -23,6 +23,16 @@ from sdk.storage import own_folders
 
 # Ray itself gives up after 30 s, which a busy machine may need for several of its processes.
 _START_S, _STARTS = 90.0, 3
+# On a busy machine, its processes are late for each other: without these, one of them gives up, and the cluster with it.
+_PATIENCE = {
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_gcs_server_request_timeout_seconds": "300",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
+    "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "300",
+}
 _SEVERAL = """
 import sys
 from ray.cluster_utils import Cluster
@@ -81,6 +91,7 @@ class RayCluster:
         own = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
         self._env = {
             **own,
+            **_PATIENCE,
             "PATH": f"{python.parent}:/usr/bin:/bin",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": self.folder,
