@@ -23,6 +23,7 @@ from .planning.roots import configured_root, configured_roots, in_bucket, resolv
 from .planning.settings.merge import from_keywords
 from .process import garbage
 from .records import summaries
+from .records.events import DAMAGE
 from .records.sync.index import in_parallel
 from .run import Run, RunInfo, seen
 from .status import State, steps_left
@@ -194,7 +195,10 @@ def _read(listed: references.ListedRun) -> RunInfo | None:
         if in_bucket(url) and status.state.terminal:
             summaries.write(run.plan.paths, summaries.Summary(status, about))
         steps, left_s = (about.steps, None) if status.state.terminal else _position(run, about)
-        return RunInfo(id=name, url=url, status=status, **{**vars(about), "steps": steps}, left_s=left_s)
+        damage = next((text for text in status.findings if text.startswith(DAMAGE)), "")
+        return RunInfo(
+            id=name, url=url, status=status, **{**vars(about), "steps": steps}, problem=damage, left_s=left_s
+        )
     except Exception as error:  # one broken directory must not hide the others
         if not in_bucket(url) and not os.path.lexists(url):
             return None

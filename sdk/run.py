@@ -30,10 +30,10 @@ from .errors import (
 from .job.layout import RunPaths
 from .job.plan import Plan
 from .planning.roots import configured_root
-from .records.events import Event, fold
+from .records.events import REMARK, Event, fold
 from .records.explain import RunContext, explain, moments
 from .records.goodput import add_up
-from .records.recorder import accounts_of, metrics_of, read_events, read_status_records
+from .records.recorder import accounts_of, metrics_of, read_events, read_legible, read_status_records
 from .records.timeline import Moment
 from .status import Goodput, Progress, Reason, State, Status
 from .storage import trees
@@ -433,7 +433,7 @@ class Run:
 
     def _told(self) -> tuple[list[Event], Status, RunContext]:
         """Return the events, the status and the context of an explanation."""
-        events, status = self._read(logs=True)
+        events, status = self._read(read_legible, logs=True)
         position = self._handle.progress()
         context = RunContext(
             self._ref(),
@@ -480,7 +480,8 @@ class Run:
         if tidy and not supervised:
             self._handle.end_leftovers()
         events = read(self.plan.paths)
-        return events, self._handle.merge(fold(events, supervisor_alive=supervised))
+        status = self._handle.merge(fold(events, supervisor_alive=supervised))
+        return [event for event in events if event.kind != REMARK], status
 
     @contextmanager
     def _sound(self) -> Iterator[None]:

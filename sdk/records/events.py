@@ -33,6 +33,7 @@ _TIMED = {
     "first_step": "first_step",
     "final": "finished",
 }
+_STATES, _REASONS = ({each.value for each in kind} for kind in (State, Reason))
 _NAMES_SUPERVISOR = ("launched", "started")
 # A task is about to be restarted alone, while the attempt goes on; its data have what the record of its exit would have.
 TASK_RESTARTING = "task_restarting"
@@ -47,6 +48,8 @@ PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
 # What a task's process leaves, and is over once the task is restarted alone.
 _OF_PROCESS = ("failed", "left", "done", "exited")
+# Stands in the place of a damaged record.
+REMARK, DAMAGE = "damaged", "This record is damaged:"
 # Raised by the surviving peers of a dead task. Never the cause if another task failed for a reason of its own.
 _COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
 # TensorFlow raises these for many reasons. With the words below they are about a peer.
@@ -86,18 +89,20 @@ def parse(name: str, text: bytes) -> Event:
     """Parse one record from its file's name and bytes. Raises ValueError if it is not a record of this version."""
     match = _NAME.fullmatch(name)
     if not match:
-        raise ValueError(f"This is not the name of a record: {name!r}")
+        raise ValueError("this is not the name of a record")
     record = parsed(text.decode())
     if not isinstance(record, dict) or record.get("version") != VERSION:
-        raise ValueError(f"This is not a record of version {VERSION}: {name!r}")
+        raise ValueError(f"it is no record of version {VERSION}")
     data = record.get("data")
     time = record.get("time")
     if not isinstance(time, (int, float)) or not 0 <= time < _LATEST or not isinstance(data, dict):
-        raise ValueError(f"This record is damaged: {name!r}")
+        raise ValueError("it has no time or no data")
     if match[4] in _NAMES_SUPERVISOR and not isinstance(data.get("supervisor"), str):
-        raise ValueError(f"This record is damaged: {name!r} names no supervisor")
+        raise ValueError("it names no supervisor")
+    if match[4] == "final" and not _ends(data):
+        raise ValueError("it has no verdict")
     if match[4] == "resumed" and not _resumes(data):
-        raise ValueError(f"This record is damaged: {name!r} does not say what is resumed")
+        raise ValueError("it does not say what is resumed")
     return Event(
         attempt=int(match[1]),
         source=match[2],
@@ -106,6 +111,21 @@ def parse(name: str, text: bytes) -> Event:
         time=time,
         data=data,
     )
+
+
+def remark(name: str, text: str) -> Event | None:
+    """Return the stand-in for a damaged record of an attempt, or for another file; None for a record about the whole run."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return Event(attempt=0, source="", sequence=0, kind=REMARK, time=0.0, data={"text": text})
+    attempt, about = int(match[1]), {"text": text}
+    if not attempt:
+        return None
+    return Event(attempt=attempt, source=match[2], sequence=int(match[3]), kind=REMARK, time=0.0, data=about)
+
+
+def _ends(data: Mapping[str, Any]) -> bool:
+    return str(data.get("state")) in _STATES and str(data.get("reason")) in _REASONS
 
 
 def _resumes(data: Mapping[str, Any]) -> bool:
@@ -166,7 +186,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         if continues(resumed):
             return Status(state=State.RUNNING, reason=Reason.RESTARTING, since=resumed.time, **common)
         return Status(state=State.PENDING, reason=Reason.SUBMITTED, since=resumed.time, **common)
-    state, reason, since = _phase(current, attempts, created)
+    state, reason, since = _unfinished(current, attempts, created)
     return Status(state=state, reason=reason, since=since, **common)
 
 
@@ -178,13 +198,14 @@ def untrained(events: Sequence[Event], error: str) -> str:
 
 
 def _findings(ordered: Sequence[Event], attempts: int) -> list[Event]:
-    """Return the remarks about the last attempt, and those of the keeper of the present jobs."""
+    """Return what was found about the last attempt, by the keeper of the present jobs, and about damaged records."""
     resumes = last_resume(ordered)
-    findings = [event for event in ordered if event.kind == "finding"]
+    findings = [event for event in ordered if event.kind in ("finding", REMARK)]
     return [
         event
         for event in findings
-        if (event.attempt and event.attempt == attempts)
+        if event.kind == REMARK
+        or (event.attempt and event.attempt == attempts)
         or (not event.attempt and int(event.source.partition("-")[2] or 0) >= resumes)
     ]
 
@@ -249,8 +270,8 @@ def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | No
     return kept, next(event for event in reversed(ordered) if _begun(event) == count)
 
 
-def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:
-    """Return the current phase of a run without a verdict, and since when."""
+def _unfinished(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:
+    """Return the state of a run without a verdict, and since when."""
     # Records of earlier attempts do not count.
     latest = {event.kind: event.time for event in reversed(ordered) if event.attempt in (0, attempt)}
     if TRAINED in latest:

@@ -21,7 +21,7 @@ from ..status import Progress
 from ..storage import posix, reserve
 from ..storage.reserve import Reserve
 from .accounts import LiveAccount, TaskAccount, recorded, unpacked
-from .events import Event, parse, resume_count, source_of, status_records
+from .events import DAMAGE, Event, parse, remark, resume_count, source_of, status_records
 from .metric_file import MetricRecord, read_metrics
 
 # Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
@@ -94,17 +94,34 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
 
 
 def read_status_records(paths: RunPaths) -> list[Event]:
-    """Return the records that its status depends on, which are few even for a run of many attempts."""
+    """Return those of `read_legible` that its status depends on, which are few even for a run of many attempts."""
     names, reserved = _all_names(paths)
-    return _parsed(paths, status_records(names), reserved)
+    return _parsed(paths, status_records(names), reserved, remarks=True)
 
 
-def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]) -> list[Event]:
-    folder = paths.events
-    try:
-        return [parse(name, reserved[name] if name in reserved else read_file(f"{folder}/{name}")) for name in names]
-    except (ValueError, OSError, RecursionError) as error:
-        raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
+def read_legible(paths: RunPaths) -> list[Event]:
+    """Return all records of a run for a display, with a remark in the place of each damaged one of an attempt.
+
+    Raises:
+        CorruptRunError: one about the whole run is damaged, such as the verdict: any state would be a guess.
+    """
+    return _parsed(paths, *_all_names(paths), remarks=True)
+
+
+def _parsed(
+    paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes], *, remarks: bool = False
+) -> list[Event]:
+    folder, events = paths.events, list[Event]()
+    for name in names:
+        try:
+            events.append(parse(name, reserved[name] if name in reserved else read_file(f"{folder}/{name}")))
+        except (ValueError, OSError, RecursionError) as error:
+            text = f"{DAMAGE} {folder}/{name}: {error}."
+            event = remark(name, f"{text} It is left out.") if remarks else None
+            if event is None:
+                raise CorruptRunError(f"{text} Nothing was changed.") from None
+            events.append(event)
+    return events
 
 
 def known_resumes(paths: RunPaths) -> int:

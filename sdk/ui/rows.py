@@ -20,7 +20,7 @@ class RunInfo:
         id: the run's id.
         url: its directory.
         status: its status; None for a directory that cannot be read.
-        problem: why it cannot be read; "" otherwise.
+        problem: why it, or one of its records, cannot be read; "" otherwise.
         backend: the name of its backend; "" if unknown.
         metrics: the last value of every metric, by name.
         metric: the main metric: the one of `Checkpoints.best`, else val_loss, else loss, else the first; "" for none.

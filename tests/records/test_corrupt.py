@@ -70,21 +70,42 @@ FINAL = "0000.supervisor.000003.final.json"
     [
         (FINAL, b"", "damaged"),
         (FINAL, b'{"version": 7}', "version 1"),
-        (FINAL, b'{"version": 1, "time": 1, "data": {}}', "are damaged"),
-        (FINAL, b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}', "are damaged"),
+        (FINAL, b'{"version": 1, "time": 1, "data": {}}', "has no verdict"),
+        (FINAL, b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}', "has no verdict"),
         (FINAL, b'{"version":1,"time":-0.5,"data":{"state":"SUCCEEDED","reason":"done"}}', "damaged"),
-        ("notes.txt", b"hello", "not the name of a record"),
     ],
 )
-def test_a_damaged_record_is_reported_and_not_repaired(tmp_path: Path, name: str, content: bytes, said: str) -> None:
-    copy = Path(finished_run(tmp_path).url)
-    (copy / "events" / name).write_bytes(content)
-    run = sdk.attach(copy)
+def test_a_damaged_verdict_is_reported_with_its_file_and_not_repaired(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    file = Path(finished_run(tmp_path).url) / "events" / name
+    file.write_bytes(content)
+    run = sdk.attach(file.parents[1])
     for look in (run.status, run.why):
-        with pytest.raises(sdk.CorruptRunError, match=said):
+        with pytest.raises(sdk.CorruptRunError, match=said) as caught:
             look()
-    assert (copy / "events" / name).read_bytes() == content
-    assert [info.status for info in sdk.runs(root=tmp_path)] == [None]
+        assert str(file) in str(caught.value)
+    assert file.read_bytes() == content
+    (info,) = sdk.runs(root=tmp_path)
+    assert (info.status, str(file) in info.problem) == (None, True)
+
+
+@pytest.mark.parametrize("name", ["0001.chief-0.000001.entry.json", "0001.worker-0.000009.saved.json", "notes.txt"])
+def test_a_damaged_record_of_an_attempt_hides_nothing_else(tmp_path: Path, name: str) -> None:
+    file = Path(finished_run(tmp_path).url) / "events" / name
+    file.write_bytes(b'{"version": 1, "ti')
+    run = sdk.attach(file.parents[1])
+    status, why = run.status(), run.why()
+    (info,) = sdk.runs(root=tmp_path)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1)
+    assert info.status == status
+    assert "run SUCCEEDED (done)" in " ".join(why.split())
+    for said in (*status.findings, info.problem, why):
+        assert f"This record is damaged: {file}: " in said
+    assert file.read_bytes() == b'{"version": 1, "ti'
+    # To act on it is another matter.
+    with pytest.raises(sdk.CorruptRunError, match="Nothing was changed"):
+        run.resume()
 
 
 def test_a_run_that_was_copied_elsewhere_is_read_there(tmp_path: Path) -> None:
