@@ -106,6 +106,7 @@ class Payload:
     drill: Drill | None = None
     store: str = ""  # where checkpoints are kept; "" for the run's own directory
     bucket_url: str = ""  # the run's directory in a bucket, if the tasks share no folder; "" if they do
+    cancels: int = 0  # cancel requests that earlier supervisors have handled; without `bucket_url` only
     # How often the run was resumed, in all and by users: a cancel request counts until the next resume by a user. Used with
     # `bucket_url` only.
     resumes: int = 0

@@ -242,7 +242,8 @@ class Context:
         Call it once per step, in every task. With a limit of steps (`max_steps`) the answer is True from that many calls on,
         so a loop that calls it after each step does `max_steps` steps, and one that calls it before (`while not
         ctx.should_stop()`) one less. After a cancel request it becomes True after the same step in every task, and the
-        program has `grace_s` seconds to end. It is False outside any run.
+        program has `grace_s` seconds to end. A task at a pace of its own, which that step is far ahead of, gets True after
+        its next step. It is False outside any run.
         """
         self._stop_checks += 1
         self._reporter.progress.beat()

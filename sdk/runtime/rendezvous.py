@@ -60,6 +60,8 @@ _WAITING_S, _WAITING_HERE_S = 0.1, 0.002
 # Longer than anything that a task does between two steps.
 _MAX_WAIT_S = 1800.0
 _CLOSE_S = 60.0
+# Tasks that step together never have an agreed step as far ahead of them as this: one that has goes at its own pace.
+_APART_STEPS, _APART_S = 10, 10.0
 # How often it is reported, at most, that this task cannot look.
 _REPORT_S = 60.0
 _SENTENCES = {
@@ -91,14 +93,15 @@ class Board(Protocol):
 
 
 class FolderBoard:
-    """The board of tasks on one machine: a folder in the run's directory. It works even if no signal can be delivered."""
+    """The board of tasks on one machine: a folder in the run's directory. It works even if no signal can be delivered.
+
+    Earlier supervisors have `handled` that many cancel requests.
+    """
 
     is_instant = True
 
-    def __init__(self, paths: RunPaths, attempt: int) -> None:
-        self._folder, self._control = paths.rendezvous(attempt), paths.control
-        # An earlier supervisor has handled these requests.
-        self._handled = len(posix.list_names(self._control))
+    def __init__(self, paths: RunPaths, attempt: int, handled: int = 0) -> None:
+        self._folder, self._control, self._handled = paths.rendezvous(attempt), paths.control, handled
 
     def create(self, name: str, content: Mapping[str, object]) -> bool:
         try:
@@ -207,7 +210,7 @@ class StepCoordinator:
         if self._begun > now:
             self._begun = now
             self._wake.put(None)
-        action = self._step_alone() if self._is_single else self._step_together()
+        action = self._step_single() if self._is_single else self._step_together()
         if action in ("stop", "preempt"):
             self.exit_action = action
             _log.info(f"{_SENTENCES[action]} {self._count} of this attempt")
@@ -230,7 +233,7 @@ class StepCoordinator:
             first = self._question.number
             any(self._board.create(_agreed(number), end) for number in (first, first + 1))
 
-    def _step_alone(self) -> Action | None:
+    def _step_single(self) -> Action | None:
         if self._is_stopped or (self._board.is_instant and self._board.is_stop_requested()):
             return self._leave("stop")
         return self._leave("preempt") if self._is_preempted else self.save_due()
@@ -258,12 +261,22 @@ class StepCoordinator:
                 self._leave(question.action)  # type: ignore[arg-type]
             return self._done(question)
         self._wait_for_agreement(question)
-        if question.agreed is None or self._count < question.agreed.step:
+        if question.agreed is None or (self._count < question.agreed.step and not self._is_slow(question.agreed)):
             return None
         if question.agreed.action == _END:
             self._is_over = True
             return None
         return self._done(question)
+
+    def _is_slow(self, agreed: Agreed) -> bool:
+        """Return whether this task would leave its loop so much later than others that its time to stop might be over."""
+        steps = agreed.step - self._count
+        if agreed.action in (*SAVING, _END) or steps <= _APART_STEPS:
+            return False
+        now, (since, count) = self._clock.monotonic(), self._samples[0]
+        # Neither a slow beginning nor a pause a moment ago makes a task slow.
+        each_s = min((now - self._begun) / self._count, (now - since) / max(1, self._count - count))
+        return steps * each_s > _APART_S
 
     def _done(self, question: Question) -> Action:
         action: Action = question.action  # type: ignore[assignment]
@@ -444,7 +457,7 @@ class StepCoordinator:
 def coordinator(payload: Payload, task: str, tasks: Sequence[str]) -> StepCoordinator:
     """Return the coordinator of a task of an attempt, for the tasks that step together."""
     paths, clock = RunPaths(payload.run_url), SystemClock()
-    board: Board = FolderBoard(paths, payload.attempt)
+    board: Board = FolderBoard(paths, payload.attempt, payload.cancels)
     if payload.bucket_url:
         from .store_board import StoreBoard
 

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from sdk.errors import AlreadyExistsError, MissingError, StoreError
+from sdk.job.layout import RunPaths
 from sdk.job.payload import Payload
 from sdk.runtime import rendezvous
-from sdk.runtime.rendezvous import StepCoordinator
+from sdk.runtime.rendezvous import FolderBoard, StepCoordinator
 from sdk.runtime.store_board import StoreBoard
+from sdk.storage import posix
 
 TASKS = ("chief-0", "worker-0", "worker-1")
 
@@ -204,6 +206,34 @@ def test_tasks_without_a_connection_wait_for_no_step_of_another() -> None:
     assert [gang.tasks[task].step() for task in TASKS[1:]] == ["stop", "stop"]
     # An agent on this machine reads there that the tasks left on request.
     assert gang.files.agreed == [(2, "stop")]
+
+
+@pytest.mark.parametrize("instant", [True, False])
+@pytest.mark.parametrize("action", ["stop", "preempt"])
+def test_a_task_that_cannot_reach_the_agreed_step_soon_leaves_after_its_own(instant, action) -> None:
+    gang = Gang(instant=instant, tasks=TASKS[:2])
+    fast, slow = gang.tasks.values()
+    left: dict[str, float] = {}
+    for second in range(80):
+        if second == 60:
+            gang.papers[TASKS[0]].is_stopped = action == "stop"
+            fast._is_preempted = action == "preempt"
+        for _ in range(100):
+            gang.clock.seconds += 0.01
+            if TASKS[0] not in left and fast.step() == action:
+                left[TASKS[0]] = second
+        gang.look()
+        if TASKS[1] not in left and slow.step() == action:
+            left[TASKS[1]] = second
+    assert left.keys() == {*TASKS[:2]}
+    assert max(left.values()) <= 65, "neither the fast one nor the slow one is ended by its grace time"
+
+
+def test_a_cancel_request_counts_that_is_older_than_the_board_of_a_task(tmp_path) -> None:
+    paths = RunPaths(str(tmp_path))
+    posix.put_passing(f"{paths.control}/0001.cancel.json", b"{}")
+    assert FolderBoard(paths, 1).is_stop_requested()
+    assert not FolderBoard(paths, 2, handled=1).is_stop_requested(), "an earlier supervisor has handled it"
 
 
 def test_a_single_task_acts_at_once() -> None:

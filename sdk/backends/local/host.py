@@ -104,7 +104,7 @@ class LocalHost:
         starts = [self._start(number, task, addresses, division, begun.output) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
         with closing(Launch(starts, self._standby)) as launch:
-            payload = replace(plan.payload(number), cores=str(division))
+            payload = replace(plan.payload(number), cores=str(division), cancels=self._conditions.handled)
             posix.put_passing(paths.payload(number), payload.to_json().encode())
             for outside in (paths.model, paths.checkpoints, paths.tensorboard):
                 Path(outside).mkdir(parents=True, exist_ok=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...clock import Clock
 from ...job.plan import Plan
+from ...records.sync import cancels
 from ...records.verdicts import CANCELLED, AttemptEnd, failed
 from ...status import Failure, Reason
 from ...storage import posix
@@ -21,7 +21,7 @@ class StopConditions:
     """
 
     def __init__(self, plan: Plan, signals: Sequence[int], clock: Clock, handled: int = 0) -> None:
-        self._handled = handled
+        self.handled = handled
         self._plan = plan
         self._signals = signals
         self._clock = clock
@@ -46,11 +46,6 @@ class StopConditions:
 
     def cancel_grace_s(self) -> float | None:
         """Return the shortest grace of all cancel requests, in seconds, or None."""
-        graces = []
-        for name in sorted(posix.list_names(self._plan.paths.control))[self._handled :]:
-            try:
-                graces.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
-            except (ValueError, KeyError, TypeError):
-                # An unreadable request still asks for the end of the run. The job's own grace is the safe choice.
-                graces.append(float(self._plan.job.limits.grace_s))
-        return min(graces, default=None)
+        folder, own_s = Path(self._plan.paths.control), self._plan.job.limits.grace_s
+        texts = [(folder / name).read_bytes() for name in sorted(posix.list_names(str(folder)))[self.handled :]]
+        return min((cancels.parse_request(text, now=0.0, grace_s=own_s)[1] for text in texts), default=None)

@@ -72,12 +72,16 @@ def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:
 
 
 def cancel_request(store: Store, key: str, *, now: float, grace_s: float) -> tuple[float, float]:
+    return parse_request(bytes(store.get(key)), now=now, grace_s=grace_s)
+
+
+def parse_request(text: bytes, *, now: float, grace_s: float) -> tuple[float, float]:
     """Return when a cancel request was made, by the clock of who made it, and its grace in seconds.
 
     One that cannot be read counts, too: as one of now, with `grace_s`.
     """
     try:
-        data = parsed(bytes(store.get(key)))
+        data = parsed(text)
         return float(data.get("requested_at", now)), float(data.get("grace_s", grace_s))
     except (ValueError, TypeError, AttributeError):
         return now, grace_s

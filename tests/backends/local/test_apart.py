@@ -47,6 +47,26 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, ser
 
 
 @pytest.mark.full
+def test_tasks_without_tensorflow_at_their_own_pace_all_save_after_a_cancel(write) -> None:
+    write("train.py", """
+        import sys, time
+        import sdk
+
+        ctx = sdk.context()
+        while not ctx.should_stop():
+            print("trains", flush=True)
+            time.sleep(0.5 if ctx.task == "worker-0" else 0.002)
+        print("saved", flush=True)
+        sys.exit(75)
+        """)  # fmt: skip
+    run = sdk.submit("train.py", workers=2)
+    until(lambda: trained(run, 1) >= {*run.plan.tasks} and len(list(run.logs(task="chief-0"))) > 500, run.why)
+    run.cancel(grace_s=20)
+    status = run.wait(LIMIT_S)
+    assert (status.state, codes(run, 1)) == (sdk.State.CANCELLED, [75, 75]), run.why()
+
+
+@pytest.mark.full
 def test_tasks_at_their_own_pace_are_preempted_and_cancelled_at_once(write) -> None:
     write("train.py", """
         import time
