@@ -13,8 +13,8 @@ import sdk
 from sdk.backends.vertex.wait.resubmit import JobEnd, following
 from sdk.job.plan import Plan
 from sdk.records.events import Event
-from sdk.records.verdicts import failed, final
-from sdk.status import Failure, Reason
+from sdk.records.verdicts import AttemptEnd, RunEnd, ServiceAnswer, failed, final, verdict
+from sdk.status import Failure, Reason, State
 
 Planned = Callable[..., Plan]
 
@@ -70,6 +70,8 @@ def message_of(data: dict[str, Any]) -> str:
         ("quota", 1, 2),
         ("preempted", 0, 1),
         ("preempted", 2, 2),
+        ("checkpointed", 0, 1),
+        ("checkpointed", 2, 2),
         ("stockout", 2, 2),
         ("quota", 2, None),
         ("internal", 0, 0),
@@ -86,6 +88,23 @@ def test_the_reason_says_where_the_next_job_runs(
 ) -> None:
     found = after(planned(), ended(reason), location=place)
     assert found.get("continues", {}).get("location") == follows
+
+
+@pytest.mark.parametrize("knows", ["cause", "exit"])
+def test_after_a_save_and_a_lack_of_machines_the_next_job_runs_in_the_next_place(planned: Planned, knows: Any) -> None:
+    plan = planned()
+    saved = [
+        event("attempt_started", attempt=1, job=1),
+        event("exited", "agent", attempt=1, task="chief-0", code=75, reason="checkpointed", step=5, collateral=False),
+    ]
+    agreed = AttemptEnd(state=State.FAILED, reason=Reason.CHECKPOINTED, task="chief-0", restart=True, step=5)
+    stockout = failed(Reason.STOCKOUT, Failure(task="", message="Resources are insufficient."))
+    said = ServiceAnswer(job="ended", end=stockout, time=60.0, knows=knows)
+    end = verdict(RunEnd(events=saved, tasks=plan.tasks, service=said, agreed=agreed, kept=("collected",)))
+    assert end is not None
+    ended_job = JobEnd(plan=plan, number=1, first=1, location=0, end=end, booked=ended(end.reason.value), events=saved)
+    _, more = following(ended_job)
+    assert more["continues"]["location"] == 1  # type: ignore[index]
 
 
 def test_the_record_says_all_that_another_process_needs(planned: Planned) -> None:
@@ -120,7 +139,7 @@ def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task
         event("attempt_started", attempt=1, job=1),
         *loop,
         event("exited", attempt=1, time=4.0, code=0, reason="done", step=7),
-        event("attempt_ended", "agent-1", attempt=1, time=4.0, reason="killed", alone="worker-0", step=5),
+        event("attempt_ended", "agent-1", attempt=1, time=4.0, reason="killed", not_restarted="worker-0", step=5),
     ]
     found = after(planned(sdk.Retry(infrastructure=9)), ended("killed"), ends)
     assert "continues" not in found

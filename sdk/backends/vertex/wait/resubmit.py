@@ -20,8 +20,8 @@ from ....records.verdicts import AttemptEnd
 from ....status import Reason, State
 from ..options import Location, Vertex
 
-# Other machines may be free, or stay longer.
-_ELSEWHERE = (Reason.STOCKOUT, Reason.QUOTA, Reason.PREEMPTED)
+# Other machines may be free, or stay longer. A preempted task that has saved its state exits with 75.
+_ELSEWHERE = (Reason.STOCKOUT, Reason.QUOTA, Reason.PREEMPTED, Reason.CHECKPOINTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +116,14 @@ def _history(ended: JobEnd) -> list[EndedAttempt]:
         if job in ends:
             state, reason = ends[job]
             end = EndedAttempt(state=state, reason=reason, step=_step(ended.events, last) if last else None)
-            history.append(_alone(end, ended.events, last))
+            history.append(_as_of_task(end, ended.events, last))
     return history
 
 
-def _alone(end: EndedAttempt, events: Sequence[Event], attempt: int) -> EndedAttempt:
+def _as_of_task(end: EndedAttempt, events: Sequence[Event], attempt: int) -> EndedAttempt:
     """Return the end of a job as that of a task whose restart alone the containers refused: another job may repeat it."""
     ends = [event.data for event in events if event.kind == "attempt_ended" and event.attempt == attempt]
-    task = next((str(data["alone"]) for data in ends if data.get("alone")), "")
+    task = next((str(data["not_restarted"]) for data in ends if data.get("not_restarted")), "")
     return replace(end, task=task, step=ends[0].get("step")) if task else end
 
 
