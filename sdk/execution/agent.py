@@ -19,7 +19,7 @@ on, and nothing of this happens.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Generic
 
 from ..job.payload import Payload
@@ -77,8 +77,12 @@ class Agent(Generic[B]):
         elif end.nonce and end.state is not State.SUCCEEDED:
             # The verdict on the run takes the failure of a single task from the task's own records.
             common = end.failure if end.failure and (not end.failure.task or end.reason is Reason.HUNG) else None
-            about = {"why": end.why, "alone": end.alone, "step": end.step}
-            recorder.record("attempt_ended", reason=end.reason.value, failure=common and asdict(common), **about)
+            record_end(replace(end, failure=common), recorder)
+
+
+def record_end(end: AttemptEnd, recorder: Recorder) -> None:
+    about = {"why": end.why, "not_restarted": end.not_restarted, "step": end.step}
+    recorder.record("attempt_ended", reason=end.reason.value, failure=end.failure and asdict(end.failure), **about)
 
 
 def record_restart(end: AttemptEnd, recorder: Recorder) -> None:

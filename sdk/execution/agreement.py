@@ -83,7 +83,7 @@ class Agreement(Protocol):
         ...
 
     def conclude(
-        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int = 0, alone: str = ""
+        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
         """Decide what follows an attempt, and return the decision that holds: this one, or another agent's.
 
@@ -92,7 +92,7 @@ class Agreement(Protocol):
             seen: the end as this agent sees it.
             step: the last training step.
             exit_code: of this agent's container, if no attempt follows.
-            alone: the task that ended, and could not be restarted alone.
+            not_restarted: the task that ended, and was not restarted alone although the others could go on.
         """
         ...
 
@@ -182,11 +182,16 @@ class OwnAgreement:
         return set()
 
     def conclude(
-        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int = 0, alone: str = ""
+        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
-        decision = self._decided(EndedAttempt(state=seen.state, reason=seen.reason, step=step, task=alone))
+        decision = self._decided(EndedAttempt(state=seen.state, reason=seen.reason, step=step, task=not_restarted))
         return replace(
-            seen, step=step, alone=alone, restart=decision.restart, why=decision.why, delay_s=decision.delay_s
+            seen,
+            step=step,
+            not_restarted=not_restarted,
+            restart=decision.restart,
+            why=decision.why,
+            delay_s=decision.delay_s,
         )
 
     def is_own(self, end: AttemptEnd) -> bool:

@@ -177,14 +177,14 @@ class Attempt(Generic[B]):
 
     def _concluded(self, seen: AttemptEnd) -> AttemptEnd | None:
         """Agree on the end of the attempt, and return it; None if the task that caused it is restarted alone."""
-        alone = ending.restarts_alone(seen, self._payload.tasks, self._codes)
-        if alone and self._host.stop_requested:
-            return self._leaving(alone)
-        if alone and not self._may_restart():
-            alone = ""
-        elif alone and self._restarted_alone(seen, alone):
+        task = ending.restarts_alone(seen, self._payload.tasks, self._codes)
+        if task and self._host.stop_requested:
+            return self._leaving(task)
+        if task and not self._may_restart():
+            task = ""
+        elif task and self._restarted_alone(seen, task):
             return None
-        return self._conclude(seen, alone)
+        return self._conclude(seen, task)
 
     def _leaving(self, task: str) -> AttemptEnd:
         """Return how this host leaves the attempt: a new container continues its task while the others go on."""
@@ -197,7 +197,7 @@ class Attempt(Generic[B]):
         known = agreement.known_end(number) is not None or agreement.requested() is not None
         return not known and not agreement.stop_agreed(number)
 
-    def _conclude(self, seen: AttemptEnd, alone: str = "") -> AttemptEnd:
+    def _conclude(self, seen: AttemptEnd, not_restarted: str = "") -> AttemptEnd:
         tasks = self._host.tasks
         if seen.state is State.SUCCEEDED and self._first not in tasks:
             return seen
@@ -207,7 +207,9 @@ class Attempt(Generic[B]):
         step = last_step(self._paths, self._number, self._first if self._first in tasks else tasks[0])
         exit_code = self._host.exit_code(seen, self._codes.get(suspect, 0))
         known = self._agreement.known_end(self._number)
-        end = known or self._agreement.conclude(self._number, seen, step=step, exit_code=exit_code, alone=alone)
+        end = known or self._agreement.conclude(
+            self._number, seen, step=step, exit_code=exit_code, not_restarted=not_restarted
+        )
         if known is not None or not self._agreement.is_own(end):
             return end
         self._cause = suspect
@@ -324,11 +326,14 @@ class Attempt(Generic[B]):
             view = self._view({name: code})
             view = replace(view, failed=[event for event in view.failed if event.source == name])
             cause = ending.cause(view)
-            reason = ending.explained(cause, view, self).reason if cause else Reason.DONE
-            about = {"code": code, "reason": reason.value, "step": last_step(self._paths, self._number, name)}
+            seen = ending.explained(cause, view, self) if cause else SUCCEEDED
+            about = {"code": code, "reason": seen.reason.value, "step": last_step(self._paths, self._number, name)}
             if end is not None and (code or name == self._first):
                 about["exit_code"] = end.exit_code
             collateral = bool(code) and end is not None and name != self._cause
+            if seen.failure and not (collateral or view.failed):
+                # It has recorded nothing.
+                about["output"] = seen.failure.traceback
             stopped = self._host.stop_requested
             self._recorder.record("exited", task=name, collateral=collateral, stop_requested=stopped, **about)
         self._unrecorded = [name for name in self._unrecorded if name not in names]
@@ -375,12 +380,10 @@ class Attempt(Generic[B]):
         # It has recorded its failure, and may be about to exit.
         while not task.has_exited and self._clock.monotonic() < until:
             self._clock.sleep(POLL_S)
-        task.kill()
-        while (code := task.poll()) is None:
-            self._clock.sleep(POLL_S / 10)
+        code = task.end(self._clock.sleep)
         # Those of the others stay.
-        output, alone = task.start.log, len(self._host.tasks) == 1
-        spawn.end_orphans(lambda pid: alone or janitor.is_of_task(pid, name, output))
+        output, is_only = task.start.log, len(self._host.tasks) == 1
+        spawn.end_orphans(lambda pid: is_only or janitor.is_of_task(pid, name, output))
         self._codes.pop(name, None)
         self._unrecorded = [other for other in self._unrecorded if other != name]
         self._echo_until = None

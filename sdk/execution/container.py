@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,18 +42,18 @@ from ..records.sync import task_records
 from ..records.sync.cancels import CancelWatch
 from ..records.sync.index import SyncedRun
 from ..records.sync.push import ContainerUploader
-from ..records.verdicts import AttemptEnd
+from ..records.verdicts import AttemptEnd, failed
 from ..runtime import secret_values, task_main, unpack
-from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Failure, Reason, State
 from ..storage import own_folders, posix
 from ..storage.folder_files import path_of
 from ..storage.registry import open_store
 from . import ending, identity, tail
-from .agent import Agent, record_restart
+from .agent import Agent, record_end, record_restart
 from .agreement import LeaveError, Membership
 from .host import Begun
 from .output import ContainerOutput
-from .phase import PhaseProcess
+from .phase import run_phase
 from .shared_agreement import SharedAgreement
 from .standby import Forks, Launch, Standby
 from .task import StopSignals, TaskProcess
@@ -202,7 +202,7 @@ class Container:
     def run(self) -> int:
         """Return the container's exit code."""
         if self._payload.model and (trained := self._agreement.succeeded()):
-            return self._phase_alone(trained)
+            return self._repeat_phase(trained)
         if limits := cores.within_quota(available := cores.available()):
             _log.info(f"{available}: TensorFlow gets {limits[cores.INTRA]} threads")
         self._redirected = start.start(os.environ, self._home)
@@ -213,15 +213,15 @@ class Container:
         end, error, code = None, None, None
         try:
             end = Agent(self, self._payload, self._agreement).run()
-        except (LeaveError, PodliftError) as failed:
+        except (LeaveError, PodliftError) as problem:
             if not self._attempt:
                 self._standby.close()
                 raise
-            if isinstance(failed, LeaveError):
-                _log.info(str(failed))
-                code = failed.code
+            if isinstance(problem, LeaveError):
+                _log.info(str(problem))
+                code = problem.code
             else:
-                error = failed
+                error = problem
         return self._finish(end, error, code)
 
     # --- An attempt: what its agent asks for
@@ -240,13 +240,8 @@ class Container:
             task_records.copy_own(self._store, self.paths, number, (self._task, self._source))
         recorder = Recorder(self.paths, self._source, number, self.clock, continued=bool(restarts))
         if restarts:
-            failure = {
-                "task": self._task,
-                "message": f"The container of {self._task} was replaced.",
-                "traceback": "",
-                "log": "",
-            }
-            about = {"reason": restarts[-1].reason.value, "failure": failure, "step": None}
+            failure = Failure(task=self._task, message=f"The container of {self._task} was replaced.")
+            about = {"reason": restarts[-1].reason.value, "failure": asdict(failure), "step": None}
             recorder.record(TASK_RESTARTING, task=self._task, why=restarts[-1].why, delay_s=0.0, **about)
         self._kept = self._tail(number, continued=bool(restarts))
         self._kept.start()
@@ -385,18 +380,19 @@ class Container:
         try:
             # The version is made of what the bucket has.
             self._uploader.flush(_NORMAL_S)
-        except PodliftError as failed:
-            return self._leave(None, failed)
+        except PodliftError as problem:
+            return self._leave(None, problem)
         self._uploader = self._new_uploader()
         self._uploader.start()
         return self._phase(end, self._kept)
 
-    def _phase_alone(self, number: int) -> int:
+    def _repeat_phase(self, number: int) -> int:
         """Repeat the last phase of a run whose training an earlier container has finished."""
         if not self._is_first:
             raise LeaveError("the training has ended (done)", 0)
         if self._agreement.is_cancelled():
             raise LeaveError("the run was cancelled", EXIT_CANCELLED)
+        self._agreement.leave_if_over()
         _log.info(f"the training has ended with attempt {number}: only its last phase is repeated")
         self._attempt, self._redirected = number, start.start(os.environ, self._home)
         for folder in (self.paths.attempt(number), self._scratch(number), self.paths.events):
@@ -409,28 +405,18 @@ class Container:
 
     def _phase(self, end: AttemptEnd | None, kept: Kept) -> int:
         """Register the model and decide about it, and return the container's exit code."""
-        # Nearly half of the time of all imports here, which every task would wait for.
-        from ..runtime import last_phase
-
         number, terms = self._attempt, self._terms
         recorder = Recorder(self.paths, self._source, number, self.clock, continued=True)
         recorder.record(TRAINED)
         self._output = self._new_output(self._scratch(number), kept.buffer.add)
-        about = TaskStart(
-            task=self._task,
-            command=[sys.executable, str(Path(task_main.__file__))],
-            env=self._environment(number),
-            cwd=self.paths.attempt(number),
-            log="",
+        about = replace(self._start(number, self._environment(number)), cwd=self.paths.attempt(number))
+        payload, is_stopped = replace(self._payload, attempt=number), partial(_any, self._agreement.cancel_watch())
+        why = run_phase(
+            about, self.start_again, self._output, payload, self.paths, is_stopped=is_stopped, clock=self.clock
         )
-        process = PhaseProcess(about, self.start_again, self._output, self.clock.sleep)
-        payload, is_cancelled = replace(self._payload, attempt=number), partial(_any, self._agreement.cancel_watch())
-        why = last_phase.run(process, payload, self.paths, is_cancelled, self.clock)
         code = EXIT_CANCELLED if why is None else terms.restart_code if why else None
         if why and not self.stop_requested:
-            failure = {"task": self._task, "message": why, "traceback": "", "log": ""}
-            reason = Reason.INFRASTRUCTURE.value
-            recorder.record("attempt_ended", reason=reason, failure=failure, why="", alone="", step=None)
+            record_end(failed(Reason.INFRASTRUCTURE, Failure(task=self._task, message=why)), recorder)
         return self._leave(end, None, code=code)
 
     def _collect(self, number: int, recorder: Recorder) -> None:
@@ -462,8 +448,8 @@ class Container:
             self._free(self._attempt, self._kept)
         try:
             self._uploader.flush(self._within_s(), last=True)
-        except PodliftError as failed:
-            denied = _upload_failed(failed) or denied
+        except PodliftError as problem:
+            denied = _upload_failed(problem) or denied
         if code is None:
             code = self._exit_code(end)
         _log.info(f"{self._task}: this container exits with {code}. {end.why if end else ''}".rstrip())

@@ -1,42 +1,61 @@
-"""The process of the last phase, in the place of the first task's."""
+"""Runs the last phase of a run: a process in the place of the first task's, which `runtime/last_phase.py` describes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
+from ..clock import Clock
+from ..job.layout import RunPaths
+from ..job.payload import Payload
 from ..process import spawn
 from ..process.template import TaskStart
+from ..records.events import PHASE_FAILED
+from ..records.recorder import read_events
+from ..status import EXIT_INFRASTRUCTURE
+from ..storage import posix
 from .ending import POLL_S
 from .output import Output
 from .task import TaskProcess
 
 
-class PhaseProcess:
-    """Started as `start` says, with further arguments; `launch` starts it in the place of the task."""
+def run_phase(
+    start: TaskStart,
+    launch: Callable[[TaskStart], TaskProcess],
+    output: Output,
+    payload: Payload,
+    paths: RunPaths,
+    *,
+    is_stopped: Callable[[], bool],
+    clock: Clock,
+) -> str | None:
+    """Run the phase, and return why it has to be repeated, "" if it has not, and None if it was stopped.
 
-    def __init__(
-        self,
-        start: TaskStart,
-        launch: Callable[[TaskStart], TaskProcess],
-        output: Output,
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._start, self._launch, self._output, self._sleep = start, launch, output, sleep
-        self._process: TaskProcess | None = None
-
-    def start(self, arguments: list[str]) -> None:
-        self._process = self._launch(replace(self._start, command=[*self._start.command, *arguments]))
-
-    def poll(self) -> int | None:
-        self._output.update()
-        return None if self._process is None else self._process.poll()
-
-    def end(self) -> None:
-        if self._process is None:
-            return
-        self._process.kill()
-        while self._process.poll() is None:
-            self._sleep(POLL_S)
+    `launch` starts it as `start` says, which is that of the first task, with other arguments.
+    """
+    path = paths.last_phase(payload.attempt)
+    # That of an earlier supervisor may be of other code.
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    posix.put_passing(path, payload.to_json().encode())
+    process = launch(replace(start, command=[*start.command[:2], path, payload.tasks[0], "last_phase"]))
+    try:
+        while (code := process.poll()) is None:
+            if is_stopped():
+                return None
+            clock.sleep(POLL_S)
+            output.update()
+    finally:
+        process.end(clock.sleep)
         spawn.end_orphans()
-        self._output.ended(self._process.name)
+        output.ended(process.name)
+    why = "" if code == 0 else failure_of(paths, code)
+    return why and f"The training has succeeded, and its model could not be registered or evaluated: {why}"
+
+
+def failure_of(paths: RunPaths, code: int) -> str:
+    """Return why the phase failed whose process ended with this code: what it has recorded, unless it crashed or was killed."""
+    events = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
+    return str(events[-1].data.get("message")) if events else f"its process ended with {code}"

@@ -149,8 +149,8 @@ class SharedAgreement:
         self._said_idle: bool | None = None
         self._idle_due = self._idle_asked = -math.inf
         # Whether this container's task may be restarted while the others go on, and whether any task may.
-        self.is_alone = cluster.restarts_alone(task, tasks)
-        self._any_alone = any(cluster.restarts_alone(name, tasks) for name in tasks)
+        self._restarts_alone = cluster.restarts_alone(task, tasks)
+        self._any_restarts_alone = any(cluster.restarts_alone(name, tasks) for name in tasks)
         self._restarts = TaskRestarts(store)
         self._heartbeat: str | None = None
 
@@ -169,6 +169,8 @@ class SharedAgreement:
             last = self._last_membership()
             if last is not None and last.members[self._task] == self.nonce and last.attempt > self._left:
                 self._left = last.attempt
+                # After its creation: who writes that record finds the attempt, or this container finds the record.
+                self.leave_if_over()
                 return last
             number, replaced = len(self._memberships) + 1, last is not None and last.members[self._task] != self.nonce
             if last is not None and replaced and self._may_take_over and self.end_of(last.attempt) is None:
@@ -191,6 +193,11 @@ class SharedAgreement:
             if waited_s >= wait_s + delay_s:
                 raise StoreError(self._timed_out(missing, wait_s))
             self._clock.sleep(_SOON_POLL_S if waited_s < _SOON_S else _POLL_S)
+
+    def leave_if_over(self) -> None:
+        """Raise LeaveError if the job has its final record: its service has lost it, and it lives."""
+        if index.has_final(self._store, self._job):
+            raise LeaveError("the run goes on or has ended without this job", EXIT_INFRASTRUCTURE)
 
     def succeeded(self) -> int:
         """Return the attempt with which the training has ended in success, in this job or an earlier one; 0 for none."""
@@ -221,7 +228,7 @@ class SharedAgreement:
     @property
     def _may_take_over(self) -> bool:
         """Whether a new container may take its task over within an attempt: the others have to find it where it was."""
-        return self.is_alone and (not self._address or cluster.role_of(self._task) == "evaluator")
+        return self._restarts_alone and (not self._address or cluster.role_of(self._task) == "evaluator")
 
     def _announce(self, number: int) -> None:
         if self._announced < number:
@@ -255,7 +262,7 @@ class SharedAgreement:
             # A container that disappears without a record was on a machine that is gone.
             lost = AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED)
             end = self._conclude(
-                last.attempt, lost, exit_code=EXIT_INFRASTRUCTURE, step=None, alone="", cancelled=False
+                last.attempt, lost, exit_code=EXIT_INFRASTRUCTURE, step=None, not_restarted="", cancelled=False
             )
         if end.nonce not in last.members.values():
             self.inherited[last.attempt] = end
@@ -358,21 +365,23 @@ class SharedAgreement:
         return task_records.finished_tasks(self._store, self._tasks, attempt)
 
     def conclude(
-        self, attempt: int, seen: AttemptEnd, *, step: int | None = None, exit_code: int = 0, alone: str = ""
+        self, attempt: int, seen: AttemptEnd, *, step: int | None = None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
-        if alone:
+        if not_restarted:
             # Its own steps say nothing about the training.
             step = self.training_step()
         cancelled = seen.state is not State.SUCCEEDED and self.is_cancelled()
-        return self._conclude(attempt, seen, step=step, exit_code=exit_code, alone=alone, cancelled=cancelled)
+        return self._conclude(
+            attempt, seen, step=step, exit_code=exit_code, not_restarted=not_restarted, cancelled=cancelled
+        )
 
     def _conclude(
-        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int, alone: str, cancelled: bool
+        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int, not_restarted: str, cancelled: bool
     ) -> AttemptEnd:
         decision = Decision(restart=False)
         if seen.state is not State.SUCCEEDED and not cancelled:
             earlier = [*self._history(attempt), *self._ends_of_tasks(attempt)]
-            ended = EndedAttempt(state=State.FAILED, reason=seen.reason, step=step, task=alone)
+            ended = EndedAttempt(state=State.FAILED, reason=seen.reason, step=step, task=not_restarted)
             decision = decide([*earlier, ended], self._retry, drill=self._drill)
         end = AttemptEnd(
             state=State.SUCCEEDED if seen.state is State.SUCCEEDED else State.FAILED,
@@ -386,7 +395,7 @@ class SharedAgreement:
             exit_code=exit_code,
             # A task that has failed has recorded it.
             failure=seen.failure if seen.reason in OF_ALL_TASKS else None,
-            alone=alone,
+            not_restarted=not_restarted,
         )
         try:
             self._store.put_new(_KEYS.end(attempt), [json.dumps(asdict(end)).encode()])
@@ -439,11 +448,13 @@ class SharedAgreement:
     def restarts_of_task(self, attempt: int) -> list[TaskRestart]:
         """Return the restarts of this container's task alone in an attempt, in their order."""
         return (
-            [restart for restart in self._restarts.of(attempt) if restart.task == self._task] if self.is_alone else []
+            [restart for restart in self._restarts.of(attempt) if restart.task == self._task]
+            if self._restarts_alone
+            else []
         )
 
     def _ends_of_tasks(self, attempt: int) -> list[EndedAttempt]:
-        return [restart.ended for restart in self._restarts.of(attempt)] if self._any_alone else []
+        return [restart.ended for restart in self._restarts.of(attempt)] if self._any_restarts_alone else []
 
     # --- Tasks that hang, and idle GPUs
 

@@ -11,6 +11,8 @@ from types import FrameType
 from ..process import exit_reasons, spawn
 from ..process.template import TaskStart
 
+_END_POLL_S = 0.005
+
 
 class TaskProcess:
     """A task that was started, in a process group of its own. Only `poll` waits for it."""
@@ -58,6 +60,13 @@ class TaskProcess:
         """Kill the task and its group; `poll` tells when they are gone."""
         if self.code is None:
             spawn.end_group(self._process)
+
+    def end(self, sleep: Callable[[float], None]) -> int:
+        """Kill the task and its group, and return its exit code once they are gone."""
+        self.kill()
+        while (code := self.poll()) is None:
+            sleep(_END_POLL_S)
+        return code
 
 
 class StopSignals:

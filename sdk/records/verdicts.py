@@ -36,7 +36,7 @@ class AttemptEnd:
     state: State
     reason: Reason
     failure: Failure | None = None  # what a user reads, if no task has recorded it
-    alone: str = ""  # the task whose restart the budgets do not allow, although the others could go on
+    not_restarted: str = ""  # the task whose restart alone the budgets do not allow, although the others could go on
     task: str = ""  # whose container wrote it
     nonce: str = ""
     restart: bool = False
@@ -48,7 +48,7 @@ class AttemptEnd:
     @property
     def ended(self) -> EndedAttempt:
         state = self.state if self.state is State.SUCCEEDED else State.FAILED
-        return EndedAttempt(state=state, reason=self.reason, step=self.step, task=self.alone)
+        return EndedAttempt(state=state, reason=self.reason, step=self.step, task=self.not_restarted)
 
 
 # A task that was asked to leave does not know by whom: its service may, or a cancel request tells.
@@ -241,7 +241,8 @@ def _of_exit(event: Event, last: Sequence[Event]) -> AttemptEnd:
     out_of_memory = event.data.get("reason") == Reason.OUT_OF_MEMORY.value
     memory = exits.OutOfMemory.YES if out_of_memory else exits.OutOfMemory.UNKNOWN
     task, (reason, text) = str(event.data["task"]), exits.describe(int(event.data["code"]), memory)
-    return failed(reason, Failure(task=task, message=_found_out(last, task) or f"{task} {text}"))
+    message = _found_out(last, task) or f"{task} {text}"
+    return failed(reason, Failure(task=task, message=message, traceback=str(event.data.get("output", ""))))
 
 
 def _found_out(last: Sequence[Event], task: str) -> str:

@@ -1,8 +1,8 @@
 """The last phase of a run: the model of the trained program becomes a version, and its gate decides about it.
 
 It is a process of its own in the first task's place, on the same machine: once the program's process is gone, and with it
-all memory of an accelerator. The supervisor or the agent of a container starts it by `run`. It may be killed at any moment and
-repeated: there is one version for each run, and what was decided is not decided again.
+all memory of an accelerator. The supervisor or the agent of a container starts it (`execution/phase.py`). It may be killed at
+any moment and repeated: there is one version for each run, and what was decided is not decided again.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
 
 from .. import logs
-from ..clock import Clock, SystemClock
+from ..clock import SystemClock
 from ..errors import InputError, PodliftError
 from ..job.layout import RunPaths
 from ..job.payload import Payload
@@ -29,46 +27,10 @@ from ..records.plans import read_plan
 from ..records.recorder import Recorder, metrics_of, read_events
 from ..records.sync.index import SyncedRun
 from ..status import EXIT_INFRASTRUCTURE, Registered, State
-from ..storage import posix
 from . import bootstrap, evaluation
 
 _log = logs.logger("runtime")
 _MODEL = "model"
-_POLL_S = 0.05
-
-
-class PhaseProcess(Protocol):
-    """The process of the phase, as those see it who start it."""
-
-    def start(self, arguments: list[str]) -> None:
-        """Start `task_main.py` with these arguments, as a task is started."""
-
-    def poll(self) -> int | None:
-        """Return its exit code, or the negative number of the signal that ended it; None while it runs."""
-
-    def end(self) -> None:
-        """Kill it if it still runs, with all that it has started."""
-
-
-def run(
-    process: PhaseProcess, payload: Payload, paths: RunPaths, is_stopped: Callable[[], bool], clock: Clock
-) -> str | None:
-    """Run the phase. Return why it has to be repeated, "" if it has not, and None if it was stopped."""
-    path = paths.last_phase(payload.attempt)
-    # That of an earlier supervisor may be of other code.
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    posix.put_passing(path, payload.to_json().encode())
-    process.start([path, payload.tasks[0], "last_phase"])
-    try:
-        while (code := process.poll()) is None:
-            if is_stopped():
-                return None
-            clock.sleep(_POLL_S)
-    finally:
-        process.end()
-    why = "" if code == 0 else failure_of(paths, code)
-    return why and f"The training has succeeded, and its model could not be registered or evaluated: {why}"
 
 
 def main(payload_path: str, task: str, home: str) -> int:
@@ -114,12 +76,6 @@ def judge(root: str, model: str, version: int, payload_path: str) -> Registered:
         data = payload.inputs[gate.data] if gate.data else ""
         trial = promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=SystemClock().now)
         return promotion.judge(Model(root, model).version(version), trial)
-
-
-def failure_of(paths: RunPaths, code: int) -> str:
-    """Return why the phase failed whose process ended with this code: what it has recorded, unless it crashed or was killed."""
-    events = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
-    return str(events[-1].data.get("message")) if events else f"its process ended with {code}"
 
 
 def _version(payload: Payload, folder: str) -> ModelVersion:

@@ -45,10 +45,13 @@ class Exit:
     collateral: bool = False
 
 
+# What the records say of tasks in containers that a service has asked to stop: only the service knows why.
+ASKED = {"cancelled": "checkpointed", "timeout": "preempted"}
 # A task that another one's end has ended: one agent sends SIGTERM first (`Scope.failed_grace_s`), others SIGKILL.
 ENDED = {"local": Exit(-15, "preempted", True), "containers": Exit(-9, "killed", True)}
 KILLED_BY_AGENT = Exit(-9, "killed", True)
 KILLED, SAVED, DONE = Exit(-9, "killed"), Exit(75, "checkpointed"), Exit(0, "done")
+STOPPED = Exit(-15, "preempted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +216,7 @@ ROWS = {
         steps=None,
         sample="bucket 1",
         acts=("preempt",),
-        ends=(End(reason="preempted", victim=Exit(-15, "preempted"), why="after a preemption (preempted)"), SUCCEEDED),
+        ends=(End(reason="preempted", victim=STOPPED, why="after a preemption (preempted)"), SUCCEEDED),
         retry={"preemptions": 1},
     ),
     "preempted, and all save": Row(
@@ -239,8 +242,8 @@ ROWS = {
     ),
     # That of other containers is the service's.
     "time limit": Row(
-        steps=None, ends=(End(reason="timeout", victim=ENDED["local"], failure="The run took longer than timeout='2s'."),),
-        limits={"timeout_s": 2, "grace_s": 1}, hosts=(*LOCAL, "ray 2"),
+        steps=None, ends=(End(reason="timeout", victim=STOPPED, others=STOPPED, failure="The run took longer than timeout="),),
+        limits={"timeout_s": 2, "grace_s": 1}, any_exit=True, hosts=(*LOCAL, "ray 2"),
     ),
 }  # fmt: skip
 
@@ -349,8 +352,7 @@ def check_attempts(player: Player, row: Row, victim: str, kind: str) -> None:
     for number, end in enumerate(row.ends, 1):
         if number in followed:
             data = followed[number].data
-            # Containers save and leave: that they were asked to is the service's knowledge.
-            asked = "checkpointed" if end.reason == "cancelled" else end.reason
+            asked = ASKED.get(end.reason, end.reason)
             assert (data["reason"], end.why in data["why"]) == (asked, True), data
             if followed[number].kind == "restarting":
                 message = (data["failure"] or {"message": ""})["message"]
@@ -392,6 +394,9 @@ def check_output(player: Player, row: Row, victim: str) -> None:
     if "replace" not in row.acts:  # what was not uploaded is gone with the container
         for number in range(1, len(row.ends) + 1):
             assert f"attempt {number} {victim}" in player.output(victim, number), "every attempt keeps its output"
+    if "exit" in row.faults:
+        exited = [event.data for event in player.events("exited") if event.data["task"] == victim]
+        assert row.says in exited[-1]["output"], "the verdict on the run shows it"
     for file in player.shared.glob("*/*.child"):
         assert has_ended(int(file.read_text()))
     findings = [event.data["text"] for event in player.events("finding")]

@@ -15,8 +15,9 @@ from sdk.execution.agreement import LeaveError, Membership
 from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
-from sdk.records.verdicts import AttemptEnd
-from sdk.status import EXIT_CANCELLED, Reason, State
+from sdk.records.sync import index
+from sdk.records.verdicts import AttemptEnd, failed, final
+from sdk.status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Failure, Reason, State
 from sdk.storage.posix_store import PosixStore
 
 TASKS = ("chief-0", "worker-0", "worker-1")
@@ -242,6 +243,23 @@ def test_containers_of_an_earlier_job_leave(service: Service) -> None:
     joined(service.all(job=2))
     with pytest.raises(LeaveError, match="a later job of this run has begun"):
         old["chief-0"].join(wait_s=0)
+
+
+def test_a_job_that_its_service_has_lost_begins_no_attempt_after_its_final_record(service: Service) -> None:
+    containers = service.all()
+    joined(containers)
+    assert containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137).restart
+    lost = failed(Reason.JOB_LOST, Failure(task="", message="The service has no such job."))
+    index.write_final(service.store, 1, 9.0, final(lost))
+    for task in TASKS[1:]:
+        with pytest.raises(StoreError, match="did not start an attempt"):
+            containers[task].join(wait_s=0)
+    for task in TASKS:
+        with pytest.raises(LeaveError, match="without this job") as left:
+            containers[task].join(wait_s=0)
+        assert left.value.code == EXIT_INFRASTRUCTURE
+    # A resume is another job.
+    assert joined(service.all(job=2)).attempt == 3
 
 
 def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:

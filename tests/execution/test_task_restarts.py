@@ -90,7 +90,7 @@ def test_a_task_that_always_ends_at_the_same_step_of_the_training_ends_the_run(t
     assert worker.training_step() == 7
     decisions = [worker.restart_alone(1, "worker-0", Reason.KILLED, step=7) for _ in range(3)]
     assert [(each.restart, each.delay_s) for each in decisions] == [(True, 0), (True, 1), (False, 0)]
-    end = worker.conclude(1, ended(Reason.KILLED), exit_code=137, step=7, alone="worker-0")
+    end = worker.conclude(1, ended(Reason.KILLED), exit_code=137, step=7, not_restarted="worker-0")
     assert not end.restart and end.why.startswith("Not restarted: worker-0 ended 3 times at step 7")
 
 

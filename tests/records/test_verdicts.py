@@ -243,6 +243,13 @@ def test_an_agreed_end_that_cannot_be_read_is_an_error_that_names_it(tmp_path: P
         end_of(store, 1)
 
 
+def test_a_task_that_left_no_record_shows_its_last_lines_which_its_agent_has_recorded() -> None:
+    silent = replace(KILLED, data={**KILLED.data, "output": "last words"})
+    end = verdict(run_of([BEGUN, silent], EXITED))
+    assert end is not None and end.failure is not None
+    assert end.failure.traceback == "last words"
+
+
 def test_why_nothing_follows_is_a_part_of_the_message() -> None:
     end = verdict(run_of([BEGUN, HUNG], EXITED))
     assert end is not None

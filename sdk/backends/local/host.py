@@ -120,7 +120,12 @@ class LocalHost:
         return {start.task: TaskProcess(start, processes[start.task]) for start in starts if processes}
 
     def _start(
-        self, attempt: int, task: cluster.Task, addresses: Mapping[str, str], division: Division, output: FolderOutput
+        self,
+        attempt: int,
+        task: cluster.Task,
+        addresses: Mapping[str, str],
+        division: Division | None,
+        output: FolderOutput,
     ) -> TaskStart:
         plan = self._plan
         variables = task_environment.environment(plan, attempt, task, addresses, self._temporary)
@@ -128,14 +133,14 @@ class LocalHost:
             task=task.name,
             command=self._interpreter.command(plan, attempt, task.name),
             env={
-                **division.variables(task.name),
+                **(division.variables(task.name) if division else {}),
                 **self._interpreter.inherited(plan),
                 **variables,
                 "PODLIFT_PARENT": str(os.getpid()),
             },
             cwd=str(Path(self.paths.work(attempt, task.name)).parent),
             log=output.target(task.name),
-            cpus=division.shares[task.name].cpus,
+            cpus=division.shares[task.name].cpus if division else (),
         )
 
     def start_again(self, start: TaskStart) -> TaskProcess:
@@ -173,21 +178,13 @@ class LocalHost:
         scratch.mkdir(parents=True, exist_ok=True)
         # There is no cluster any more: nothing listens at these addresses.
         addresses = {member.name: "localhost:0" for member in plan.members}
-        variables = task_environment.environment(plan, attempt, task, addresses, self._temporary)
-        python = self._interpreter
-        return TaskStart(
-            task=task.name,
-            command=[python.python, python.task_main],
-            env={**python.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
-            cwd=str(scratch),
-            log=output.target(task.name),
-        )
+        return replace(self._start(attempt, task, addresses, None, output), cwd=str(scratch))
 
 
 def forks(plan: Plan, interpreter: Interpreter, folder: str) -> Forks:
     """Return when the tasks of a plan are forked; `folder` is for the logs of the imports."""
     start, local = plan.target.start, Local.of(plan.target)
-    alone = len(plan.tasks) == 1 and local.start != "fork"
+    is_single = len(plan.tasks) == 1 and local.start != "fork"
     return Forks(
         imports=Imports(
             python=interpreter.python,
@@ -198,7 +195,7 @@ def forks(plan: Plan, interpreter: Interpreter, folder: str) -> Forks:
         ),
         folder=folder,
         why_not="" if plan.preload else plan.fresh or "its plan does not mention it",
-        why_not_first="a single task has no imports to share" if alone else "",
+        why_not_first="a single task has no imports to share" if is_single else "",
         stays=start not in ("spawn", "anew"),
         prepares=start == "standby",
     )

@@ -18,7 +18,7 @@ from ... import logs
 from ...clock import Clock, SystemClock
 from ...execution.agent import Agent, record_restart
 from ...execution.agreement import LeaveError, OwnAgreement
-from ...execution.phase import PhaseProcess
+from ...execution.phase import run_phase
 from ...execution.standby import Standby
 from ...job import cluster
 from ...job.layout import RunPaths
@@ -32,7 +32,6 @@ from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_attempt, last_step, read_events
 from ...records.verdicts import SUCCEEDED, AttemptEnd, RunEnd, ServiceAnswer, failed
-from ...runtime import last_phase
 from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
@@ -195,8 +194,10 @@ def _finished(plan: Plan, attempt: int, host: LocalHost, conditions: StopConditi
         Recorder(paths, "supervisor", attempt, clock, continued=True).record(TRAINED)
     with closing(host.output(attempt, f"{attempt}-phase")) as output:
         output.open()
-        process = PhaseProcess(host.phase_start(attempt, output), host.start_again, output, clock.sleep)
-        why = last_phase.run(process, plan.payload(attempt), paths, lambda: requested() is not None, clock)
+        begin, payload = host.phase_start(attempt, output), plan.payload(attempt)
+        why = run_phase(
+            begin, host.start_again, output, payload, paths, is_stopped=lambda: requested() is not None, clock=clock
+        )
     if why is None and (stopped := requested()) is not None:
         return stopped[0]
     if not why:

@@ -66,8 +66,8 @@ def main(folder: str) -> None:
     logs.start(logs.DATED)
     paths = RunPaths(folder)
     while not is_uploaded(paths):
-        with file_lock(paths.sync_lock, wait=False) as alone:
-            if alone:
+        with file_lock(paths.sync_lock, wait=False) as is_locked:
+            if is_locked:
                 Uploader(paths, SystemClock()).upload()
                 return
         time.sleep(_POLL_S)

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...errors import MissingError, PodliftError, StoreError
+from ...errors import PodliftError, StoreError
 from ...job.layout import RunPaths
 from ...job.wire import decode
 from ...records import verdicts
@@ -121,7 +121,8 @@ class Driver:
 
     def run(self) -> int:
         """Return the exit code of the driver."""
-        if self._has_verdict():
+        if index.has_final(self._store, self._job):
+            _log.info("the run has a verdict already: nothing is started")
             return EXIT_INFRASTRUCTURE
         self._uploader.start()
         ended: list[AgentEnd] = []
@@ -134,14 +135,6 @@ class Driver:
         # Not if this process itself is stopped: agents whose driver is gone let the training save.
         self._kill_all()
         return self._conclude(ended, problem)
-
-    def _has_verdict(self) -> bool:
-        key = _KEYS.event(0, source_of("supervisor", self._job - 1), 1, "final")
-        with suppress(MissingError):
-            self._store.stat(key)
-            _log.info("the run has a verdict already: nothing is started")
-            return True
-        return False
 
     # --- The resources
 
@@ -252,7 +245,8 @@ class Driver:
             return
         for task in self._cluster.running:
             self._cluster.send(task, signal.SIGTERM)
-        self._let_end(self._limits.grace_s)
+        # The tasks have the grace, and their agents upload the last records after it.
+        self._let_end(self._limits.grace_s + TERMS.notice_s)
         text = f"The run took longer than timeout={compact_duration(timeout_s)!r}."
         raise StoppedError((Reason.TIMEOUT, text))
 

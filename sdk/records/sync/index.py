@@ -324,6 +324,18 @@ def run_end(
     return RunEnd(events=events, tasks=tasks, service=service, agreed=agreed, kept=kept, cancelled_at=cancelled_at)
 
 
+def has_final(store: Store, number: int) -> bool:
+    """Return whether it is decided what follows a service's job, which may go on although the service has lost it."""
+    with suppress(MissingError):
+        store.stat(_final(number))
+        return True
+    return False
+
+
+def _final(number: int) -> str:
+    return KEYS.event(0, source_of("supervisor", number - 1), 1, "final")
+
+
 def write_final(store: Store, number: int, time: float, data: Mapping[str, object]) -> bool:
     """Create the final record of a service's job, which decides what follows its end: a verdict on the run, or another job.
 
@@ -331,4 +343,4 @@ def write_final(store: Store, number: int, time: float, data: Mapping[str, objec
     """
     source = source_of("supervisor", number - 1)
     event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
-    return create(store, KEYS.event(0, source, 1, "final"), event.to_json())
+    return create(store, _final(number), event.to_json())

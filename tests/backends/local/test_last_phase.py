@@ -15,11 +15,12 @@ from support import LIMIT_S, said, until
 import sdk
 from sdk.cli import app
 from sdk.clock import SystemClock
+from sdk.execution.phase import failure_of
 from sdk.job.layout import RunPaths
 from sdk.records.events import PHASE, PHASE_FAILED
 from sdk.records.recorder import Recorder, read_events
 from sdk.runtime.evaluation import checked
-from sdk.runtime.last_phase import failure_of, judge
+from sdk.runtime.last_phase import judge
 from sdk.status import EXIT_INFRASTRUCTURE
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]

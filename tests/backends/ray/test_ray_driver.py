@@ -195,9 +195,12 @@ def test_the_first_of_two_cancel_requests_counts_and_the_shorter_grace(play) -> 
 
 
 def test_a_run_that_takes_too_long_is_asked_to_stop_and_then_killed(play) -> None:
-    code, verdict, cluster = play(cluster=PlayedCluster(FakeClock()), timeout_s=60.0)
+    cluster = PlayedCluster(FakeClock())
+    began = cluster.clock.monotonic()
+    code, verdict, _ = play(cluster=cluster, timeout_s=60.0, grace_s=2.0)
     assert (code, verdict["reason"]) == (1, "timeout")
     assert cluster.sent == [(task, number) for number in (15, 9) for task in TASKS]
+    assert 60 + 2 + 8 <= cluster.clock.monotonic() - began < 85, "the agents can upload what their tasks have recorded"
 
 
 def test_a_driver_whose_run_has_a_verdict_starts_nothing(play) -> None:
