@@ -18,6 +18,7 @@ _ROWS = {
     "local": (".local.backend:LocalBackend", ".local.options:Local"),
     "vertex": (".vertex.backend:VertexBackend", ".vertex.options:Vertex"),
     "ray": (".ray.backend:RayBackend", ".ray.options:Ray"),
+    "kubernetes": (".kubernetes.backend:KubernetesBackend", ".kubernetes.options:Kubernetes"),
 }
 _registered: dict[str, Callable[[], Backend]] = {}
 

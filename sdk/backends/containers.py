@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -18,11 +19,14 @@ from ..records.sync import push
 from ..records.sync.index import KEYS, SyncedRun, in_parallel
 from ..storage import cache, posix
 from ..storage.folder_files import in_folder, path_of
+from ..storage.registry import Files
 from ..storage.store import Store, create
 
 # The oldest and newest supported Python.
 PYTHON_RANGE = ("3.10", "3.13")
 HIDDEN = "***"
+# Kubernetes, which also runs the containers of Vertex AI, replaces $$ with $ and expands $(NAME).
+_EXPANDED = re.compile(r"\$(?=\()|\${2,}")
 
 
 def launch_spec(
@@ -77,6 +81,16 @@ def _tensorflow(plan: Plan) -> list[str]:
     return [".".join(map(str, low)), ".".join(map(str, high))]
 
 
+def escaped(value: str) -> str:
+    """Escape a variable's value, so that Kubernetes does not expand $(NAME) in it."""
+    return _EXPANDED.sub(lambda match: match[0] * 2, value)
+
+
+def job_name(run_id: str, number: int) -> str:
+    """Return the name of a job of a run, which a cluster gives only once."""
+    return f"{run_id}-{number}"
+
+
 def bucket_of(root: str) -> str:
     """Return how the first stage of a container names a root: by its bucket, or "/" for a folder that machines share."""
     return "/" if in_folder(root) else root.split("/")[2]
@@ -91,6 +105,12 @@ def create_spec(store: Store, key: str, spec: Mapping[str, object]) -> str:
     """Write what a container reads, unless another process has, and return the sha256 of the one that counts."""
     data = json.dumps(spec, sort_keys=True).encode()
     return hashlib.sha256(data if create(store, key, data) else bytes(store.get(key))).hexdigest()
+
+
+def created_file(files: Files, key: str, spec: object) -> str:
+    """Write a spec as a plain file, unless another process has, and return the sha256 of the one that counts."""
+    data = files.create(key, json.dumps(spec, sort_keys=True).encode())
+    return hashlib.sha256(data).hexdigest()
 
 
 def upload_requests(plan: Plan, clock: Clock) -> None:

@@ -49,7 +49,7 @@ def _rows(
                 name=_name(base, count),
                 family="gpu",
                 # Logical CPU devices stand in for them in local mode.
-                backends=("local", "vertex", "ray"),
+                backends=("local", "vertex", "ray", "kubernetes"),
                 aliases=(f"{base}:1",) if count == 1 else (),
                 machine=machines[0] if machines else None,
                 machines=tuple(machines),

@@ -44,7 +44,7 @@ def _row(
         name=name,
         family="tpu",
         # TPUs of one machine have a stand-in on CPUs.
-        backends=("vertex",) if refused else ("local", "vertex"),
+        backends=("vertex",) if refused else ("local", "vertex", *(("kubernetes",) if generation == "v5e" else ())),
         title=f"TPU {generation.removeprefix('tpu')}",
         machine=machine,
         machines=(machine,),

@@ -6,7 +6,10 @@ There is no guess by randomness: a digest or an id is no credential.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from ..text import without_users
+from .findings import Finding, error
 
 _FORMATS = {
     "an access key of AWS": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
@@ -45,3 +48,25 @@ def kind_of(name: str, value: str | None) -> str:
         return kind
     named = _NAME.fullmatch(name) is not None
     return "a credential, by its name" if named and (value is None or not _NO_VALUE.fullmatch(value)) else ""
+
+
+def raw_credentials(setting: str, raw: Mapping[str, object]) -> Iterator[Finding]:
+    """Yield an error for each text in a setting of raw JSON that looks like a credential."""
+    for name, value in _texts("", raw):
+        if kind := kind_of(name, value) or ("a URL with a password" if value != without_users(value) else ""):
+            yield error(
+                f"{setting}: {name} looks like {kind}, and would be stored in the plan. Next: --env {name}, which copies it "
+                "from this shell; or --secret"
+            )
+
+
+def _texts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield every text in a piece of JSON, with the nearest name above it."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(str(key), inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(name, inner)
+    elif isinstance(value, str):
+        yield name, value

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ...checks import idle
 from ...hardware import accelerators
-from ...job.credentials import kind_of
+from ...job.credentials import raw_credentials
 from ...job.findings import Finding, error, note
 from ...job.job import Job
-from ...text import without_users
 from .options import Ray
 
 BACKEND = "ray"
@@ -28,28 +27,11 @@ def _hardware(job: Job) -> Iterator[Finding]:
 
 
 def _credentials(job: Job, target: Ray) -> Iterator[Finding]:
-    for name, value in _texts("", target.raw):
-        if kind := kind_of(name, value) or ("a URL with a password" if value != without_users(value) else ""):
-            yield error(
-                f"ray_raw: {name} looks like {kind}, and would be stored in the plan. Next: --env {name}, which copies "
-                "it from this shell; or --secret"
-            )
+    yield from raw_credentials("ray_raw", target.raw)
     if job.copied:
         yield note(
             f"{', '.join(job.copied)}: users of the cluster's dashboard see values that are copied from this shell"
         )
-
-
-def _texts(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield every text in a piece of JSON, with the nearest name above it."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(str(key), inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _texts(name, inner)
-    elif isinstance(value, str):
-        yield name, value
 
 
 def _address(target: Ray) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...storage.retry import Retries
 from ...text import innermost
+from ..job_run import RejectedError
 from .options import VARIABLE, Ray
 
 DEFAULT_ADDRESS, ADDRESS_VARIABLE = "http://127.0.0.1:8265", "RAY_API_SERVER_ADDRESS"
@@ -36,14 +37,6 @@ _EXISTS = re.compile(r"already exists")
 # Tracebacks of the server end with the line that matters.
 _ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _T = TypeVar("_T")
-
-
-class RayRejectedError(PodliftError):
-    """The cluster rejected a request without executing it. `status` is the HTTP status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class RayUnavailableError(UnavailableError):
@@ -63,6 +56,14 @@ class RayJob:
     @property
     def over(self) -> bool:
         return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
+
+    @property
+    def failed(self) -> bool:
+        return self.status == "FAILED"
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.status == "PENDING"
 
 
 def configured_address(environ: Mapping[str, str]) -> str:
@@ -85,8 +86,8 @@ class RayJobs:
         try:
             answer = self._repeated(lambda: self._send("GET", "/api/version", _object), within_s=1.0)
             version = str(answer["ray_version"])
-        except (RayUnavailableError, RayRejectedError) as error:
-            if isinstance(error, RayRejectedError) and error.status not in (*_DENIALS, _UNTRUSTED):
+        except (RayUnavailableError, RejectedError) as error:
+            if isinstance(error, RejectedError) and error.status not in (*_DENIALS, _UNTRUSTED):
                 raise InputError(self._not_ray(str(error))) from error
             raise InputError(str(error)) from error
         except KeyError as error:
@@ -97,7 +98,7 @@ class RayJobs:
     def _check_jobs_api(self, version: str) -> None:
         try:
             self._send("GET", "/api/jobs/", lambda answer: answer)
-        except RayRejectedError as error:
+        except RejectedError as error:
             if error.status == _MISSING:
                 raise InputError(
                     f"The cluster at {self.address} runs Ray {version}, which has no Jobs API. Next: upgrade it to Ray 2.10 "
@@ -122,11 +123,11 @@ class RayJobs:
             try:
                 self._send("POST", "/api/jobs/", _object, _CREATE_S, body=body)
                 return self.get(name)
-            except (RayUnavailableError, RayRejectedError) as error:
+            except (RayUnavailableError, RejectedError) as error:
                 # An answer may be lost, or say that an earlier request has created it.
                 with suppress(MissingError):
                     return self.get(name)
-                if (isinstance(error, RayRejectedError) and error.status < _UNKNOWN) or tries == _TRIES:
+                if (isinstance(error, RejectedError) and error.status < _UNKNOWN) or tries == _TRIES:
                     raise
                 self._clock.sleep(_FIRST_WAIT_S * 2**tries)
 
@@ -134,7 +135,7 @@ class RayJobs:
         """Return a job, or raise MissingError. `within_s`: how long to repeat the request if there is no answer."""
         try:
             return self._repeated(lambda: self._send("GET", f"/api/jobs/{name}", _job), within_s)
-        except RayRejectedError as error:
+        except RejectedError as error:
             if error.status == _MISSING:
                 raise MissingError(f"The cluster at {self.address} has no job {name!r}.") from error
             raise
@@ -148,7 +149,7 @@ class RayJobs:
         """Stop a job. Has no effect on one that has ended or does not exist."""
         try:
             self._repeated(lambda: self._send("POST", f"/api/jobs/{name}/stop", _object))
-        except RayRejectedError as error:
+        except RejectedError as error:
             if error.status != _MISSING:
                 raise
 
@@ -163,7 +164,7 @@ class RayJobs:
         def value(match: re.Match[str]) -> str:
             name = match[1] or match[2]
             if name not in self._environ:
-                raise RayRejectedError(
+                raise RejectedError(
                     f"ray_headers: the variable {name} is not set here, and a header needs it. Next: export {name}=...",
                     401,
                 )
@@ -191,18 +192,18 @@ class RayJobs:
             raise self._unreachable(error, timeout_s) from error
         text = answer.text
         if answer.is_redirect or answer.status_code in _DENIALS:
-            raise RayRejectedError(self._denied(answer.status_code, text), answer.status_code)
+            raise RejectedError(self._denied(answer.status_code, text), answer.status_code)
         if answer.status_code >= _FAILED:
             said = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_SHOWN] or answer.reason)
             if answer.status_code < _UNKNOWN or _EXISTS.search(text):
-                raise RayRejectedError(
+                raise RejectedError(
                     f"the cluster at {self.address} answers {answer.status_code}: {said}", answer.status_code
                 )
             raise RayUnavailableError(f"The cluster at {self.address} answers {answer.status_code}: {said}.")
         try:
             return convert(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RayRejectedError(
+            raise RejectedError(
                 f"it answers {method} {path} with no JSON of Ray ({text.strip()[:60]!r})", 406
             ) from error
 
@@ -243,7 +244,7 @@ class RayJobs:
 
     def _unreachable(self, error: requests.RequestException, timeout_s: float) -> PodliftError:
         if isinstance(error, requests.exceptions.SSLError):
-            return RayRejectedError(
+            return RejectedError(
                 f"The certificate of {self.address} is not accepted: {innermost(error)}. Next: name the file of its authority: "
                 "REQUESTS_CA_BUNDLE=FILE, or use the http:// address if the cluster has no TLS.",
                 _UNTRUSTED,

@@ -32,10 +32,11 @@ from ...storage.folder_files import path_of
 from ...storage.registry import open_files, open_store
 from ...storage.store import Store
 from ...text import compact_duration
+from ..containers import job_name
 from . import answers
 from .cluster import AgentEnd
 from .placement import ClusterResources, Placement, infeasible, shortage
-from .request import HOST, LOADER, TASK, TERMS, DriverSpec, submission_id
+from .request import HOST, LOADER, TASK, TERMS, DriverSpec
 
 _log = logs.logger("backends.ray")
 _KEYS = RunPaths("")
@@ -285,7 +286,7 @@ class Driver:
                 known = cancels.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
                 self._read_requests(known)
         first = next((end for end in ended if end.code is not None), None)
-        job = submission_id(self._spec.run_id, self._job)
+        job = job_name(self._spec.run_id, self._job)
         code, output = (None, "") if first is None else (first.code, first.last_output)
         said = answers.of_ended(job, code=code, problem=problem, last_output=output)
         asked = min((time for time, _ in self._requests.values()), default=None)

@@ -22,7 +22,7 @@ from ...job.raw import leaves, patched
 from ...packaging.runtime_archive import loader
 from ...storage import emulator
 from .. import containers
-from ..containers import bucket_of, key_of
+from ..containers import bucket_of, job_name, key_of
 from .options import Ray
 from .placement import Placement
 
@@ -46,11 +46,6 @@ _TYPES = {
 _STRATEGIES = ("SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK")
 # Ray asks for a kind of node with a small share of it.
 _SHARE = 0.001
-
-
-def submission_id(run_id: str, number: int) -> str:
-    """Return the name of a job of a run, which the cluster gives only once."""
-    return f"{run_id}-{number}"
 
 
 def emulators(plan: Plan) -> list[str]:
@@ -103,7 +98,7 @@ def render(
     body = {
         "job": {
             "entrypoint": f'python3 -c "${LOADER}" {shlex.join(arguments)}',
-            "submission_id": submission_id(plan.run_id, number),
+            "submission_id": job_name(plan.run_id, number),
             "runtime_env": {"env_vars": {**secret, LOADER: loader()}},
             "metadata": {"podlift-run": plan.run_id, "podlift-url": plan.url},
             "entrypoint_num_cpus": 0.0,

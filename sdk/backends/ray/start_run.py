@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -21,12 +19,13 @@ from ...records.verdicts import failed, final
 from ...status import Failure, Reason
 from ...storage.folder_files import in_folder, path_of
 from ...storage.gcs.files import INTERACTIVE, check_root
-from ...storage.registry import Files, open_files, open_store
+from ...storage.registry import open_files, open_store
 from .. import containers
 from ..base import Request
 from ..containers import bucket_of, key_of
+from ..job_run import RejectedError
 from . import request as job_request
-from .client import RayJobs, RayRejectedError
+from .client import RayJobs
 from .options import Ray
 
 
@@ -60,7 +59,7 @@ def start(request: Request) -> None:
     body = _written(plan, number)
     try:
         RayJobs(Ray.of(plan.target), clock=clock).create(body)
-    except RayRejectedError as error:
+    except RejectedError as error:
         store = open_store(plan.url, retry=SYNC_RETRY, clock=clock)
         end = failed(Reason.REFUSED, Failure(task="", message=str(error)))
         write_final(store, number, clock.now(), final(end, vendor="", job=""))
@@ -81,10 +80,10 @@ def _written(plan: Plan, number: int) -> Mapping[str, object]:
     resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
     terms = job_request.TERMS
     agents = {**containers.launch_spec(plan, number, archives.runtime, terms), **resumes}
-    digest = _created(files, KEYS.launch_spec(number), agents)
+    digest = containers.created_file(files, KEYS.launch_spec(number), agents)
     rendered = job_request.render(plan, number=number)
     driver = _driver_spec(plan, number, archives, rendered, digest)
-    digest = _created(files, KEYS.driver_spec(number), {**driver, **resumes})
+    digest = containers.created_file(files, KEYS.driver_spec(number), {**driver, **resumes})
     # Values copied from the caller's environment are part of the request, but are never stored.
     copied = [*plan.job.copied, *job_request.emulators(plan)]
     values = {name: os.environ.get(name, "") for name in copied}
@@ -115,9 +114,3 @@ def _driver_spec(
         "shared": in_folder(plan.root),
         "model": plan.model,
     }
-
-
-def _created(files: Files, key: str, spec: object) -> str:
-    """Write a spec as a plain file, unless another process has, and return the sha256 of the one that counts."""
-    data = files.create(key, json.dumps(spec, sort_keys=True).encode())
-    return hashlib.sha256(data).hexdigest()

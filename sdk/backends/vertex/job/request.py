@@ -7,7 +7,6 @@ training/distributed-training (the index of a pool is its role) and training/con
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +22,7 @@ from ....job.raw import leaves, patched
 from ....job.values import changed
 from ....packaging.runtime_archive import loader
 from ... import containers
-from ...containers import key_of
+from ...containers import escaped, key_of
 from ..images import recipe as image_recipe
 from ..options import Location, Vertex
 from . import body as job_body
@@ -37,8 +36,6 @@ CONTAINER = ContainerTerms(
     restart_code=134, restarting_codes=(134, 139), identity=("CLUSTER_SPEC", "TF_CONFIG"), notice_s=8.0
 )
 _STRATEGIES = {"spot": "SPOT", "flex": "FLEX_START"}
-# Kubernetes, which runs the containers, replaces $$ with $ and expands $(NAME).
-_EXPANDED = re.compile(r"\$(?=\()|\${2,}")
 _MILLISECONDS = 1000
 # $0 is the script. It is sourced within a function, so that it neither sees nor shifts the command's arguments.
 _WITH_SCRIPT = (
@@ -229,8 +226,3 @@ def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all tasks. Vertex AI adds those that identify the task."""
     variables = {**containers.variables(plan, copied), RESTART_CODE: str(CONTAINER.restart_code)}
     return {name: escaped(value) for name, value in variables.items()}
-
-
-def escaped(value: str) -> str:
-    """Escape a value, so that the cloud does not expand $(NAME) in it."""
-    return _EXPANDED.sub(lambda match: match[0] * 2, value)

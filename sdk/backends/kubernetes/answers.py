@@ -1,0 +1,70 @@
+"""What a cluster says of a Job: how it has ended, in the words of `records.verdicts`, and why it waits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...records.verdicts import SUCCEEDED, ServiceAnswer, failed
+from ...status import Failure, Reason
+from .client import KubernetesJob, PodState
+
+_PREFIX = "podlift: "
+_KILLED = (137, 143)
+# Reasons of waiting containers, and the next step.
+_IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
+
+
+def of_ended(job: KubernetesJob) -> ServiceAnswer:
+    """Return the end of a Job or JobSet as its cluster sees it."""
+    if job.status == "Complete":
+        return ServiceAnswer(job="ended", end=SUCCEEDED, time=job.ended)
+    if job.reason == "DeadlineExceeded":
+        failure = Failure(task="", message=f"The job {job.id} reached its time limit.")
+        return ServiceAnswer(job="ended", end=failed(Reason.TIMEOUT, failure), time=job.ended, knows="decision")
+    pod = _guilty(job.pods)
+    if pod is None:
+        failure = Failure(
+            task="", message=f"The job {job.id} failed: {job.message or job.reason or 'no reason is known'}"
+        )
+        return ServiceAnswer(job="ended", end=failed(Reason.INFRASTRUCTURE, failure), time=job.ended)
+    said = [line for line in pod.message.splitlines() if line.startswith(_PREFIX)]
+    if pod.reason == "OOMKilled":
+        failure = Failure(
+            task="", message=f"The pod {pod.name} had no memory left. Next: --kubernetes-memory with more."
+        )
+        return ServiceAnswer(job="ended", end=failed(Reason.OUT_OF_MEMORY, failure), time=job.ended, knows="cause")
+    if said and pod.code not in _KILLED:
+        # podlift gave up before it started the program.
+        failure = Failure(task="", message=said[-1].removeprefix(_PREFIX))
+        return ServiceAnswer(job="ended", end=failed(Reason.REFUSED, failure), time=job.ended)
+    how = f" with exit code {pod.code}" if pod.code is not None else f" ({pod.reason})" if pod.reason else ""
+    message = f"The pod {pod.name} ended{how}, and no task says why."
+    failure = Failure(task="", message=message, traceback=pod.message)
+    return ServiceAnswer(job="ended", end=failed(Reason.INFRASTRUCTURE, failure), time=job.ended)
+
+
+def _guilty(pods: Sequence[PodState]) -> PodState | None:
+    """Return the failed pod that explains the end: the one with a final exit code, else any."""
+    ended = [pod for pod in pods if pod.code not in (None, 0) or pod.phase == "Failed"]
+    return min(
+        ended, key=lambda pod: (pod.code in _KILLED or pod.code is None, pod.reason != "OOMKilled"), default=None
+    )
+
+
+def waits_for(job: KubernetesJob, queue: str | None) -> list[str]:
+    """Return why a job does not run yet, each as a sentence with its next step."""
+    if job.status == "Suspended":
+        where = f"the queue {queue} to admit it" if queue else "the end of its suspension (spec.suspend)"
+        return [f"The job waits for {where}."]
+    texts = []
+    for pod in job.pods:
+        if pod.unschedulable:
+            texts.append(f"No node takes the pod {pod.name}: {pod.unschedulable}")
+        elif pod.waiting.startswith(_IMAGE):
+            texts.append(
+                f"The image of the pod {pod.name} cannot be pulled: {pod.waiting} Next: check --kubernetes-image and "
+                "--kubernetes-image-pull-secrets."
+            )
+        elif pod.waiting:
+            texts.append(f"The container of the pod {pod.name} does not start: {pod.waiting}")
+    return texts

@@ -1,0 +1,103 @@
+"""Starts a run on Kubernetes: writes what its agents read into the root, and creates the job, once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ...clock import SystemClock
+from ...errors import InputError, PodliftError, UnavailableError
+from ...job.plan import Plan
+from ...records.events import last_resume
+from ...records.recorder import known_resumes, read_events
+from ...records.sync.index import KEYS, SYNC_RETRY, write_final
+from ...records.verdicts import failed, final
+from ...status import Failure, Reason
+from ...storage.folder_files import in_folder, path_of
+from ...storage.gcs.files import INTERACTIVE, check_root
+from ...storage.registry import open_files, open_store
+from .. import containers
+from ..base import Request
+from ..job_run import RejectedError
+from . import objects
+from .client import Cluster
+from .options import Kubernetes
+
+
+def check(request: Request) -> None:
+    """Reject a root that cannot be used, and what the cluster would refuse: it checks the whole object, and creates nothing."""
+    plan = request.plan
+    problems = objects.missing(Kubernetes.of(plan.target), plan.root)
+    if problems:
+        raise InputError(problems)
+    if in_folder(plan.root):
+        check_folder(path_of(plan.root))
+    else:
+        check_root(plan.root, retry=INTERACTIVE)
+    try:
+        Cluster(Kubernetes.of(plan.target)).create(request.body, rehearsed=True)
+    except (RejectedError, UnavailableError) as error:
+        raise InputError(str(error)) from error
+
+
+def check_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+        source = os.path.join(folder, f".podlift-{os.getpid()}")
+        with open(source, "x") as file:
+            file.write("x")
+        try:
+            # The records are objects that are created only if absent, by hard links.
+            os.link(source, source + ".link")
+            os.unlink(source + ".link")
+        finally:
+            os.unlink(source)
+    except OSError as error:
+        raise InputError(
+            f"The root {folder!r} cannot hold runs: {error.strerror}. It needs a file system with hard links, such as NFS; a "
+            "bucket that is mounted as a folder has none. Next: --root gs://BUCKET/PREFIX, or another volume."
+        ) from error
+
+
+def start(request: Request) -> None:
+    plan, clock = request.plan, SystemClock()
+    number = known_resumes(plan.paths) + 1
+    body = written(plan, number)
+    cluster = Cluster(Kubernetes.of(plan.target), clock=clock)
+    try:
+        made = cluster.create(body)
+        if names := objects.hidden_names(plan):
+            # The pods wait for it.
+            cluster.create(secret(made, {name: os.environ.get(name, "") for name in names}))
+    except RejectedError as error:
+        store = open_store(plan.url, retry=SYNC_RETRY, clock=clock)
+        end = failed(Reason.REFUSED, Failure(task="", message=str(error)))
+        write_final(store, number, clock.now(), final(end, vendor="", job=""))
+        raise PodliftError(
+            f"The run {plan.run_id} was not started: {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
+        ) from error
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"It is unknown whether the run {plan.run_id} was started. {error} A job has the name of its run: no second one "
+            f"is created. Next: podlift status {shlex.quote(plan.url)}."
+        ) from error
+
+
+def written(plan: Plan, number: int) -> Mapping[str, Any]:
+    """Write what the agents of a job read, and return the object that starts them."""
+    archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
+    containers.upload_requests(plan, SystemClock())
+    resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
+    spec = {**objects.launch_spec(plan, number, archives.runtime), **resumes}
+    digest = containers.created_file(files, KEYS.launch_spec(number), spec)
+    return objects.render(plan, number=number, entrypoint=archives.entrypoint, spec_digest=digest)
+
+
+def secret(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the Secret with the values of this shell; the cluster removes it together with the job."""
+    metadata = job["metadata"]
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": metadata["name"], "uid": metadata["uid"]}
+    about = {"name": metadata["name"], "labels": dict(metadata.get("labels") or {}), "ownerReferences": [owner]}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": about, "immutable": True, "stringData": dict(values)}
