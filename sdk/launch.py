@@ -50,23 +50,26 @@ class CodeDifference:
         return "; ".join(words) or "the code is the same"
 
 
-def submit(made: Plan) -> Plan:
-    """Start a plan that was just made, and return it as started: files that changed meanwhile are packed once more."""
+def submit(made: Plan, *, starts: bool = True) -> Plan:
+    """Start a plan that was just made, and return it as started: files that changed meanwhile are packed once more.
+
+    Without `starts`, the run is stored with all that its tasks read, and another tool starts it by its manifest.
+    """
     try:
-        return execute(made)
+        return execute(made, starts=starts)
     except ChangedError:
         # Only packaging needs this: the container of a keeper executes plans without it.
         from .planning.pack import packaged
 
         with _starting():
             made = packaged(made)
-        return execute(made)
+        return execute(made, starts=starts)
 
 
-def execute(made: Plan) -> Plan:
+def execute(made: Plan, *, starts: bool = True) -> Plan:
     """Start a plan, and return it as this machine sees it; InputError if the files of its code have changed."""
     with _starting():
-        return _execute(made)
+        return _execute(made, starts=starts)
 
 
 @contextmanager
@@ -77,13 +80,14 @@ def _starting() -> Iterator[None]:
         raise PodliftError(f"The run could not be started: {error}.") from error
 
 
-def _execute(made: Plan) -> Plan:
+def _execute(made: Plan, *, starts: bool) -> Plan:
     made = remote.located(made, os.environ)
     if problems := initial.problems(made):
         raise InputError(problems)
     backend = backends.load(made.backend)
     request = backend.render(made)
-    backend.check(request)
+    if starts:
+        backend.check(request)
     bundle.write(bundle.of(made), Path(made.code.project), Path(made.bundle))
     if made.warm_start:
         _pin_start(made)
@@ -96,7 +100,8 @@ def _execute(made: Plan) -> Plan:
     except (FileExistsError, AlreadyExistsError):
         raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
     Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
-    backend.start(request)
+    if starts:
+        backend.start(request)
     return made
 
 

@@ -103,14 +103,22 @@ def key_of(url: str) -> str:
 
 def create_spec(store: Store, key: str, spec: Mapping[str, object]) -> str:
     """Write what a container reads, unless another process has, and return the sha256 of the one that counts."""
-    data = json.dumps(spec, sort_keys=True).encode()
+    data = _encoded(spec)
     return hashlib.sha256(data if create(store, key, data) else bytes(store.get(key))).hexdigest()
 
 
 def created_file(files: Files, key: str, spec: object) -> str:
     """Write a spec as a plain file, unless another process has, and return the sha256 of the one that counts."""
-    data = files.create(key, json.dumps(spec, sort_keys=True).encode())
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(files.create(key, _encoded(spec))).hexdigest()
+
+
+def digest_of_spec(spec: object) -> str:
+    """Return the sha256 of the file that `created_file` writes."""
+    return hashlib.sha256(_encoded(spec)).hexdigest()
+
+
+def _encoded(spec: object) -> bytes:
+    return json.dumps(spec, sort_keys=True).encode()
 
 
 def upload_requests(plan: Plan, clock: Clock) -> None:

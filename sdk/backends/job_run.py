@@ -27,8 +27,8 @@ from .folder import CopiedRun, with_lost_job
 _REFRESH_S = 1.0
 # The process that submits a run creates its job within this time.
 _START_LIMIT_S = 120.0
-# The time that agents get for their verdict after the end of the job, and for a cancel request after its grace.
-_VERDICT_S, _CANCEL_MARGIN_S = 10.0, 20.0
+# The time that the agents get for a cancel request after its grace.
+_CANCEL_MARGIN_S = 20.0
 
 
 class RejectedError(PodliftError):
@@ -74,7 +74,8 @@ class JobRun(CopiedRun, Generic[J]):
         cluster: the cluster in a sentence, such as "The Ray cluster at http://head:8265".
     """
 
-    service: ClassVar[str]
+    # How long a process of the job may take to write the verdict after the end of the job.
+    verdict_s: ClassVar[float] = 0.0
 
     def __init__(self, plan: Plan, clock: Clock, cluster: str) -> None:
         super().__init__(plan, clock, _REFRESH_S)
@@ -218,7 +219,7 @@ class JobRun(CopiedRun, Generic[J]):
         """Write the verdict of a job that left none."""
         now = self._clock.monotonic()
         self._over_since = self._over_since or now
-        if now - self._over_since < _VERDICT_S and not self._cancel_keys() and not job.failed:
+        if now - self._over_since < self.verdict_s and not self._cancel_keys() and not job.failed:
             return
         self._write_verdict(self._answer(job), job)
 

@@ -49,9 +49,27 @@ class Services:
         return None
 
     @property
+    def manifests(self) -> ManifestService | None:
+        """Writes the objects of a run for another tool, which starts it."""
+        return None
+
+    @property
     def drills(self) -> DrillService | None:
         """Takes away more than processes of tasks, as a drill asks for: see `Capabilities.drills`."""
         return None
+
+
+class ManifestService(Protocol):
+    """Writes the objects that start a run as a file, such as for `kubectl apply -f`."""
+
+    def manifest(self, plan: Plan) -> str:
+        """Return the very objects with which a run of this plan starts, as YAML. Pure but for the caches of this machine."""
+
+    def store(self, plan: Plan) -> str:
+        """Write what the tasks of a stored run read, and return its manifest: it starts no task."""
+
+    def how_to_start(self, path: str) -> str:
+        """Return the command that starts the run of a manifest."""
 
 
 class PriceService(Protocol):

@@ -70,7 +70,20 @@ WholePlan = Annotated[
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 PlanFile = Annotated[
-    Path | None, option("-o", "FILE", "Write the plan to this file, for podlift submit FILE.", also=("--output",))
+    Path | None,
+    option(
+        "-o",
+        "FILE",
+        "Write the plan to FILE.json, for submit; or the objects of Kubernetes to FILE.yaml.",
+        also=("--output",),
+    ),
+]
+NoStart = Annotated[
+    bool, typer.Option("--no-start", help="Store the run only; with -o, another tool starts it: kubectl apply -f FILE.")
+]
+ManifestFile = Annotated[
+    Path | None,
+    option("-o", "FILE", "With --no-start: file for the objects that start the run.", also=("--output",)),
 ]
 Compared = Annotated[str, argument("A", "A plan's file, a run, or MODEL:VERSION: a number, champion or latest.")]
 OtherCompared = Annotated[str, argument("B", "Another plan's file, run or version of the model.")]

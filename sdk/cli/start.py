@@ -12,6 +12,7 @@ from typing import NoReturn
 import typer
 
 from .. import backends, launch
+from ..backends.services import ManifestService
 from ..errors import InputError, Problems
 from ..job import plan_text
 from ..job.plan import Plan
@@ -29,7 +30,9 @@ from .parameters import (
     Backend,
     Detach,
     Json,
+    ManifestFile,
     Name,
+    NoStart,
     Online,
     PlanFile,
     Root,
@@ -40,16 +43,30 @@ from .parameters import (
 from .screen import width
 from .watch import follow
 
+_MANIFESTS = (".yaml", ".yml")
+
 
 @with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
-def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = False, json_output: Json = False) -> None:
+def submit(
+    command: CommandLine,
+    detach: Detach = False,
+    verbose: Verbose = False,
+    json_output: Json = False,
+    no_start: NoStart = False,
+    output: ManifestFile = None,
+) -> None:
     """Run a training program and watch it.
 
     Ctrl-C stops watching; a second Ctrl-C cancels the run.
     """
-    made = _read_plan(command) if command.is_plan else _make(command, "submit")
+    if no_start != (output is not None):
+        raise InputError("--no-start and -o FILE.yaml belong together: the file is what starts the run.")
+    made = _read_plan(command) if command.is_plan else _make(command, "submit", _earlier(output))
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
+    if no_start and output is not None:
+        _store(made, output, is_plan=command.is_plan)
+        return
     with relayed("backends"):
         run = Run(launch.execute(made) if command.is_plan else launch.submit(made))
     address = "" if run.plan.capabilities.runs_here else run.plan.emulator
@@ -100,6 +117,13 @@ def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
 
 def _write_plan(made: Plan, output: Path) -> None:
     received = f"Received: {str(output)!r}."
+    if output.suffix in _MANIFESTS:
+        service = _manifests(made, output)
+        output.write_text(service.manifest(made), encoding="utf-8")
+        say(
+            f"Written: {output}, the objects of this run. Next: podlift submit ... --no-start FILE stores its code, too"
+        )
+        return
     if output.suffix != ".json":
         raise InputError(f"The file of a plan must end in '.json', so that submit recognizes it. {received}")
     with usable("The output", output):
@@ -111,9 +135,42 @@ def _write_plan(made: Plan, output: Path) -> None:
     say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
 
 
+def _store(made: Plan, output: Path, *, is_plan: bool) -> None:
+    """Store a run with all that its tasks read, and write the objects with which another tool starts it."""
+    service = _manifests(made, output)
+    stored = launch.execute(made, starts=False) if is_plan else launch.submit(made, starts=False)
+    output.write_text(service.store(stored), encoding="utf-8")
+    start = service.how_to_start(str(output))
+    say(f"Written: {output}. The run is stored, and not started. Next: {start}; podlift wait {stored.url}")
+    answer(stored.url)
+
+
+def _manifests(made: Plan, output: Path) -> ManifestService:
+    """Return the service that writes manifests; InputError if there is none, or for another file of that name."""
+    service = backends.load(made.backend).services.manifests
+    if service is None:
+        raise InputError(
+            f"The backend {made.backend!r} has no manifests. Received: {str(output)!r}. Next: podlift plan -o plan.json."
+        )
+    with usable("The output", output):
+        if output.is_file() and not _is_manifest(output):
+            raise InputError(
+                f"The output exists and is no manifest of podlift. Received: {str(output)!r}. Nothing was written."
+            )
+        output.touch()
+    return service
+
+
+def _is_manifest(output: Path) -> bool:
+    text = output.read_bytes()
+    return not text or (output.suffix in _MANIFESTS and text.startswith(b"# The run "))
+
+
 def _earlier(output: Path | None) -> Path | None:
     """Return the file of an earlier plan that is replaced: packaging it would change the new plan."""
     try:
+        if output is not None and output.is_file() and _is_manifest(output):
+            return output
         return output if output is not None and output.is_file() and _is_plan(output.read_bytes()) else None
     except (OSError, ValueError):
         return None

@@ -177,7 +177,8 @@ class KubernetesCluster:
         methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
         app = Starlette(routes=[Route("/{path:path}", self._serve, methods=methods)])
         listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        # kubectl sends the token of a user over TLS only: it is part of the address.
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/{self._token}"
         self._server = uvicorn.Server(
             uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
         )
@@ -206,7 +207,7 @@ class KubernetesCluster:
             "kind": "Config",
             "current-context": "podlift-test",
             "clusters": entry("cluster", {"server": self.url}),
-            "users": entry("user", {"token": self._token}),
+            "users": entry("user", {}),
             "contexts": entry("context", {"cluster": "podlift-test", "user": "podlift-test", "namespace": "default"}),
         }
 
@@ -216,13 +217,12 @@ class KubernetesCluster:
         from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
         try:
-            if request.headers.get("authorization") != f"Bearer {self._token}":
+            token, _, path = request.url.path.strip("/").partition("/")
+            if not secrets.compare_digest(token, self._token):
                 raise ApiError(401, "Unauthorized", "Unauthorized")
             body = await request.body()
-            self.requests.append(f"{request.method} {request.url.path}")
-            answer = await asyncio.to_thread(
-                self._answer, request.method, request.url.path, dict(request.query_params), body
-            )
+            self.requests.append(f"{request.method} /{path}")
+            answer = await asyncio.to_thread(self._answer, request.method, path, dict(request.query_params), body)
         except ApiError as error:
             return JSONResponse(_status(error.code, error.reason, str(error)), error.code)
         if isinstance(answer, str):
@@ -294,6 +294,8 @@ class KubernetesCluster:
                     for entry in listed
                 ],
             }
+        if parts[:2] == ["openapi", "v3"]:
+            return _openapi("/".join(parts[2:]))
         version = "v1" if parts == ["api", "v1"] else "/".join(parts[1:]) if parts[0] == "apis" else ""
         if version in {known for known, _ in _KINDS}:
             verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -304,6 +306,7 @@ class KubernetesCluster:
                     "namespaced": kind not in _GLOBAL,
                     "kind": kind,
                     "verbs": verbs,
+                    "categories": ["all"] if kind in ("Job", "Pod", "Service") else [],
                 }
                 for (group, plural), kind in _KINDS.items()
                 if group == version
@@ -653,6 +656,22 @@ class _Stream:
                     if self._is_wanted(item):
                         yield json.dumps({"type": word, "object": item}) + "\n"
             await asyncio.sleep(_POLL_S)
+
+
+def _openapi(group: str) -> Object:
+    """Return an index, or of one group as much as kubectl reads to let the server validate."""
+    prefixes = {version: ("api/" if version == "v1" else "apis/") + version for version, _ in _KINDS}
+    if not group:
+        return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}?hash=0"} for path in prefixes.values()}}
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("fieldValidation", "dryRun")]
+    paths = {}
+    for (version, plural), kind in _KINDS.items():
+        if prefixes[version] == group:
+            name, _, end = version.rpartition("/")
+            about = {"group": name, "version": end, "kind": kind}
+            patch = {"x-kubernetes-group-version-kind": about, "parameters": parameters, "responses": {}}
+            paths[f"/{group}/namespaces/{{namespace}}/{plural}/{{name}}"] = {"patch": patch}
+    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.33.0"}, "paths": paths}
 
 
 def _status(code: int, reason: str, message: str, *, status: str = "Failure") -> Object:

@@ -14,9 +14,9 @@ from ...job.job import Job
 from ...job.plan import Plan
 from ...job.targets import Target
 from ..base import Request, RunHandle, own_facts
-from ..services import Services
 from . import objects
 from .checks import of_kubernetes
+from .manifests import KubernetesServices
 from .options import Kubernetes
 
 if TYPE_CHECKING:  # it parses programs
@@ -34,7 +34,7 @@ class KubernetesBackend:
         outputs_in_store=True,
         last_phase=True,
     )
-    services = Services()
+    services = KubernetesServices()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Read the kubeconfig; with `online`, the labels of the nodes. Tasks do not see this machine's Python."""
@@ -49,7 +49,7 @@ class KubernetesBackend:
             chosen = client.configured(options)
             about |= {"context": chosen.context_name, "namespace": chosen.namespace}
         except InputError as error:
-            about["problem"] = str(error)
+            about["problem"] = str(error).rstrip(".")
         return own_facts(disk=False, online={"kubernetes": about})
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:

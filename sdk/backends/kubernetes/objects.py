@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ...hardware import accelerators
@@ -162,12 +161,6 @@ def render(
         }
     request: dict[str, Any] = patched(body, target.raw)
     return request
-
-
-def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, object]:
-    """Return the launch spec of the agents; pods of a Job are named by their index."""
-    terms = replace(TERMS, tasks={str(index): task for index, task in enumerate(plan.tasks)})
-    return containers.launch_spec(plan, number, runtime, terms)
 
 
 def _job(

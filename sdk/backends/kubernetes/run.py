@@ -22,8 +22,6 @@ SERVICE = "Kubernetes"
 
 
 class KubernetesRun(JobRun[KubernetesJob]):
-    service = SERVICE
-
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._target = Kubernetes.of(plan.target)
         self._client = Cluster(self._target, clock=clock)

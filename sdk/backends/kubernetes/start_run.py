@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...clock import SystemClock
@@ -85,12 +86,24 @@ def start(request: Request) -> None:
         ) from error
 
 
-def written(plan: Plan, number: int) -> Mapping[str, Any]:
+def launch_spec(plan: Plan, number: int, runtime: str, resumes: int = 0) -> dict[str, object]:
+    """Return what the agents of a job read.
+
+    Args:
+        plan: the plan.
+        number: the number of the job.
+        runtime: the sha256 of the runtime archive.
+        resumes: the number of the last job before the last resume by a user.
+    """
+    terms = replace(objects.TERMS, tasks={str(index): task for index, task in enumerate(plan.tasks)})
+    return {**containers.launch_spec(plan, number, runtime, terms), "resumes_by_users": resumes}
+
+
+def written(plan: Plan, number: int) -> dict[str, Any]:
     """Write what the agents of a job read, and return the object that starts them."""
     archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
     containers.upload_requests(plan, SystemClock())
-    resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
-    spec = {**objects.launch_spec(plan, number, archives.runtime), **resumes}
+    spec = launch_spec(plan, number, archives.runtime, last_resume(read_events(plan.paths, ("resumed",))))
     digest = containers.created_file(files, KEYS.launch_spec(number), spec)
     return objects.render(plan, number=number, entrypoint=archives.entrypoint, spec_digest=digest)
 

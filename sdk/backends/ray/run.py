@@ -26,7 +26,7 @@ WAITING = {"PENDING": (State.PENDING, Reason.QUEUED), "RUNNING": (State.PENDING,
 
 
 class RayRun(JobRun[RayJob]):
-    service = SERVICE
+    verdict_s = 10.0
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._client = RayJobs(Ray.of(plan.target), clock=clock)
