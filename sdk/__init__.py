@@ -26,6 +26,7 @@ _MODULES = {
     "backends.local.options": "Local",
     "backends.vertex.options": "Vertex",
     "backends.ray.options": "Ray",
+    "backends.kubernetes.options": "Kubernetes",
     "job.gates": "Gate",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .api import plan as plan
     from .api import runs as runs
     from .api import submit as submit
+    from .backends.kubernetes.options import Kubernetes as Kubernetes
     from .backends.local.options import Local as Local
     from .backends.ray.options import Ray as Ray
     from .backends.vertex.options import Vertex as Vertex

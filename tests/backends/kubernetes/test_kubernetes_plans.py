@@ -1,0 +1,183 @@
+"""Plans for Kubernetes: the objects, which its own schemas accept, and what is refused before anything is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk import backends
+from sdk.errors import InputError
+from sdk.job.plan import Plan
+
+EVERYTHING: dict[str, Any] = {
+    "workers": 2,
+    "accelerator": "l4:2",
+    "timeout": "2h",
+    "kubernetes_context": "gke_project_zone_name",
+    "kubernetes_namespace": "training",
+    "kubernetes_cpu": "4",
+    "kubernetes_memory": "16Gi",
+    "kubernetes_queue": "gpus",
+    "kubernetes_service_account": "trainer",
+    "kubernetes_image_pull_secrets": ["registry"],
+    "kubernetes_tolerations": ["dedicated=training:NoSchedule", "spare"],
+    "kubernetes_node_selector": {"pool": "training"},
+    "env": {"LEVEL": "$(HOME)", "TOKEN_OF_MINE": sdk.FromCaller()},
+    "kubernetes_raw": {"spec": {"template": {"spec": {"priorityClassName": "low"}}}},
+}
+CASES: dict[str, dict[str, Any]] = {
+    "two workers": {"workers": 2},
+    "everything": EVERYTHING,
+    "a TPU": {"accelerator": "v5e-4"},
+    "servers and an evaluator": {"workers": 2, "ps": 1, "evaluator": True, "timeout": "1h"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN_OF_MINE", "hidden-from-plans")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+
+def planned(**settings: Any) -> Plan:
+    given = {"kubernetes_image": "tensorflow/tensorflow:2.20.0", "root": "gs://bucket/p", **settings}
+    return sdk.plan("train.py", backend="kubernetes", **given)
+
+
+def rendered(**settings: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(json.dumps(backends.load("kubernetes").render(planned(**settings)).body))
+    return body
+
+
+def jobs_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    if body["kind"] == "Job":
+        return [body]
+    specs = [part["template"]["spec"] for part in body["spec"]["replicatedJobs"]]
+    return [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec} for spec in specs]
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_schemas_of_kubernetes_accept_each_job(case: str, version: str) -> None:
+    validation = pytest.importorskip("kubernetes_validate")
+    for job in jobs_of(rendered(**CASES[case])):
+        validation.validate(job, version, strict=True)
+
+
+def test_the_models_of_jobset_know_each_field_of_a_jobset() -> None:
+    models = pytest.importorskip("kubeflow_trainer_api.models")
+    body = rendered(**CASES["servers and an evaluator"])
+    assert models.JobsetV1alpha2JobSet.from_dict(body).to_dict() == body
+    assert [part["name"] for part in body["spec"]["replicatedJobs"]] == ["chief", "worker", "ps", "evaluator"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pod_of_each_role_meets_the_restricted_pod_security_standard(case: str) -> None:
+    for job in jobs_of(rendered(**CASES[case])):
+        pod = job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        own = container["securityContext"]
+        assert (own["allowPrivilegeEscalation"], own["capabilities"]) == (False, {"drop": ["ALL"]})
+        assert own["readOnlyRootFilesystem"]
+        assert not any("hostPath" in volume for volume in pod["volumes"])
+
+
+def test_hardware_selects_nodes_by_the_labels_of_gke_and_by_devices_elsewhere() -> None:
+    gke = rendered(**EVERYTHING)["spec"]["template"]["spec"]
+    assert gke["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-l4", "pool": "training"}
+    plain = rendered(accelerator="l4:2")["spec"]["template"]["spec"]
+    assert "nodeSelector" not in plain
+    for pod in (gke, plain):
+        assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    tpu = rendered(accelerator="v5e-4")["spec"]["template"]["spec"]
+    assert tpu["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2",
+    }
+    assert tpu["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_values_of_this_shell_come_from_a_secret_and_others_are_not_expanded() -> None:
+    body = rendered(**EVERYTHING)
+    env = {entry["name"]: entry for entry in body["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["TOKEN_OF_MINE"]["valueFrom"]["secretKeyRef"] == {
+        "name": body["metadata"]["name"],
+        "key": "TOKEN_OF_MINE",
+    }
+    assert env["LEVEL"]["value"] == "$$(HOME)"
+    assert "hidden-from-plans" not in json.dumps(body)
+
+
+def test_a_deadline_repeats_the_time_limit_and_the_grace_covers_a_save() -> None:
+    spec = rendered(timeout="2h", limit_grace="60s")["spec"]
+    assert spec["activeDeadlineSeconds"] > 7200
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 60
+    assert spec["ttlSecondsAfterFinished"] == 86400
+
+
+def test_the_first_task_decides_and_only_final_codes_fail_the_job() -> None:
+    spec = rendered(workers=2)["spec"]
+    assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+    ignored, disrupted, final = spec["podFailurePolicy"]["rules"]
+    assert (ignored["action"], ignored["onExitCodes"]["values"]) == ("Ignore", [134])
+    assert (disrupted["action"], disrupted["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    assert (final["action"], final["onExitCodes"]) == ("FailJob", {"operator": "NotIn", "values": [134, 137, 143]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"accelerator": "v5e-16"}, "on a TPU v5e of one machine .* Nearest: accelerator='v5e-8'"),
+        ({"accelerator": "v2-8"}, "trains on CPUs, on NVIDIA GPUs"),
+        ({"root": "/mnt/training"}, "pods do not see the folder '/mnt/training' .* --kubernetes-claim CLAIM:FOLDER"),
+        (
+            {"root": "/mnt/x", "kubernetes_claim": "c:/mnt/training"},
+            "not in the volume.*--root /mnt/training/podlift",
+        ),
+        ({"name": "n" * 40}, "too long for the names of its pods.*at most 35 characters"),
+        ({"kubernetes_claim": "training"}, "must be CLAIM:FOLDER"),
+        ({"kubernetes_memory": "16 GB"}, "must be a quantity of Kubernetes"),
+        ({"kubernetes_tolerations": ["a:Sometimes"]}, "KEY=VALUE:EFFECT"),
+        ({"kubernetes_raw": {"spec": {"x": {"API_KEY": "abcdefgh"}}}}, "API_KEY looks like"),
+    ],
+)
+def test_what_cannot_run_there_is_refused_with_the_next_step(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"(?s){message}"):
+        planned(**settings)
+
+
+def test_a_plan_without_settings_shows_what_is_missing_and_a_start_refuses_it(monkeypatch) -> None:
+    monkeypatch.delenv("PODLIFT_ROOT", raising=False)
+    plan = sdk.plan("train.py", backend="kubernetes")
+    text = str(plan)
+    for missing in ("No image is configured", "No root is configured", "There is no usable kubeconfig"):
+        assert missing in text
+    with pytest.raises(InputError, match="No image is configured"):
+        sdk.submit("train.py", backend="kubernetes")
+
+
+def test_the_kubeconfig_gives_context_and_namespace_to_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightkube")
+    names = [{"name": "mine", "context": {"cluster": "c", "user": "u", "namespace": "team"}}]
+    config = {
+        "current-context": "mine",
+        "contexts": names,
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    target = planned().target
+    assert (target.context, target.namespace) == ("mine", "team")
+    with pytest.raises(InputError, match=r"no such context.*'mime'.*Did you mean.*'mine'"):
+        sdk.submit("train.py", backend=sdk.Kubernetes(context="mime", image="i"), root="gs://bucket/p")

@@ -1,0 +1,222 @@
+"""Runs on a cluster whose pods are processes: evictions, secrets, queues, what a job waits for, and what is left after it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LONG_LIMIT_S, REPO, until
+
+import sdk
+from sdk.errors import InputError
+from sdk.status import Reason, State
+from sdk.testing.kubernetes import Fault, KubernetesCluster
+
+pytestmark = pytest.mark.process
+ATTEMPTS = """
+import os, pathlib, time
+print("attempt", os.environ["PODLIFT_ATTEMPT"], "with", os.environ.get("TOKEN_OF_MINE"), flush=True)
+if os.environ["PODLIFT_ATTEMPT"] == "1":
+    time.sleep(600)
+"""
+DIGITS = "digits_weights:main"
+SLOW = {"epochs": 6, "slow_s": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def _project(cluster: KubernetesCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+
+def submitted(cluster: KubernetesCluster, text: str, settings: Any = None, **more: Any) -> sdk.Run:
+    Path("train.py").write_text(text)
+    return sdk.submit("train.py", backend=cluster.backend(**(settings or {})), root=cluster.root, **more)
+
+
+def attempts_of(run: sdk.Run, task: str) -> list[str]:
+    return [line.text for line in run.logs(task=task) if line.text.startswith("attempt")]
+
+
+def names_of(cluster: KubernetesCluster, run: sdk.Run) -> list[str]:
+    """Return the kinds and names of what a run has on the cluster."""
+    kinds = ("Job", "JobSet", "Pod", "Secret", "Service", "ConfigMap")
+    found = [(kind, item["metadata"]["name"]) for kind in kinds for item in cluster.objects(kind)]
+    return [f"{kind} {name}" for kind, name in found if name.startswith(run.id)]
+
+
+def test_an_evicted_run_goes_on_with_its_secret_in_another_pod(
+    cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", "t0ken-of-mine")
+    run = submitted(cluster, ATTEMPTS, workers=2, env={"TOKEN_OF_MINE": sdk.FromCaller()}, retry_preemptions=2)
+    until(
+        lambda: all(attempts_of(run, task) for task in run.plan.tasks), lambda: (run.status(), cluster.objects("Pod"))
+    )
+    cluster.evict(cluster.pod_of(1))
+    status = run.wait(LONG_LIMIT_S)
+    assert (status.state, status.attempts) == (State.SUCCEEDED, 2), run.why()
+    for task in run.plan.tasks:
+        assert attempts_of(run, task) == [f"attempt {number} with ***" for number in (1, 2)]
+    pods = [pod for pod in cluster.objects("Pod") if pod["metadata"]["name"].startswith(run.id)]
+    assert [pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in pods].count("1") == 2
+    files = [path.read_bytes() for path in Path(cluster.root).rglob("*") if path.is_file()]
+    assert not any(b"t0ken-of-mine" in data for data in files)
+
+
+def test_why_names_what_a_job_waits_for_and_a_cancelled_one_leaves_nothing(cluster: KubernetesCluster) -> None:
+    cluster.unschedulable = "0/3 nodes are available: 3 Insufficient cpu."
+    run = submitted(cluster, "print(1)", {"cpu": "64"})
+    until(lambda: run.status().reason is Reason.PROVISIONING, run.status)
+    assert "3 Insufficient cpu" in str(run.why())
+    cluster.unschedulable, cluster.bad_image = "", 'Back-off pulling image "podlift/emulated"'
+    until(lambda: "cannot be pulled" in str(run.why()), run.why)
+    assert "--kubernetes-image-pull-secrets" in str(run.why())
+    run.cancel()
+    assert run.wait(60).state is State.CANCELLED
+    assert names_of(cluster, run) == []
+
+
+def test_a_queue_holds_a_job_until_it_is_admitted(cluster: KubernetesCluster) -> None:
+    run = submitted(cluster, "print(1)", {"queue": "gpus"})
+    until(lambda: run.status().reason is Reason.QUEUED, run.status)
+    text = str(run.why())
+    assert "queue gpus" in text and "insufficient unused quota" in text
+    cluster.admit()
+    assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED
+    assert names_of(cluster, run) != [], "a finished job stays for its TTL"
+
+
+def test_a_quota_that_forbids_pods_is_named(cluster: KubernetesCluster) -> None:
+    cluster.quota = "exceeded quota: compute, requested: pods=1, used: pods=10, limited: pods=10"
+    run = submitted(cluster, "print(1)")
+    until(lambda: "exceeded quota: compute" in str(run.why()), run.why)
+    run.cancel(grace_s=0)
+    assert run.wait(60).state is State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            Fault("create", "Job", 403, 'User "me" cannot create resource "jobs"'),
+            "No permission to create jobs.*bind the Role",
+        ),
+        (Fault("create", "Job", 422, "spec.template.spec.x: unknown field"), "refuses to create jobs.*unknown field"),
+        (Fault("create", "Job", 401, "Unauthorized"), "does not accept the credentials.*log in again"),
+    ],
+)
+def test_what_the_cluster_refuses_is_one_sentence_before_anything_is_written(
+    cluster: KubernetesCluster, fault: Fault, message: str
+) -> None:
+    cluster.faults.append(fault)
+    before = sorted(Path(cluster.volume).rglob("runs/*"))
+    with pytest.raises(InputError, match=message):
+        submitted(cluster, "print(1)")
+    assert sorted(Path(cluster.volume).rglob("runs/*")) == before
+
+
+def test_a_namespace_or_jobset_that_is_not_there_is_named(cluster: KubernetesCluster) -> None:
+    with pytest.raises(InputError, match=r"no namespace 'nowhere'.*kubectl create namespace nowhere"):
+        submitted(cluster, "print(1)", {"namespace": "nowhere"})
+    cluster.jobset_installed = False
+    with pytest.raises(InputError, match=r"need JobSet, which this cluster lacks"):
+        submitted(cluster, "print(1)", workers=2, ps=1)
+
+
+def test_a_manifest_is_the_very_object_that_submit_creates(cluster: KubernetesCluster) -> None:
+    yaml = pytest.importorskip("yaml")
+    cluster.unschedulable = "no nodes"
+    Path("train.py").write_text("print(1)")
+    plan = sdk.plan("train.py", backend=cluster.backend(), root=cluster.root, workers=2)
+    from sdk import backends
+
+    service = backends.load("kubernetes").services.manifests
+    assert service is not None
+    offline = yaml.safe_load(service.manifest(plan))
+    run = sdk.submit(plan)
+    (created,) = [job for job in cluster.objects("Job") if job["metadata"]["name"] == f"{run.id}-1"]
+    assert created["spec"] == offline["spec"]
+    run.cancel(grace_s=0)
+    run.wait(60)
+
+
+def test_servers_of_busy_apis_are_asked_again_and_no_second_job_is_created(cluster: KubernetesCluster) -> None:
+    cluster.unschedulable = "no nodes"
+    cluster.faults += [Fault("create", "Job", 429, "slow down", times=2), Fault("get", "Job", 500, "etcd", times=1)]
+    run = submitted(cluster, "print(1)")
+    assert run.status().state is State.PENDING
+    assert names_of(cluster, run).count(f"Job {run.id}-1") == 1
+    run.cancel(grace_s=0)
+    assert run.wait(60).state is State.CANCELLED
+
+
+@pytest.mark.full
+def test_parameter_servers_and_an_evaluator_run_as_a_jobset(cluster: KubernetesCluster) -> None:
+    text = "import os, time; print('from', os.environ['PODLIFT_TASK'], flush=True); time.sleep(2)"
+    run = submitted(cluster, text, workers=2, ps=1, evaluator=True)
+    assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
+    for task in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
+        assert f"from {task}" in [line.text for line in run.logs(task=task)]
+
+
+@pytest.mark.full
+def test_the_verdict_needs_neither_job_nor_pods(cluster: KubernetesCluster) -> None:
+    run = submitted(cluster, "print(1)")
+
+    def succeeded() -> bool:
+        jobs = [job for job in cluster.objects("Job") if job["metadata"]["name"] == f"{run.id}-1"]
+        return any(entry["type"] == "Complete" for entry in jobs[0].get("status", {}).get("conditions", ()))
+
+    until(succeeded, lambda: cluster.objects("Job"))
+    subprocess.run(["kubectl", "delete", "job", f"{run.id}-1"], check=True) if shutil.which("kubectl") else None
+    assert sdk.attach(run.url).status().state is State.SUCCEEDED
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_starts_watches_and_deletes_a_stored_run(cluster: KubernetesCluster, capfd) -> None:
+    from sdk.cli.app import main
+
+    def kubectl(*words: str) -> str:
+        done = subprocess.run(["kubectl", *words], capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout
+
+    Path("train.py").write_text("print('hello')")
+    options = ["--backend", "kubernetes", "--root", cluster.root, "--kubernetes-image", "i"]
+    options += ["--kubernetes-claim", f"shared:{cluster.volume}"]
+    with pytest.raises(SystemExit) as left:
+        main(["submit", "train.py", *options, "--no-start", "-o", "job.yaml"])
+    assert left.value.code in (0, None)
+    url = capfd.readouterr().out.strip()
+    run = sdk.attach(url)
+    assert "created (server dry run)" in kubectl("apply", "--dry-run=server", "-f", "job.yaml")
+    assert "created" in kubectl("apply", "-f", "job.yaml")
+    job = f"job/{run.id}-1"
+    assert run.id in kubectl("get", "pods")
+    assert "hello" in kubectl("logs", "-f", job)
+    assert "condition met" in kubectl("wait", "--for=condition=complete", job, "--timeout=60s")
+    assert "Restart" in kubectl("describe", job) or "Pod Template" in kubectl("describe", job)
+    assert run.wait(60).state is State.SUCCEEDED
+    assert "deleted" in kubectl("delete", job)
+    assert names_of(cluster, run) == []
+
+
+@pytest.mark.full
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("notice", [True, False])
+def test_digits_on_three_pods_keep_their_weights_when_one_is_lost(
+    cluster: KubernetesCluster, tmp_path: Path, notice
+) -> None:
+    shutil.copy(REPO / "tests" / "programs" / "digits_weights.py", ".")
+    settings = {"checkpoint_every": "10steps", "retry_preemptions": 3, "retry_infrastructure": 3}
+    there = sdk.submit(DIGITS, args=SLOW, workers=3, backend=cluster.backend(), root=cluster.root, **settings)
+    until(lambda: there.progress() is not None and there.progress().step >= 20, there.status)
+    (cluster.evict if notice else cluster.lose_node)(cluster.pod_of(2))
+    status = there.wait(LONG_LIMIT_S)
+    assert (status.state, status.attempts) == (State.SUCCEEDED, 2), there.why()
+    here = sdk.submit(DIGITS, args={**SLOW, "slow_s": 0.0}, workers=3, root=tmp_path / "own", local_cores="all")
+    assert there.result(60).value == here.result(LONG_LIMIT_S).value
