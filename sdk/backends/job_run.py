@@ -159,11 +159,12 @@ class JobRun(CopiedRun, Generic[J]):
 
     def _why_lost(self) -> str:
         """Return why the job will not run, "" while it may be about to be created."""
-        resumed = [event for event in read_events(self._plan.paths, ("resumed",))]
-        source = source_of("client", self._number - 1)
-        known = [KEYS.event(0, source, 1, "resumed")] if resumed else [KEYS.plan]
+        events = read_events(self._plan.paths, ("resumed", "attempt_started"))
+        has_begun = any(event.data.get("job") == self._number for event in events if event.kind == "attempt_started")
+        resumed = any(event.kind == "resumed" for event in events)
+        known = KEYS.event(0, source_of("client", self._number - 1), 1, "resumed") if resumed else KEYS.plan
         with suppress(StoreError):
-            if self._copy.files.age_s(known[0]) < _START_LIMIT_S:
+            if not has_begun and self._copy.files.age_s(known) < _START_LIMIT_S:
                 return ""
         return (
             f"{self._cluster} has no job {self._name}: it was never created, or it was removed since. Next: podlift resume "

@@ -347,7 +347,7 @@ class Container:
         return tail.TailUploader(open_store(url), key, self.clock, self._hidden, continued=continued)
 
     def _new_output(self, folder: str, add: Callable[[bytes], None]) -> ContainerOutput:
-        return ContainerOutput(add, folder, self._secrets, lambda: self.stop_requested)
+        return ContainerOutput(add, folder, self._secrets, self._hidden, lambda: self.stop_requested)
 
     def _scratch(self, attempt: int) -> str:
         return posixpath.join(self._home, "tmp", f"{attempt:04d}")

@@ -125,14 +125,20 @@ class ContainerOutput:
     """
 
     def __init__(
-        self, add: Callable[[bytes], None], folder: str, secrets: Sequence[str], stop_requested: Callable[[], bool]
+        self,
+        add: Callable[[bytes], None],
+        folder: str,
+        secrets: Sequence[str],
+        never_stored: Sequence[str],
+        stop_requested: Callable[[], bool],
     ) -> None:
-        self._add, self._folder, self._secrets, self._stop_requested = add, folder, secrets, stop_requested
+        self._add, self._folder, self._stop_requested = add, folder, stop_requested
+        self._secrets, self._never_stored = secrets, never_stored
         self._copy: CopiedOutput | None = None
 
     def opened(self) -> list[str]:
         """Return new pipes for the stdout and stderr of a process."""
-        self._copy = CopiedOutput(self._add, self._folder, self._secrets)
+        self._copy = CopiedOutput(self._add, self._folder, self._secrets, self._never_stored)
         return self._copy.paths
 
     def started(self) -> None:

@@ -182,16 +182,24 @@ def _pieces(data: bytes, most: int) -> list[bytes]:
 class CopiedOutput:
     """Two named pipes whose content is copied line by line to this process's stdout and stderr, and to `add`.
 
-    The agent may write messages of its own to the same streams. `secrets` are hidden.
+    The agent may write messages of its own to the same streams. `secrets` are hidden, and `never_stored`, which include them, in
+    the last lines and errors, because records have these.
     """
 
-    def __init__(self, add: Callable[[bytes], None], folder: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        add: Callable[[bytes], None],
+        folder: str,
+        secrets: Sequence[str] = (),
+        never_stored: Sequence[str] = (),
+    ) -> None:
         self._add, self._secrets = add, secret_values.encoded(secrets)
+        self._never_stored = secret_values.encoded(never_stored or secrets)
         self._written, self.last_error = 0, ""
         self.last_lines: deque[str] = deque(maxlen=_TAIL_LINES)
         self._readers = {1: True, 2: True}
         self._pipes = [
-            LinePipe(os.path.join(folder, name), partial(self._emit, target), self._secrets)
+            LinePipe(os.path.join(folder, name), partial(self._emit, target), self._never_stored)
             for target, name in ((1, "stdout"), (2, "stderr"))
         ]
 
@@ -227,7 +235,7 @@ class CopiedOutput:
     def _emit(self, target: int, data: bytes) -> None:
         """Keep and write this. If the container's output has no reader any more, the task must not notice."""
         data = secret_values.hidden_bytes(data, self._secrets)
-        text = data.decode(errors="replace")
+        text = secret_values.hidden_bytes(data, self._never_stored).decode(errors="replace")
         self.last_error = last_error(text) or self.last_error
         # Of a bar that is drawn again in its line, the last state.
         lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip("\n").split("\n")[-_TAIL_LINES:]]

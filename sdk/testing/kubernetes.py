@@ -45,6 +45,7 @@ _KINDS = {
 }
 _GLOBAL = ("Namespace", "Node")
 _QUEUE, _INDEX = "kueue.x-k8s.io/queue-name", "batch.kubernetes.io/job-completion-index"
+_CONTROLLER = "batch.kubernetes.io/controller-uid"
 _TICK_S, _POLL_S, _STOP_S = 0.2, 0.05, 30.0
 _KILLED = 137
 
@@ -326,6 +327,8 @@ class KubernetesCluster:
         if (kind, namespace, name) in self._objects:
             raise ApiError(409, "AlreadyExists", f'{kind.lower()}s "{name}" already exists')
         item["metadata"] |= {"uid": secrets.token_hex(16), "creationTimestamp": _now()}
+        if kind == "Job":
+            item["spec"]["selector"] = {"matchLabels": {_CONTROLLER: item["metadata"]["uid"]}}
         if item["metadata"].get("labels", {}).get(_QUEUE) and kind in ("Job", "JobSet"):
             item["spec"]["suspend"] = True
             owner = {"kind": kind, "name": name, "uid": item["metadata"]["uid"], "apiVersion": item["apiVersion"]}
@@ -502,7 +505,7 @@ class KubernetesCluster:
 
     def _create_pod(self, job: Object, index: str) -> None:
         template = copy.deepcopy(job["spec"]["template"])
-        labels = {**template["metadata"].get("labels", {}), _INDEX: index, "job-name": job["metadata"]["name"]}
+        labels = {**template["metadata"].get("labels", {}), _INDEX: index, _CONTROLLER: job["metadata"]["uid"]}
         name = f"{job['metadata']['name']}-{index}-{secrets.token_hex(3)[:5]}"
         about = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [_reference(job)]}
         pod = {

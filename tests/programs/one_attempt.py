@@ -36,7 +36,7 @@ class Host:
         self.paths, self.folders, self._root = RunPaths(root), (root,), root
         self._commands, self._signals = commands, StopSignals()
         self.started = 0
-        self.output = ContainerOutput(lambda data: None, root, (), lambda: False)
+        self.output = ContainerOutput(lambda data: None, root, (), (), lambda: False)
 
     @property
     def stop_requested(self) -> bool:
