@@ -182,8 +182,8 @@ def _pieces(data: bytes, most: int) -> list[bytes]:
 class CopiedOutput:
     """Two named pipes whose content is copied line by line to this process's stdout and stderr, and to `add`.
 
-    The agent may write messages of its own to the same streams. `secrets` are hidden, and `never_stored`, which include them, in
-    the last lines and errors, because records have these.
+    The agent may write messages of its own to the same streams. `secrets` are hidden, and `never_stored`, which include them,
+    in the last lines and errors, because records have these.
     """
 
     def __init__(

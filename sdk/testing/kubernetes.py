@@ -39,6 +39,7 @@ _KINDS = {
     ("v1", "services"): "Service",
     ("v1", "events"): "Event",
     ("v1", "nodes"): "Node",
+    ("v1", "persistentvolumeclaims"): "PersistentVolumeClaim",
     ("batch/v1", "jobs"): "Job",
     ("jobset.x-k8s.io/v1alpha2", "jobsets"): "JobSet",
     ("kueue.x-k8s.io/v1beta1", "workloads"): "Workload",
@@ -96,6 +97,13 @@ class KubernetesCluster:
         self._counted: set[str] = set()
         self._uids: dict[str, str] = {}  # the pod of a container, by its uid
         self._put("create", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}})
+        for name, mode in (("shared", "ReadWriteMany"), ("single", "ReadWriteOnce")):
+            about = {"metadata": {"name": name, "namespace": "default"}, "spec": {"accessModes": [mode]}}
+            self._put("create", {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **about})
+        node = {"name": "node-1", "labels": {"kubernetes.io/os": "linux"}}
+        self._put(
+            "create", {"kind": "Node", "apiVersion": "v1", "metadata": node, "status": {"allocatable": {"cpu": "4"}}}
+        )
 
     # --- What a test does
 
@@ -151,6 +159,12 @@ class KubernetesCluster:
                 if kind in ("Job", "JobSet") and item["spec"].get("suspend"):
                     item["spec"]["suspend"] = False
                     self._put("update", item)
+
+    def reset(self) -> None:
+        """Forget the faults."""
+        self.faults.clear()
+        self.unschedulable = self.bad_image = self.quota = ""
+        self.jobset_installed = True
 
     def cut_watches(self) -> None:
         """Close the connections of all watches."""

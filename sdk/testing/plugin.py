@@ -1,5 +1,5 @@
-"""The pytest plugin: `podlift_run` runs a program, `podlift_drill` kills one, `podlift_gcs` is a bucket server, and
-`podlift_vertex` a whole cloud.
+"""The pytest plugin: `podlift_run` runs a program, `podlift_drill` kills one, `podlift_gcs` is a bucket server,
+`podlift_vertex` a whole cloud, and `podlift_kubernetes` a cluster.
 
 pytest loads this file wherever podlift is installed, so imports happen only when a test requests a fixture.
 """
@@ -19,6 +19,7 @@ from .gcs import podlift_gcs, podlift_gcs_server
 if TYPE_CHECKING:
     from ..drill import DrillReport
     from ..run import Result, Run
+    from .kubernetes import KubernetesCluster
     from .vertex import Cloud
 
 # pytest finds fixtures by the names that this module has.
@@ -26,6 +27,8 @@ __all__ = [
     "podlift_drill",
     "podlift_gcs",
     "podlift_gcs_server",
+    "podlift_kubernetes",
+    "podlift_kubernetes_cluster",
     "podlift_run",
     "podlift_vertex",
     "podlift_vertex_server",
@@ -123,6 +126,33 @@ def podlift_vertex(podlift_vertex_server: Cloud, tmp_path: Path, monkeypatch: py
     # The cache belongs to the test too.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return podlift_vertex_server
+
+
+@pytest.fixture(scope="session")
+def podlift_kubernetes_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
+    """One cluster for all tests of this process; tests use `podlift_kubernetes`."""
+    from .kubernetes import KubernetesCluster
+
+    with KubernetesCluster(tmp_path_factory.mktemp("kubernetes")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def podlift_kubernetes(
+    podlift_kubernetes_cluster: KubernetesCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[KubernetesCluster]:
+    """A Kubernetes cluster for this test, whose pods are processes of this machine.
+
+    Usage: `run = sdk.submit("train.py", backend=podlift_kubernetes.backend(), root=podlift_kubernetes.root); run.result()`
+
+    It has `evict(pod)`, `lose_node(pod)`, `kill(pod)`, `admit()`, `objects(kind)`, `faults`, and what pods wait for:
+    `unschedulable`, `bad_image`, `quota`. kubectl finds it by KUBECONFIG.
+    """
+    monkeypatch.setenv("KUBECONFIG", str(podlift_kubernetes_cluster.kubeconfig))
+    # The cache belongs to the test too.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield podlift_kubernetes_cluster
+    podlift_kubernetes_cluster.reset()
 
 
 def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> Run:

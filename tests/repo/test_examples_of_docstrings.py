@@ -25,7 +25,7 @@ WITHOUT_EXAMPLE = {
     *("Gate.conflicts", "Model.add", "Model.of_run", "Model.record"),
 }
 # The plan, and the members of the targets, which serve the backends and no user.
-INNER_MEMBERS = ("Plan", "Local.", "Vertex.", "Ray.")
+INNER_MEMBERS = ("Plan", "Local.", "Vertex.", "Ray.", "Kubernetes.")
 # The words before these are the receivers of the examples.
 RECEIVERS = {"sdk": sdk, "run": sdk.Run, "ctx": sdk.Context} | {name: getattr(sdk, name) for name in sdk.__all__}
 SPAN = re.compile(r"`([^`]+)`")

@@ -48,6 +48,8 @@ class KubernetesBackend:
 
             chosen = client.configured(options)
             about |= {"context": chosen.context_name, "namespace": chosen.namespace}
+            if online:
+                about |= client.devices_of_nodes(options)
         except InputError as error:
             about["problem"] = str(error).rstrip(".")
         return own_facts(disk=False, online={"kubernetes": about})
@@ -62,6 +64,7 @@ class KubernetesBackend:
             *([Finding("error", problem) if starting else warning(problem)] if problem else []),
             *objects.findings(target, plan.root),
             *of_kubernetes(plan),
+            *objects.nodes_without_device(plan),
             *communication.run(job, program.communications, stands_in=False),
             *strategies.roles(job, program.strategies),
             *strategies.of_fit(job, program.strategies, program.fits),

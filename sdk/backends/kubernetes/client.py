@@ -30,13 +30,10 @@ if TYPE_CHECKING:
 _TIMEOUT_S, _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 20.0, 30.0, 0.25, 4.0
 _UNAUTHENTICATED, _FORBIDDEN, _MISSING, _CONFLICT, _TOO_MANY, _UNKNOWN = 401, 403, 404, 409, 429, 500
 _PLURALS = {
-    "Job": "jobs",
-    "JobSet": "jobsets",
-    "Pod": "pods",
-    "Secret": "secrets",
-    "Event": "events",
-    "Workload": "workloads",
-}
+    "Job": "jobs", "JobSet": "jobsets", "Pod": "pods", "Secret": "secrets", "Event": "events", "Workload": "workloads",
+    "PersistentVolumeClaim": "persistentvolumeclaims", "Node": "nodes",
+}  # fmt: skip
+_GLOBAL = ("Node",)
 _VERSIONS = {"Job": "batch/v1", "JobSet": JOBSET, "Workload": "kueue.x-k8s.io/v1beta1"}
 EXTRA = "The backend kubernetes needs lightkube. Next: pip install 'podlift[kubernetes]'."
 _T = TypeVar("_T")
@@ -222,14 +219,25 @@ class Cluster:
         return RejectedError(f"The cluster refuses to {what}: {said}", code)
 
 
+def devices_of_nodes(target: Kubernetes) -> dict[str, object]:
+    """Return the devices of all nodes and the values of their labels, or why they are not known."""
+    try:
+        nodes = Cluster(target).listed("Node", within_s=3.0)
+    except PodliftError as error:
+        return {"unknown": str(error)}
+    devices = {name for node in nodes for name in (node.get("status") or {}).get("allocatable") or {}}
+    labels = {f"{key}={value}" for node in nodes for key, value in (node["metadata"].get("labels") or {}).items()}
+    return {"devices": sorted(devices), "labels": sorted(label for label in labels if "cloud.google.com/gke" in label)}
+
+
 @functools.cache
 def _resource(kind: str) -> Any:
     """Return a resource whose objects are plain JSON. It is not in lightkube's registry, which the program may fill as well."""
-    from lightkube.generic_resource import GenericNamespacedResource, create_api_info
+    from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 
     group, _, version = _VERSIONS.get(kind, "v1").rpartition("/")
     about = {"_api_info": create_api_info(group, version, kind, _PLURALS[kind])}
-    return type(kind, (GenericNamespacedResource,), about)
+    return type(kind, (GenericGlobalResource if kind in _GLOBAL else GenericNamespacedResource,), about)
 
 
 def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> KubernetesJob:

@@ -12,7 +12,7 @@ from typing import Any
 from ...hardware import accelerators
 from ...job.cluster import Task
 from ...job.container import RESTART_CODE, ContainerTerms
-from ...job.findings import Finding, error, note
+from ...job.findings import Finding, error, note, warning
 from ...job.layout import RootPaths
 from ...job.plan import Plan
 from ...job.raw import leaves, patched
@@ -94,6 +94,19 @@ def findings(target: Kubernetes, root: str) -> list[Finding]:
             )
         )
     return made
+
+
+def nodes_without_device(plan: Plan) -> list[Finding]:
+    """Return a warning if no node has the accelerator now; a cluster may add nodes by itself."""
+    about = plan.facts.online.get("kubernetes", {})
+    limits, selector = _hardware(plan, plan.members[0])
+    if "devices" not in about:
+        return []
+    wanted = [*limits, *(f"{key}={value}" for key, value in selector.items())]
+    lacking = [name for name in wanted if name not in (*about["devices"], *about["labels"])]
+    if lacking:
+        return [warning(f"No node of the cluster has {', '.join(lacking)} now: the job waits unless nodes are added")]
+    return []
 
 
 def emulators(plan: Plan) -> list[str]:
@@ -205,32 +218,8 @@ def _pod(plan: Plan, task: Task, arguments: list[str], name: str, role: str) -> 
         {"name": "tmp", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]
-    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
     if target.claim:
         volumes.append({"name": "root", "persistentVolumeClaim": {"claimName": target.claim_name}})
-        mounts.append({"name": "root", "mountPath": target.claim_folder})
-    requests = {
-        **({"cpu": target.cpu} if target.cpu else {}),
-        **({"memory": target.memory} if target.memory else {}),
-        **limits,
-    }
-    limits = {**({"memory": target.memory} if target.memory else {}), **limits}
-    container = {
-        "name": "task",
-        "image": target.image or NO_IMAGE,
-        "command": ["python3", "-c", loader()],
-        "args": arguments,
-        "env": _variables(plan, name, role),
-        "resources": {key: value for key, value in (("requests", requests), ("limits", limits)) if value},
-        # What a container prints before it can write records.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-        "volumeMounts": mounts,
-    }
     optional = {
         "serviceAccountName": target.service_account,
         "imagePullSecrets": [{"name": secret} for secret in target.image_pull_secrets],
@@ -250,8 +239,34 @@ def _pod(plan: Plan, task: Task, arguments: list[str], name: str, role: str) -> 
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **{key: value for key, value in optional.items() if value},
-        "containers": [container],
+        "containers": [_container(plan, arguments, name, role, limits)],
         "volumes": volumes,
+    }
+
+
+def _container(plan: Plan, arguments: list[str], name: str, role: str, devices: Mapping[str, str]) -> dict[str, object]:
+    target = Kubernetes.of(plan.target)
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+    if target.claim:
+        mounts.append({"name": "root", "mountPath": target.claim_folder})
+    memory = {"memory": target.memory} if target.memory else {}
+    limits = {**memory, **devices}
+    requests = {**({"cpu": target.cpu} if target.cpu else {}), **limits}
+    return {
+        "name": "task",
+        "image": target.image or NO_IMAGE,
+        "command": ["python3", "-c", loader()],
+        "args": arguments,
+        "env": _variables(plan, name, role),
+        "resources": {key: value for key, value in (("requests", requests), ("limits", limits)) if value},
+        # What a container prints before it can write records.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": mounts,
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...clock import SystemClock
-from ...errors import InputError, PodliftError, UnavailableError
+from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...job.plan import Plan
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
@@ -37,10 +37,33 @@ def check(request: Request) -> None:
         check_folder(path_of(plan.root))
     else:
         check_root(plan.root, retry=INTERACTIVE)
+    cluster = Cluster(Kubernetes.of(plan.target))
     try:
-        Cluster(Kubernetes.of(plan.target)).create(request.body, rehearsed=True)
+        _check_claim(plan, cluster)
+        cluster.create(request.body, rehearsed=True)
     except (RejectedError, UnavailableError) as error:
         raise InputError(str(error)) from error
+
+
+def _check_claim(plan: Plan, cluster: Cluster) -> None:
+    """Reject a claim that is not there, or that one node at a time can mount. Who may not read claims gets no check."""
+    name = Kubernetes.of(plan.target).claim_name
+    if not name:
+        return
+    try:
+        claim = cluster.get("PersistentVolumeClaim", name)
+    except MissingError as error:
+        raise InputError(
+            f"There is no claim {name!r} in {cluster.name}. Next: kubectl get pvc; or --kubernetes-claim CLAIM:FOLDER."
+        ) from error
+    except RejectedError:
+        return
+    modes = (claim.get("spec") or {}).get("accessModes") or []
+    if len(plan.tasks) > 1 and "ReadWriteMany" not in modes:
+        raise InputError(
+            f"The claim {name!r} can be mounted by one node at a time, and the run has {len(plan.tasks)} tasks. Received: "
+            f"{', '.join(modes)}. Next: a claim for ReadWriteMany, or --root gs://BUCKET/PREFIX."
+        )
 
 
 def check_folder(folder: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from ...backends.kubernetes.options import Kubernetes
 from ...backends.local.options import Local
 from ...backends.ray.options import Ray
 from ...backends.vertex.options import Vertex
@@ -90,7 +91,19 @@ class Keywords(JobKeywords, total=False):
     ray_pending_timeout: str | float | None
     ray_headers: dict[str, str] | None
     ray_raw: dict[str, Any] | None
-    backend: str | Local | Ray | Vertex | None
+    kubernetes_context: str | None
+    kubernetes_namespace: str | None
+    kubernetes_image: str | None
+    kubernetes_image_pull_secrets: Texts | None
+    kubernetes_queue: str | None
+    kubernetes_service_account: str | None
+    kubernetes_node_selector: dict[str, str] | None
+    kubernetes_tolerations: Texts | None
+    kubernetes_claim: str | None
+    kubernetes_cpu: str | None
+    kubernetes_memory: str | None
+    kubernetes_raw: dict[str, Any] | None
+    backend: str | Kubernetes | Local | Ray | Vertex | None
     root: str | Path | None
     name: str | None
     online: bool | None

@@ -48,6 +48,7 @@ def names_of(cluster: KubernetesCluster, run: sdk.Run) -> list[str]:
     return [f"{kind} {name}" for kind, name in found if name.startswith(run.id)]
 
 
+@pytest.mark.shows("A Kubernetes cluster that you have")
 def test_an_evicted_run_goes_on_with_its_secret_in_another_pod(
     cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,15 @@ def test_a_namespace_or_jobset_that_is_not_there_is_named(cluster: KubernetesClu
     cluster.jobset_installed = False
     with pytest.raises(InputError, match=r"need JobSet, which this cluster lacks"):
         submitted(cluster, "print(1)", workers=2, ps=1)
+
+
+def test_a_claim_that_the_pods_cannot_share_and_hardware_that_no_node_has_are_named(cluster: KubernetesCluster) -> None:
+    with pytest.raises(InputError, match=r"'single' can be mounted by one node at a time, and the run has 2 tasks"):
+        submitted(cluster, "print(1)", {"claim": f"single:{cluster.volume}"}, workers=2)
+    with pytest.raises(InputError, match=r"no claim 'other'.*kubectl get pvc"):
+        submitted(cluster, "print(1)", {"claim": f"other:{cluster.volume}"})
+    plan = sdk.plan("train.py", backend=cluster.backend(), root=cluster.root, accelerator="l4", online=True)
+    assert "No node of the cluster has nvidia.com/gpu now" in str(plan)
 
 
 def test_a_manifest_is_the_very_object_that_submit_creates(cluster: KubernetesCluster) -> None:
