@@ -99,9 +99,9 @@ def findings(target: Kubernetes, root: str) -> list[Finding]:
 def nodes_without_device(plan: Plan) -> list[Finding]:
     """Return a warning if no node has the accelerator now; a cluster may add nodes by itself."""
     about = plan.facts.online.get("kubernetes", {})
-    limits, selector = _hardware(plan, plan.members[0])
     if "devices" not in about:
         return []
+    limits, selector = _hardware(plan, plan.members[0])
     wanted = [*limits, *(f"{key}={value}" for key, value in selector.items())]
     lacking = [name for name in wanted if name not in (*about["devices"], *about["labels"])]
     if lacking:
@@ -273,7 +273,7 @@ def _container(plan: Plan, arguments: list[str], name: str, role: str, devices: 
 def _hardware(plan: Plan, task: Task) -> tuple[dict[str, str], dict[str, str]]:
     """Return the devices of a task, as limits, and the labels of the nodes that have them."""
     row, on_gke = accelerators.lookup(plan.job.resources.accelerator), Kubernetes.of(plan.target).on_gke
-    if row.family == "cpu" or task.role in ("ps", "evaluator"):
+    if row.family == "cpu" or row.name not in accelerators.names("kubernetes") or task.role in ("ps", "evaluator"):
         return {}, {}
     if row.family == "gpu":
         kind = _GKE_GPUS.get(row.name.partition(":")[0])
