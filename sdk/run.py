@@ -411,7 +411,7 @@ class Run:
         Args:
             code: "same", or "current" for the present files of the run's project.
             timeout_s: another time limit, in seconds; None for the run's own. Its time begins again.
-            max_cost_usd: another limit on the cost of the whole run, in US dollars; None for the run's own. Earlier jobs
+            max_cost_usd: another limit on the cost of all jobs of the run, in US dollars; None for the run's own. Earlier jobs
                 of the run count.
 
         Raises:

@@ -43,8 +43,8 @@ def accelerators(
 ) -> None:
     """List accelerators with their machines, prices and regions.
 
-    "unknown" means that no source gives the value, "~" an estimate. --refresh reads Google's Cloud Billing
-    catalog; plans then use these prices, too.
+    "unknown" means that no source gives the value, "~" an estimate, "at least" that a part of the price is
+    unknown. --refresh reads Google's Cloud Billing catalog; plans then use these prices, too.
     """
     problems = Problems()
     if family is not None and family not in FAMILIES:
@@ -130,8 +130,8 @@ def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:
         row.machine or "none",
         _hardware(row),
         _releases(row) if row.runs_tensorflow is not False else "none",
-        _amount(prices.of(row, "standard")),
-        _amount(prices.of(row, "spot")),
+        pricing.amount(prices.of(row, "standard")),
+        pricing.amount(prices.of(row, "spot")),
         ", ".join(row.regions) or "none",
         "; ".join(filter(None, [*notes, row.notes])),
     ]
@@ -153,12 +153,6 @@ def _releases(row: Accelerator) -> str:
     return f"{oldest} to {documented} documented, {newest} untried" if row.documented else f"{oldest} to {newest}"
 
 
-def _amount(price: pricing.Price) -> str:
-    if price.own is None and price.at_least:
-        return f"{_UNKNOWN}, over {price.at_least:.2f}"
-    return pricing.amount(price)
-
-
 def _object(row: Accelerator, prices: _Prices) -> dict[str, object]:
     names = (
         "name", "family", "backends", "title", "machine", "machines", "type", "count", "topology", "chips", "hosts",
@@ -172,6 +166,8 @@ def _object(row: Accelerator, prices: _Prices) -> dict[str, object]:
         "documented_tensorflow": row.documented and ".".join(map(str, row.documented)),
         "per_hour": standard.own,
         "spot_per_hour": spot.own,
+        "at_least_per_hour": standard.at_least or None,
+        "spot_at_least_per_hour": spot.at_least or None,
         "price_exact": standard.exact if standard.own is not None else None,
         "price_source": standard.source or None,
         "price_date": standard.date or None,

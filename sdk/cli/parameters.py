@@ -147,7 +147,9 @@ Code = Annotated[
 NewTimeout = Annotated[str | None, option("--timeout", "DURATION", "Another time limit; it begins again.")]
 NewMaxCost = Annotated[
     float | None,
-    option("--max-cost-usd", "USD", "Another limit on the cost of the whole run; what it has spent counts."),
+    option(
+        "--max-cost-usd", "USD", "Another limit on the cost of all jobs of the run together; the earlier ones count."
+    ),
 ]
 Dest = Annotated[
     str | None,

@@ -28,7 +28,7 @@ class PriceSource:
 PRICES_READ = "2026-11-20"
 VERTEX = PriceSource(name="price page of Vertex AI", date="2026-10", fee=1.0, exact=True)
 ENGINE = PriceSource(name="price list of Compute Engine x 1.15", date=PRICES_READ, fee=FEE, exact=False)
-ENGINE_A2 = PriceSource(name="price list of Compute Engine x 1.15", date="2025-03", fee=FEE, exact=False)
+ENGINE_G4 = PriceSource(name="price list of Compute Engine x 1.15", date="2025-10", fee=FEE, exact=False)
 
 
 @dataclass(frozen=True, kw_only=True)

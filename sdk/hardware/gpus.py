@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import ENGINE_A2, Accelerator, Rate, rates
-from .machines import N1, vcpus
+from . import ENGINE_G4, Accelerator, Rate, rates
+from .machines import N1, SSD_GIB_HOUR, vcpus
 from .regions import ACCELERATORS
 
 # CPUs for the input pipeline of one GPU: the default is the smallest machine that has them.
@@ -96,6 +96,9 @@ _A100: dict[str, Any] = {
 }
 # The page of Vertex AI has 9.79655057 as well, without its fee: a bill of 2025-08 has 11.2660332, which is 1.15 times as much.
 _H100_RATES = rates(9.79655057, 2.99)
+# The list price of an a2-ultragpu-1g is 5.06879789 with its local SSD, which Vertex AI bills on spot only. The SKU of the GPU
+# cannot be used: in us-central1, its price on demand and the one of flex-start have the same description.
+_A100_80GB_RATES = rates(5.06879789 - 375 * SSD_GIB_HOUR, 2.51378 + 375 * SSD_GIB_HOUR)
 _UP_TO_8 = (1, 2, 4, 8)
 # Reports are of the RTX PRO 6000 (compute capability 12.0: tensorflow/tensorflow#111958, #97387, #89272); that B200 and GB200
 # (10.0) fail too is inferred. What the hosts of GB200 need: documentation of Vertex AI, training-clusters/compute-resources.
@@ -104,7 +107,7 @@ _GRACE = f"{_BLACKWELL}, and GB200 is in ARM machines, for which there is no Ten
 
 ROWS = (
     *_rows(
-        "l4", {1: [f"g2-standard-{size}" for size in (4, 8, 12, 16, 32)], **_L4}, rates(0.560, 0.223), type="NVIDIA_L4",
+        "l4", {1: [f"g2-standard-{size}" for size in (4, 8, 12, 16, 32)], **_L4}, rates(0.56004, 0.2231), type="NVIDIA_L4",
         title="NVIDIA L4", memory_gib=24, flex=True, quota="nvidia_l4_gpus",
     ),
     *_attached("t4", (1, 2, 4), rates(0.35, 0.175), type="NVIDIA_TESLA_T4", memory_gib=16, quota="nvidia_t4_gpus"),
@@ -117,13 +120,13 @@ ROWS = (
         refused="support for P100 ended on 2026-09-15",
     ),
     *_rows(
-        "a100", {count: [f"a2-highgpu-{count}g"] for count in _UP_TO_8}, rates(3.673385, 1.293355, source=ENGINE_A2),
+        "a100", {count: [f"a2-highgpu-{count}g"] for count in _UP_TO_8}, rates(3.673385, 1.80385),
         includes_machine=True, **_A100,
     ),
-    *_rows("a100", {16: ["a2-megagpu-16g"]}, includes_machine=True, **_A100),
+    *_rows("a100", {16: ["a2-megagpu-16g"]}, rates=rates(55.73951, 27.34384), includes_machine=True, **_A100),
     *_rows(
-        "a100-80gb", {count: [f"a2-ultragpu-{count}g"] for count in _UP_TO_8}, type="NVIDIA_A100_80GB", title="NVIDIA A100",
-        memory_gib=80, flex=None, quota="nvidia_a100_80gb_gpus", includes_machine=True,
+        "a100-80gb", {count: [f"a2-ultragpu-{count}g"] for count in _UP_TO_8}, _A100_80GB_RATES, type="NVIDIA_A100_80GB",
+        title="NVIDIA A100", memory_gib=80, flex=None, quota="nvidia_a100_80gb_gpus", includes_machine=True,
     ),
     *_rows(
         "h100", {count: [f"a3-highgpu-{count}g"] for count in _UP_TO_8}, _H100_RATES, type="NVIDIA_H100_80GB",
@@ -131,20 +134,23 @@ ROWS = (
     ),
     *_rows(
         "h100-mega", {8: ["a3-megagpu-8g"]}, type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega", memory_gib=80, flex=None,
-        rates=rates(82.754, 25.28), quota="nvidia_h100_mega_gpus", peering=False,
+        rates=rates(92.21427, 28.17013 + 6000 * SSD_GIB_HOUR), includes_machine=True, quota="nvidia_h100_mega_gpus",
+        peering=False,
     ),
     *_rows(
         "h200", {8: ["a3-ultragpu-8g"]}, type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True, script=_NCCL,
-        quota="nvidia_h200_gpus", peering=False,
+        rates=rates(86.75992, 40.99433 + 12000 * SSD_GIB_HOUR), includes_machine=True, quota="nvidia_h200_gpus", peering=False,
+        notes="the price of its parts; Google's price page has 84.81 for the machine",
     ),
     *_rows(
-        "rtx-pro-6000", {count: [f"g4-standard-{48 * count}"] for count in _UP_TO_8}, type="NVIDIA_RTX_PRO_6000",
-        title="NVIDIA RTX PRO 6000", memory_gib=96, own_tensorflow=_BLACKWELL, instead="h100",
+        "rtx-pro-6000", {count: [f"g4-standard-{48 * count}"] for count in _UP_TO_8}, rates(4.5001, source=ENGINE_G4),
+        type="NVIDIA_RTX_PRO_6000", title="NVIDIA RTX PRO 6000", memory_gib=96, includes_machine=True,
+        own_tensorflow=_BLACKWELL, instead="h100",
     ),
     *_rows(
         "b200", {8: ["a4-highgpu-8g"]}, type="NVIDIA_B200", title="NVIDIA B200", memory_gib=180, flex=True, script=_NCCL,
-        rates=rates(90.2, 32.6), own_tensorflow=_BLACKWELL, instead="h200", peering=False,
-        notes="the price mixes several entries of the list: 64.4 elsewhere",
+        rates=rates(None, 32.6064), own_tensorflow=_BLACKWELL, instead="h200", peering=False,
+        notes="no price on demand is published: 90.22 is the one of reserved calendar slots",
     ),
     *_rows(
         "gb200", {4: ["a4x-highgpu-4g"]}, type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186, script=_NCCL,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from . import ENGINE, VERTEX, Rate, rates
+from . import VERTEX, Rate, rates
 
 DEFAULT = "n1-standard-4"
 _SIZES = (4, 8, 16, 32, 64, 96)
@@ -56,11 +56,33 @@ _OF_GPU = {
 }  # fmt: skip
 _VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d{1,3})")
 
-# a3-highgpu-1g: without its GPU. The sources lack the larger ones.
-RATES: dict[str, tuple[Rate, ...]] = {
-    "n1-standard-4": rates(0.21849885, source=VERTEX),
-    "a3-highgpu-1g": rates(1.183, 0.361, source=ENGINE),
-}
+# US dollars of a CPU with its memory in us-central1, on demand and on spot, from Compute Engine's SKUs as public catalogs had
+# them in 2026-09 to 2026-11. Spot prices are published for the machine types of the first three lines only.
+_CPU_HOUR: dict[str, tuple[float, float | None]] = {
+    "n1-standard": (0.0474998, 0.0130575), "g2-standard": (0.0366984, 0.0146842), "c2-standard": (0.0522019, 0.0169919),
+    "e2-standard": (0.0335057, 0.0146981), "n4-highmem": (0.0595100, 0.0220359), "n4-standard": (0.0453500, None),
+    "n1-highmem": (0.0591515, None), "n1-highcpu": (0.0354243, None), "e2-highmem": (0.0451998, None),
+    "e2-highcpu": (0.0247351, None), "n2-standard": (0.0485590, None), "n2-highmem": (0.0655070, None),
+    "n2-highcpu": (0.0358480, None),
+}  # fmt: skip
+# Of a GPU's share of its machine, without the GPU. On spot, Vertex AI bills the local SSDs, here at their price on demand.
+SSD_GIB_HOUR = 0.08 / 730
+_GPU_HOST_HOUR = {"a3-highgpu": (1.18251, 0.36117 + 750 * SSD_GIB_HOUR)}
+
+
+def _listed_rates() -> dict[str, tuple[Rate, ...]]:
+    found = {}
+    for name in (*LISTED, *(f"g2-standard-{size}" for size in (4, 8, 12, 16, 24, 32, 48, 96))):
+        kind, _, size = name.rpartition("-")
+        if kind in _CPU_HOUR:
+            found[name] = rates(*_CPU_HOUR[kind], times=int(size))
+    for kind, prices in _GPU_HOST_HOUR.items():
+        found |= {f"{kind}-{count}g": rates(*prices, times=count) for count in (1, 2, 4, 8)}
+    spot = tuple(rate for rate in found[DEFAULT] if rate.kind == "spot")
+    return {**found, DEFAULT: (*rates(0.21849885, source=VERTEX), *spot)}
+
+
+RATES = _listed_rates()
 # System agents starve beside a GPU there (documentation of Vertex AI, configure-compute).
 TIGHT = ("n1-highmem-2",)
 HYPERDISK = "hyperdisk-balanced"

@@ -285,9 +285,9 @@ def _regions(rented: Rental) -> str:
 
 
 def amount(price: Price) -> str:
-    """Return the price of an hour in US dollars, an estimate with "~": "~1.38"."""
+    """Return the price of an hour in US dollars, an estimate with "~", or its lower bound: "~1.38", "at least 37.50"."""
     if price.own is None:
-        return "unknown"
+        return f"at least {price.at_least:.2f}" if price.at_least else "unknown"
     digits = 4 if price.own < _CENT else 2
     return f"{'' if price.exact else '~'}{price.own:.{digits}f}"
 
@@ -298,13 +298,16 @@ def _cap(prices: Sequence[Price], *, limited: bool) -> str:
     unknown = [cost.region for cost in prices if cost.cap is None]
     dearest = max(prices, key=lambda cost: cost.at_least)
     where = f" in {dearest.region}" if len(prices) > 1 else ""
-    at_most = f"{money(dearest.cap)} at most" if not unknown else "unknown"
+    at_most = f"{money(dearest.cap)} at most"
+    if unknown:
+        at_most = f"unknown, at least {money(dearest.known_cap)}" if dearest.at_least else "unknown"
     return f"{at_most}, for {duration(dearest.timeout_s)}{where if not unknown else ''}: {what}"
 
 
 def _hourly(price: Price, rented: Rental) -> Iterator[str]:
     provisioning = rented.provisioning
-    amount = "unknown" if price.own is None else f"{money(price.own)} an hour"
+    least = "at least " if price.own is None else ""
+    amount = f"{least}{money(price.at_least)} an hour" if price.own is not None or price.at_least else "unknown"
     yield f"{amount} {PROVISIONING_WORDS[provisioning]} in {price.region}"
     if provisioning != "spot" and price.spot is not None:
         yield f"{money(price.spot)} on spot"
@@ -312,8 +315,6 @@ def _hourly(price: Price, rented: Rental) -> Iterator[str]:
         yield f"{money(price.per_hour)} on demand"
     if price.missing:
         yield f"no source gives the price of {joined(price.missing, 'and')}"
-        if price.at_least:
-            yield f"the rest is {money(price.at_least)} an hour"
     if price.source:
         estimate = "" if price.exact else "an estimate: "
         yield f"{estimate}{price.source}, {price.date}; boot disks are extra"

@@ -95,9 +95,10 @@ class Limits(Value):
             counts in each attempt, while data is prepared too. None for no limit.
         grace_s: Time between asking a task to stop and killing it.
         exit_wait_s: Time that a finished chief waits for the other tasks. They are stopped then.
-        max_cost_usd: Refuse a run that may cost more, in US dollars. It holds for all jobs of a run together, those before a
-            resume included. None for no limit.
-        allow_unknown_price: Start a run of unknown price despite `max_cost_usd`.
+        max_cost_usd: Limit on the cost of all jobs of a run together, in US dollars, jobs before a resume included. No job
+            starts that could exceed it. None for no limit.
+        allow_unknown_price: Count only the known parts of a price against `max_cost_usd`. Otherwise, no job starts with a price
+            that is partly unknown.
     """
 
     timeout_s: Seconds | None = None

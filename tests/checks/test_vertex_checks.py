@@ -28,6 +28,8 @@ RESERVED = {
     "jobSpec": {"workerPoolSpecs": {"0": {"machineSpec": {"reservationAffinity": {"reservationAffinityType": 2}}}}}
 }
 DAY = 86400.0
+# Its price on spot is known in part.
+B200 = {"accelerator": "b200:8", "own_tensorflow": True, "provisioning": "spot"}
 
 
 def in_raw(index: int, **pool: Any) -> dict[str, Any]:
@@ -252,9 +254,9 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     # Money.
     (
         "too long for the money",
-        {"workers": 4, "timeout_s": 10 * 3600.0, "max_cost_usd": 5.0},
-        "may cost 8.74 USD, at 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=5",
-        "timeout='5h43m'",
+        {"workers": 4, "timeout_s": 10 * 3600.0, "max_cost_usd": 2.0},
+        "may cost 8.74 USD, at 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=2",
+        "timeout='2h17m'",
     ),
     (
         "no limit of time",
@@ -276,9 +278,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "an unknown price",
-        {"accelerator": "l4", "max_cost_usd": 1000.0},
-        "no source gives the price of the machine g2-standard-4",
-        "allow_unknown_price=True",
+        {**B200, "max_cost_usd": 10_000.0},
+        "the run may cost more than 37.50 USD, as no source gives the price of the machine a4-highgpu-8g on spot",
+        "Nearest: limit_allow_unknown_price=True.",
+    ),
+    (
+        "a lower bound above the limit",
+        {**B200, "timeout_s": DAY, "max_cost_usd": 100.0},
+        "may cost at least 899.94 USD",
+        "Nearest: timeout='2h40m', limit_allow_unknown_price=True.",
     ),
     (
         "machines without a price",
@@ -345,9 +353,9 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "known parts that are too dear",
-        {"accelerator": "l4:8", "timeout_s": DAY, "max_cost_usd": 100.0, "allow_unknown_price": True},
-        "may cost at least 123.65 USD",
-        "timeout='19h24m'",
+        {**B200, "timeout_s": DAY, "max_cost_usd": 100.0, "allow_unknown_price": True},
+        "may cost at least 899.94 USD",
+        "timeout='2h40m'",
     ),
 ]
 
@@ -397,7 +405,7 @@ def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_
         {"max_cost_usd": 0.22},
         {"max_cost_usd": 0.22, "raw": {**in_raw(0, diskSpec={"bootDiskSizeGb": 200}), "labels": {"a": "b"}}},
         {"regions": ["us-east1", "us-east1:standard"], "provisioning": "spot"},
-        {"accelerator": "l4", "max_cost_usd": 9.0, "allow_unknown_price": True},
+        {**B200, "timeout_s": 7200.0, "max_cost_usd": 75.0, "allow_unknown_price": True},
         {"run_id": "r" * 128},
     ],
     ids=repr,

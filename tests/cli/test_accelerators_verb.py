@@ -24,17 +24,18 @@ def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
     table = cells(shown.stdout)
     assert shown.code == 0
     assert list(table) == [row.name for row in ROWS]
-    assert table["cpu"][1:6] == ["n1-standard-4", "no accelerator", "any", "0.22", "unknown"]
+    assert table["cpu"][1:6] == ["n1-standard-4", "no accelerator", "any", "0.22", "~0.08"]
     assert table["v5e-8"][2:6] == [
         "8 x TPU v5e, 2x4, 16 GiB each",
         "2.15 to 2.18 documented, 2.20 untried",
         "~11.04",
         "~3.40",
     ]
-    assert table["l4:4"][1:5] == ["g2-standard-48", "4 x NVIDIA L4, 24 GiB each", "unknown", "unknown, over 2.58"]
+    assert table["l4:4"][1:5] == ["g2-standard-48", "4 x NVIDIA L4, 24 GiB each", "unknown", "~4.60"]
     assert table["l4:4"][6].startswith("us-central1, us-east1, us-east4, us-west1, northamerica-northeast2")
     assert "unknown" not in "".join(line[6] for line in table.values())
-    assert table["h200:8"][4:6] == ["unknown", "unknown"]
+    assert table["gb200:4"][4:6] == ["unknown", "unknown"]
+    assert table["b200:8"][4:6] == ["unknown", "at least 37.50"], "a lower bound is a price"
     assert table["v6e-8"][3] == "none"
     assert table["v6e-8"][7].startswith("refused: Google's pages contradict each other: training-with-tpu-vm ends")
     assert table["v6e-8"][7].endswith("; nearest: v5e-8")
@@ -69,7 +70,10 @@ def test_json_holds_every_number_or_null(here) -> None:
     )
     assert (v5e["vcpus"], v5e["ram_gb"], v5e["price_exact"], v5e["price_date"]) == (112, 192, False, "2026-11-20")
     assert (v5e["documented_tensorflow"], l4["documented_tensorflow"]) == ("2.18", None)
-    assert (l4["per_hour"], l4["ram_gb"], l4["tensorflow"]) == (None, None, None)
+    assert (l4["ram_gb"], l4["tensorflow"]) == (None, None)
+    b200 = rows["b200:8"]
+    assert (b200["per_hour"], b200["at_least_per_hour"], b200["spot_per_hour"]) == (None, None, None)
+    assert b200["spot_at_least_per_hour"] == pytest.approx(32.6064 * 1.15)
     assert "us-east4" in l4["regions"]
 
 

@@ -14,6 +14,8 @@ from sdk.hardware.catalog import PriceTable, Units
 
 # Of the sources: Vertex AI's own page, and Compute Engine's list.
 CPU, H100 = 0.21849885, 9.79655057
+# Compute Engine's spot price of that machine, and of the host of one H100 with its local SSD.
+CPU_SPOT, HOST_SPOT = 4 * 0.0130575 + 4 * 0.0474998 * (FEE - 1), 0.36117 + 750 * 0.08 / 730
 # The fee on a spot machine is that of one on demand.
 SHARE = FEE - 1
 
@@ -27,24 +29,31 @@ def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
 @pytest.mark.parametrize(
     ("resources", "per_hour", "spot"),
     [
-        ({}, CPU, None),
-        ({"workers": 3, "ps": 2, "evaluator": True}, 6 * CPU, None),
-        ({"accelerator": "t4"}, 0.35 * FEE + CPU, None),
-        ({"accelerator": "v100", "machine": "n1-standard-4"}, 2.48 * FEE + CPU, None),
-        ({"accelerator": "a100:8"}, 8 * 3.673385 * FEE, 8 * (1.293355 + 3.673385 * SHARE)),
-        ({"accelerator": "a100", "workers": 2, "ps": 1}, 2 * 3.673385 * FEE + CPU, None),
-        ({"accelerator": "h100"}, (H100 + 1.183) * FEE, 2.99 + 0.361 + (H100 + 1.183) * SHARE),
+        ({}, CPU, CPU_SPOT),
+        ({"workers": 3, "ps": 2, "evaluator": True}, 6 * CPU, 6 * CPU_SPOT),
+        ({"accelerator": "t4"}, 0.35 * FEE + CPU, 0.175 + 0.35 * SHARE + CPU_SPOT),
+        ({"accelerator": "v100", "machine": "n1-highmem-8"}, (2.48 + 8 * 0.0591515) * FEE, None),
+        ({"accelerator": "a100:8"}, 8 * 3.673385 * FEE, 8 * (1.80385 + 3.673385 * SHARE)),
+        (
+            {"accelerator": "a100", "machine": "a2-highgpu-1g", "ps": 1},
+            3.673385 * FEE + CPU,
+            1.80385 + 3.673385 * SHARE + CPU_SPOT,
+        ),
+        ({"accelerator": "h100"}, (H100 + 1.18251) * FEE, 2.99 + HOST_SPOT + (H100 + 1.18251) * SHARE),
         ({"accelerator": "v5e-8"}, 8 * 1.38, 8 * (0.245 + 0.18)),
         ({"accelerator": "v2-8"}, 4.50 * FEE, 1.35 + 4.50 * SHARE),
-        ({"accelerator": "h100:8"}, None, None),
-        ({"accelerator": "l4"}, None, None),
-        ({"machine": "n2-standard-16"}, None, None),
+        ({"accelerator": "h100:8"}, 101.0073, 8 * (2.99 + HOST_SPOT + (H100 + 1.18251) * SHARE)),
+        ({"accelerator": "l4"}, 0.706832276 * FEE, 0.2231 + 4 * 0.0146842 + 0.706832276 * SHARE),
+        ({"accelerator": "rtx-pro-6000"}, 4.5001 * FEE, None),
+        ({"machine": "n2-standard-16"}, 16 * 0.048559 * FEE, None),
+        ({"machine": "m1-ultramem-40"}, None, None),
+        ({"accelerator": "b200:8"}, None, None),
     ],
 )
 def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, per_hour, spot) -> None:
     cost = pricing.price(rented(**resources, regions=("us-central1",)))
-    assert cost.per_hour == (None if per_hour is None else pytest.approx(per_hour))
-    assert cost.spot == (None if spot is None else pytest.approx(spot))
+    assert cost.per_hour == (None if per_hour is None else pytest.approx(per_hour, rel=1e-4))
+    assert cost.spot == (None if spot is None else pytest.approx(spot, rel=1e-4))
 
 
 def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
@@ -60,7 +69,7 @@ def test_a_price_says_where_it_comes_from_and_whether_it_is_an_estimate() -> Non
     mixed = pricing.price(rented(accelerator="t4"))
     assert (mixed.exact, mixed.date) == (False, "2026-10")
     assert mixed.source == "price list of Compute Engine x 1.15, price page of Vertex AI"
-    assert pricing.price(rented(accelerator="a100")).date == "2025-03"
+    assert pricing.price(rented(accelerator="rtx-pro-6000")).date == "2025-10"
 
 
 def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
@@ -73,9 +82,12 @@ def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
 
 
 def test_the_known_parts_of_an_unknown_price_are_a_lower_bound() -> None:
-    cost = pricing.price(rented(accelerator="l4:4", workers=2))
-    assert (cost.own, cost.cap, cost.missing) == (None, None, ("the machine g2-standard-48",))
-    assert cost.at_least == pytest.approx(2 * 4 * 0.56 * FEE)
+    cost = pricing.price(rented(accelerator="b200:8", workers=2, provisioning="spot"))
+    assert (cost.own, cost.cap, cost.missing) == (None, None, ("the machine a4-highgpu-8g",))
+    assert cost.at_least == pytest.approx(2 * 32.6064 * FEE)
+    shown = dict(pricing.lines([rented(7200.0, accelerator="b200:8", provisioning="spot")]))
+    assert shown["price"].startswith("at least 37.50 USD an hour on spot in us-central1; no source gives the price of")
+    assert shown["cap"].startswith("unknown, at least 74.99 USD, for 2 h")
 
 
 PREFIX = "aiplatform.googleapis.com/custom_model_training_"
@@ -121,9 +133,9 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
     ]
     unbilled = pricing.lines([rented(36000.0, accelerator="v5e-8")], billed=False)
     assert [label for label, _ in unbilled] == ["quota", "quota"]
-    unknown = dict(pricing.lines([rented(None, accelerator="h200:8")])[:2])
+    unknown = dict(pricing.lines([rented(None, accelerator="gb200:4")])[:2])
     assert unknown == {
-        "price": "unknown on demand in us-central1; no source gives the price of h200:8 and the machine a3-ultragpu-8g",
+        "price": "unknown on demand in us-central1; no source gives the price of gb200:4 and the machine a4x-highgpu-4g",
         "cap": "unknown, for 7 days: Vertex AI's default timeout of each job",
     }
 
@@ -139,7 +151,7 @@ def test_the_cap_of_several_places_is_that_of_the_dearest_one() -> None:
     assert dict(shown)["cap"] == "110.40 USD at most, for 10 h in us-central1: the timeout, for all jobs together"
     assert len([label for label, _ in shown if label == "quota"]) == 3, "each once"
     elsewhere = rented(36000.0, accelerator="v5e-8", regions=("us-west1",))
-    assert dict(pricing.lines([spot, elsewhere]))["cap"].startswith("unknown, for 10 h: ")
+    assert dict(pricing.lines([spot, elsewhere]))["cap"].startswith("unknown, at least 34.00 USD, for 10 h: ")
 
 
 def test_reading_a_bucket_elsewhere_is_priced_by_the_two_areas() -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("warm_podlift")
 HOUR = 3600.0
 KNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), provisioning="spot"))
 DEAR = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8")))
-PARTLY = pricing.price(pricing.Rental(pools=accelerators.pools("l4:8")))
+PARTLY = pricing.price(pricing.Rental(pools=accelerators.pools("b200:8"), provisioning="spot"))
 UNKNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), regions=("us-west1",)))
 RATE = DEAR.at_least
 
@@ -107,7 +107,7 @@ def test_what_was_spent_in_words(used: Spent, text: str) -> None:
             PARTLY,
             2 * HOUR,
             Reason.BUDGET,
-            "at least 10.30 USD",
+            "at least 74.99 USD",
         ),
         (limits(2 * HOUR, 1e-9), Spent(seconds=HOUR), None, HOUR, None, ""),  # nothing is billed
     ],

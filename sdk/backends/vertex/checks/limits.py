@@ -80,7 +80,7 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
         return
     prices = [pricing.price(rented) for rented in target.rentals(job.resources, job.limits, table)]
     keeper = target.kept_by(job.limits, job.retry, table)
-    yield from _unknown(job, target, prices, keeper.price if keeper else None)
+    unknown = _unknown(job, target, prices, keeper.price if keeper else None)
     guessed = [price.region for price in prices if price.own is not None and not price.exact]
     if guessed:
         where = joined(tuple(dict.fromkeys(guessed)), "and")
@@ -90,31 +90,37 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
     dearest = max(prices, key=lambda found: found.at_least)
     kept = keeper.price.known_cap if keeper else 0.0
     at_most = dearest.known_cap + kept
-    if kept and at_most > most:
-        message = f"Cost limit exceeded: the run may cost {money(at_most)}, {money(kept)} of it for its keeper"
-        yield error(
-            f"{message}. Received: max_cost_usd={most:g}", {"limits.max_cost_usd": math.ceil(at_most * 100) / 100}
-        )
-    elif at_most > most:
-        yield _too_much(job, target, dearest, at_most, most)
+    # One limit, one error: a lower bound above the limit says it all.
+    if at_most <= most:
+        yield from unknown
+        return
+    permission: dict[str, object] = {"limits.allow_unknown_price": True} if unknown else {}
+    if kept:
+        least = "at least " if unknown else ""
+        message = f"Cost limit exceeded: the run may cost {least}{money(at_most)}, {money(kept)} of it for its keeper"
+        limit = {"limits.max_cost_usd": math.ceil(at_most * 100) / 100}
+        yield error(f"{message}. Received: max_cost_usd={most:g}", {**limit, **permission})
+    else:
+        yield _too_much(job, target, dearest, most, permission)
 
 
-def _unknown(
-    job: Job, target: Vertex, prices: Sequence[pricing.Price], keeper: pricing.Price | None
-) -> Iterator[Finding]:
-    """The first machine without a known price; that of the keeper is the last."""
+def _unknown(job: Job, target: Vertex, prices: Sequence[pricing.Price], keeper: pricing.Price | None) -> list[Finding]:
+    """Return an error for the first machine without a known price, the keeper's last; none if unknown prices are allowed."""
     locations = target.locations_for(job.resources)
     rented = [(price, str(location.provisioning), "") for price, location in zip(prices, locations, strict=True)]
     rented += [(keeper, "standard", " of the keeper")] if keeper else []
-    price, provisioning, whose = next((row for row in rented if row[0].own is None), rented[0])
-    if price.own is None and not job.limits.allow_unknown_price:
-        where = f"{whose} {pricing.PROVISIONING_WORDS[provisioning]} in {price.region}"
-        most, what = f"max_cost_usd={job.limits.max_cost_usd or 0:g}", joined(price.missing, "and")
-        message = f"{most} cannot be enforced: no source gives the price of {what}{where}"
-        yield error(message, {"limits.allow_unknown_price": True})
+    price, provisioning, owner = next((row for row in rented if row[0].own is None), rented[0])
+    if price.own is not None or job.limits.allow_unknown_price:
+        return []
+    where = f"{owner} {pricing.PROVISIONING_WORDS[provisioning]} in {price.region}"
+    most, part = f"max_cost_usd={job.limits.max_cost_usd or 0:g}", joined(price.missing, "and")
+    bound = f"the run may cost more than {money(price.known_cap)}, as " if price.at_least else ""
+    message = f"{most} cannot be enforced: {bound}no source gives the price of {part}{where}"
+    return [error(message, {"limits.allow_unknown_price": True})]
 
 
-def _too_much(job: Job, target: Vertex, price: pricing.Price, at_most: float, most: float) -> Finding:
+def _too_much(job: Job, target: Vertex, price: pricing.Price, most: float, permission: dict[str, object]) -> Finding:
+    at_most = price.known_cap
     fits_s = math.floor(most / price.at_least * 60) * 60.0
     least = "" if price.own is not None else "at least "
     message = (
@@ -131,6 +137,9 @@ def _too_much(job: Job, target: Vertex, price: pricing.Price, at_most: float, mo
         ):
             return error(f"{message}. Spot machines cost {money(spot)}", {"vertex.provisioning": "spot"})
     if fits_s >= _LEAST_S:
-        return error(f"{message}. The limit pays for {duration(fits_s)}", {"limits.timeout_s": fits_s})
+        return error(f"{message}. The limit pays for {duration(fits_s)}", {"limits.timeout_s": fits_s, **permission})
     cents = math.ceil(at_most * 100) / 100
-    return error(f"{message}. The limit does not pay for a run of {duration(_LEAST_S)}", {"limits.max_cost_usd": cents})
+    return error(
+        f"{message}. The limit does not pay for a run of {duration(_LEAST_S)}",
+        {"limits.max_cost_usd": cents, **permission},
+    )
