@@ -169,7 +169,7 @@ def test_a_failure_does_not_save_what_is_no_number() -> None:
 
 
 @pytest.mark.shows("The state of `fit` is saved automatically")
-@pytest.mark.shows("Kill anything at any instant")
+@pytest.mark.shows("Kill any process at any time")
 @pytest.mark.shows("a task is killed, at any instant")
 @pytest.mark.shows("the program has a bug")
 @pytest.mark.xdist_group("forked")

@@ -32,7 +32,7 @@ def marks() -> Iterator[tuple[str, str]]:
                         yield name, where
 
 
-@pytest.mark.shows("What is not the same")
+@pytest.mark.shows("Known differences")
 def test_the_page_says_yes_where_a_test_shows_a_behaviour_and_no_elsewhere() -> None:
     shown = set(marks())
     assert shown <= {(name, where) for name in rows() for where in ("local", "emulator")}

@@ -167,11 +167,16 @@ def test_links_of_the_documents_lead_somewhere() -> None:
     assert broken == []
 
 
-def test_the_readme_shows_the_two_commands_on_its_first_screen() -> None:
-    screen = "\n".join((REPO / "README.md").read_text().splitlines()[:40])
-    assert "scripts/quickstart" in screen
-    assert "scripts/test" in screen
-    assert "sdk.submit(" in screen
+def test_the_readme_has_one_picture_and_the_commands_on_its_first_screen() -> None:
+    lines = (REPO / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    screen = "\n".join(lines[:18])
+    (image,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", screen)
+    assert (REPO / image).stat().st_size < 100_000
+    assert screen.count("pip install") == 1 and screen.count("podlift submit") == 2
+    assert "docs/explanation/benchmarks.md#" in screen
+    assert "checked by Google's own clients; the real cloud was not tried." in screen
+    assert "scripts/quickstart" in "\n".join(lines[:40]) and "sdk.submit(" in "\n".join(lines[:44])
 
 
 def test_every_example_is_short_and_run_by_a_test() -> None:

@@ -109,7 +109,7 @@ def ended(task: str, code: int | None, said: str = "") -> AgentEnd:
     return AgentEnd(task=task, code=code, last_output=said, why="" if code is not None else "The node died.")
 
 
-@pytest.mark.shows("A Ray cluster that you have")
+@pytest.mark.shows("`--backend ray` runs the same plan")
 def test_the_exit_code_of_the_first_task_decides(play) -> None:
     code, verdict, cluster = play(ended("worker-0", 0), ended("chief-0", 0))
     assert (code, verdict["state"]) == (0, "SUCCEEDED")

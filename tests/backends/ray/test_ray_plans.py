@@ -54,7 +54,7 @@ def bodies() -> dict[str, object]:
     return found
 
 
-@pytest.mark.shows("A Ray cluster that you have")
+@pytest.mark.shows("`--backend ray` runs the same plan")
 def test_the_whole_request_is_the_one_that_was_looked_at() -> None:
     assert bodies() == json.loads(GOLDEN.read_text())
 
