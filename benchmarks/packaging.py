@@ -69,7 +69,7 @@ def run(count: int) -> Section:
             tar.append(command(["bash", "-c", f"tar -c -C '{top}' . | sha256sum"]))
         _, again = _plans(top, f"{folder}/cache0")
     rows = [
-        ("`tar -c . \\| sha256sum`", tar),
+        ("`tar -c .`, piped into `sha256sum`", tar),
         ("first plan", first),
         ("second plan, nothing changed", second),
         ("plan by a later process, nothing changed", [again]),

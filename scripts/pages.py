@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import html
 import importlib
 import inspect
 import re
@@ -102,11 +103,13 @@ def prose(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Return a text for a table: a bar would end the cell, and a backslash before it would be shown in code."""
+    text = re.sub(r"`([^`]*\|[^`]*)`", lambda match: f"<code>{html.escape(match[1], quote=False)}</code>", text)
+    return text.replace("|", "&#124;").replace("\n", " ")
 
 
 def code(text: str) -> str:
-    return f"`{cell(text)}`" if text else ""
+    return cell(f"`{text}`") if text else ""
 
 
 def rows(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> list[str]:
