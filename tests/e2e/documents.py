@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+
+from support import REPO
+
+sys.path.insert(0, str(REPO / "scripts"))
+import terminal
 
 _FENCE = re.compile(
     r"(?:<!-- example: (?P<mark>[^\n]*?) -->\n)?"
@@ -97,6 +104,12 @@ class Shell:
         finally:
             limit.cancel()
         raise AssertionError(f"The shell has ended, or the command took longer than {_LIMIT_S:g} s. {output}")
+
+    def run_on_terminal(self, command: str) -> tuple[int, str]:
+        """Run a command with the folder and the variables of this shell in a terminal of 80 columns."""
+        env = json.loads(self.run('python -c "import json, os; print(json.dumps(dict(os.environ)))"')[1])
+        code, screen = terminal.run(["timeout", f"{_LIMIT_S:g}", "bash", "-c", command], self.folder(), env)
+        return code, "\n".join(terminal.CODE.sub("", line) for line in screen.lines)
 
     def _kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
