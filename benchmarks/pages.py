@@ -14,6 +14,7 @@ from pathlib import Path
 
 import sdk
 from sdk import api
+from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
 from sdk.job.layout import RootPaths
 from sdk.job.plan import Plan
@@ -32,14 +33,6 @@ _TARGETS = {1_000: 200, 10_000: 1000}
 _QUERIES = ("/?sort=metric", "/?q=loss<0.6+digits&state=SUCCEEDED")
 
 
-class _Runs:
-    def runs(self, root: str) -> tuple[list[sdk.RunInfo], list[str]]:
-        return api.list_runs(root, None, None, (), None)
-
-    def attach(self, url: str) -> sdk.Run:
-        return api.attach(url)
-
-
 def run(count: int) -> Section:
     """Return the section."""
     rows: list[tuple[str, str, str, str]] = []
@@ -49,7 +42,7 @@ def run(count: int) -> Section:
             root = RootPaths(f"{folder}/root-{number}")
             _made(root, sdk.plan("train.py", workers=2, root=root.root), number)
             rows.append(_timed(count, f"the list of {number:,} runs", root.root, "/", target))
-        ratio = _cpu(count, lambda: _asked(root.root, "/")) / _cpu(count, lambda: _Runs().runs(root.root))
+        ratio = _cpu(count, lambda: _asked(root.root, "/")) / _cpu(count, lambda: PageSources().runs(root.root))
         rows += [_timed(count, f"10,000 runs, `{query}`", root.root, query, 1000) for query in _QUERIES]
         place = root.run(listing._id(1))
         _long(Path(place.metrics(1, "chief-0")))
@@ -135,7 +128,7 @@ def _long(place: Path) -> None:
 
 def _asked(root: str, target: str) -> int:
     """Ask for a page, without a socket, and return its length."""
-    app, length = server.Pages([root], _Runs(), SystemClock()).app(), 0
+    app, length = server.Pages([root], PageSources(), SystemClock()).app(), 0
     path, _, query = target.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http", "path": path,
@@ -163,7 +156,9 @@ def _painted(root: str, place: str) -> float:
 
     urls: list[str] = []
     values = {"port": 0, "token": "the-token", "announce": urls.append}
-    threading.Thread(target=server.serve, args=([root], _Runs(), SystemClock()), kwargs=values, daemon=True).start()
+    threading.Thread(
+        target=server.serve, args=([root], PageSources(), SystemClock()), kwargs=values, daemon=True
+    ).start()
     while not urls:
         time.sleep(0.01)
     found = shutil.which("chromium") or shutil.which("google-chrome")

@@ -14,6 +14,9 @@ from .errors import InputError
 MAX_NAME = 40
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _RUN_ID = re.compile(r"[a-z][a-z0-9-]*-[a-z2-7]{6}")
+# The end of the name of a run that a schedule has started: its slot.
+SLOT_FORMAT = "%Y%m%dt%H%M%S"
+_OF_SLOT = re.compile(r"(.+)-[0-9]{8}t[0-9]{6}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 # File names that say nothing about the training: the folder's name is better.
 _GENERIC = {"train", "trainer", "main", "__main__", "run", "task", "model", "script"}
@@ -69,3 +72,9 @@ def is_run_id(text: str) -> bool:
 def name_of(run_id: str) -> str:
     """Return the name of a run: its id without the random suffix."""
     return run_id.rpartition("-")[0] if is_run_id(run_id) else run_id
+
+
+def schedule_of(run_id: str) -> str:
+    """Return the name of the schedule that has started a run: its name without the slot; "" for another run."""
+    match = _OF_SLOT.fullmatch(name_of(run_id))
+    return match[1] if match else ""

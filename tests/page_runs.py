@@ -1,16 +1,33 @@
-"""Runs for pages: ended ones that were never started, and a corpus of what a hostile run may hold."""
+"""Runs, schedules and models for pages, which were never started, and a corpus of what a hostile run may hold."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from zoneinfo import ZoneInfo
 
-from support import finished_run
+from registered_models import candidate
+from support import FINISHED_RUN, FakeClock, finished_run
 
+from sdk.job.gates import Gate
 from sdk.job.layout import RunPaths
+from sdk.job.plan import Plan
+from sdk.model_registry import evidence
+from sdk.model_registry.decision import Evaluation, decide
+from sdk.model_registry.models import Model
+from sdk.model_registry.records import VersionData
+from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord, key_of, run_id_of
+
+# When the runs were submitted.
+CREATED = 1_795_193_567.0
 
 # Names, metrics and log lines that break out of something if they are not escaped: HTML, attributes, scripts, JSON in a script,
 # templates, Markdown, terminals, directions of text, and what UTF-8 lacks.
@@ -49,10 +66,12 @@ def page_run(
     failure: str = "",
     traceback: str = "",
     log: str = "",
-    created: float = 1_795_193_567.0,
+    created: float = CREATED,
+    args: object = None,
 ) -> RunPaths:
     """Make an ended run of two tasks."""
-    run = finished_run(root, name)
+    job = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]
+    run = finished_run(root, name, job={**job, "args": args})
     if failure:
         ended = {"task": "chief-0", "message": failure, "traceback": traceback, "log": ""}
         final = {"state": "FAILED", "reason": "user_error", "failure": ended}
@@ -62,6 +81,156 @@ def page_run(
     Path(run.metrics(1, "chief-0")).write_text("".join(f"{line}\n" for line in lines))
     Path(run.log(1, "chief-0")).write_text(log, errors="backslashreplace")
     return run
+
+
+def preempt(run: RunPaths, after_s: float, step: int, until_s: float, created: float = CREATED) -> None:
+    """Let a machine of an ended run be taken away after some seconds: a second attempt continues at a step."""
+    events = Path(run.events)
+    for path in [*events.glob("0001.*"), *events.glob("*.final.json")]:
+        path.unlink()
+
+    def put(name: str, at_s: float, **data: object) -> None:
+        number = 1 + len(list(events.glob(f"{name.rpartition('.')[0]}.*")))
+        source, kind = name.rsplit(".", 1)
+        text = json.dumps({"data": data, "time": created + at_s, "version": 1})
+        (events / f"{source}.{number:06d}.{kind}.json").write_text(text)
+
+    tasks = ("chief-0", "worker-0")
+    for attempt, begin, end in ((1, 4.0, after_s), (2, after_s + 9, until_s)):
+        put(f"{attempt:04d}.supervisor.attempt_started", begin, pids=dict.fromkeys(tasks, 7), addresses={})
+        if attempt == 2:
+            put("0002.supervisor.continued", begin + 9, step=step)
+        for task in tasks:
+            put(f"{attempt:04d}.{task}.entry", begin + 6)
+            put(f"{attempt:04d}.{task}.first_step", begin + 14)
+        if attempt == 1:
+            failure = {"task": "worker-0", "message": "worker-0 got SIGTERM", "traceback": "", "log": ""}
+            why = f"Attempt 2 continues at step {step}."
+            put("0001.supervisor.restarting", end, reason="preempted", failure=failure, why=why)
+        else:
+            for task in tasks:
+                put(f"0002.{task}.done", end - 1)
+                put("0002.supervisor.exited", end - 1, code=0, task=task)
+            put("0002.supervisor.stopping", end, reason="done", state="SUCCEEDED")
+    put("0000.supervisor.final", until_s + 1, failure=None, reason="done", state="SUCCEEDED")
+    first = Path(run.metrics(1, "chief-0"))
+    lines = first.read_text().splitlines(keepends=True)
+    second = Path(run.metrics(2, "chief-0"))
+    second.parent.mkdir(parents=True)
+    first.write_text("".join(line for line in lines if json.loads(line)["step"] <= step))
+    second.write_text("".join(line for line in lines if json.loads(line)["step"] > step))
+    log = Path(run.log(2, "chief-0"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(Path(run.log(1, "chief-0")).read_text())
+
+
+def epochs(count: int, lr: float, *, cut: int = 0, seconds: float = 11.0) -> list[dict[str, Any]]:
+    """Return the metrics of epochs of 60 steps, the last one without its last `cut` steps."""
+    records = []
+    for epoch in range(count):
+        step = 60 * (epoch + 1) - (cut if epoch == count - 1 else 0)
+        loss = (2.3 - lr) * math.exp(-step * (0.002 + lr / 12)) + 0.03 + lr / 4 + 0.01 * math.sin(epoch * 2.3)
+        values = {
+            "loss": loss,
+            "accuracy": 1 - loss / 2.6,
+            "val_loss": loss * 1.08 + 0.02,
+            "val_accuracy": 0.99 - loss / 2.5,
+        }
+        records.append({"step": step, "epoch": epoch, "time": CREATED + 20 + seconds * (epoch + 1), "metrics": values})
+    return records
+
+
+def gallery(root: Path, now: float, trace: str) -> None:
+    """Make a root with runs of all kinds, two schedules, and two models."""
+    log = "".join(
+        f"\x1b[36mEpoch {epoch}/20\x1b[0m\n60/60 \x1b[32m━━━━━━━━━━━━\x1b[0m 11s 183ms/step - loss: {2.1 / epoch:.4f}\n"
+        for epoch in range(1, 21)
+    )
+    newest = datetime.fromtimestamp(now, ZoneInfo("Europe/Berlin")).replace(hour=3, minute=0, second=0, microsecond=0)
+    newest -= timedelta(days=newest.timestamp() > now - 3600)
+    states = ["SUCCEEDED"] * 30
+    states[7] = states[19] = "SKIPPED"
+    states[12] = "FAILED"
+    nightly = page_schedule(root, "nightly", states, newest=newest, max_cost_usd_per_month=60.0)
+    paused = page_schedule(root, "weekly", ["SUCCEEDED", "SUCCEEDED", "FAILED", "FAILED", "FAILED"], newest=newest)
+    Book(str(root)).change("weekly", paused="after 3 failures in a row")
+    del paused
+    values = [0.912, 0.931, 0.929, 0.944, 0.941, 0.953, 0.958, 0.949, 0.964]
+    page_model(root, "digits", values, [run for run in nightly if run][-len(values) :], asks=True)
+    page_model(root, "mnist", [0.981, 0.979, 0.988], [f"mnist-aaaaa{letter}" for letter in "abc"])
+    about = {"log": log, "created": CREATED}
+    run = page_run(root, "digits-k3f7aa", epochs(20, 0.1), args={"lr": 0.1, "batch": 64, "dropout": 0.2}, **about)
+    preempt(run, 110.0, 540, 262.0)
+    page_run(root, "digits-p7x2bc", epochs(20, 0.03), args={"lr": 0.03, "batch": 64, "dropout": 0.2}, **about)
+    page_run(root, "digits-q4m6de", epochs(14, 0.01, cut=23), args={"lr": 0.01, "batch": 128}, **about)
+    bad = {"failure": "ValueError: the loss is not finite: lower the learning rate", "traceback": trace}
+    page_run(root, "mnist-w5r3fg", epochs(3, 1.9), args={"lr": 3.0, "batch": 32}, **bad, **about)
+    for run_id in [run for run in nightly if run][-2:]:
+        page_run(root, run_id, epochs(20, 0.07), args={"lr": 0.07, "batch": 64, "dropout": 0.1}, **about)
+
+
+def page_schedule(root: Path, name: str, states: Iterable[str], *, newest: datetime, **spec: Any) -> list[str]:
+    """Make a schedule with a slot a day up to `newest`, one for each state, and return the ids of their runs."""
+    book, plan = Book(str(root)), Plan.from_json((FINISHED_RUN / "plan.json").read_bytes(), "the plan", root=str(root))
+    record = ScheduleRecord(
+        id="0000",
+        spec=ScheduleSpec(name=name, **{"cron": "0 3 * * *", "time_zone": "Europe/Berlin", **spec}),
+        bundle=plan.code.digest,
+        plan=book.put_plan(name, plan),
+        created=0.0,
+        since=newest.timestamp(),
+    )
+    assert book.add(record)
+    runs, listed = [], [*states]
+    for ago, state in enumerate(reversed(listed)):
+        slot = newest - timedelta(days=ago)
+        run = run_id_of(record, key_of(slot), slot)
+        began = slot.timestamp()
+        times = {"taken": began, "started": began, "ended": began + 700 + 40 * (ago % 5)}
+        if state in ("SKIPPED", "RUNNING"):
+            times = {"taken": began, "started": None if state == "SKIPPED" else began}
+        why = {"FAILED": "ValueError: the loss is not finite", "SKIPPED": "data_changed(train): the data are the same"}
+        book.take(
+            record,
+            SlotRecord(
+                key=key_of(slot),
+                slot=slot.isoformat(),
+                state=state,
+                reason=why.get(state, ""),
+                run="" if state == "SKIPPED" else run,
+                cost_usd=None if state == "SKIPPED" else 1.15 + 0.07 * (ago % 5),
+                **times,
+            ),
+        )
+        runs.append(run)
+    return runs[::-1]
+
+
+def page_model(root: Path, name: str, values: Sequence[float], runs: Sequence[str], *, asks: bool = False) -> Model:
+    """Make a model with a version for each value, of which each better one was promoted by a gate; the last one may ask."""
+    clock = FakeClock(CREATED - 86_400 * len(values))
+    model, best = Model(str(root), name, clock), (0, 0.0)
+    gate = Gate(evaluate="quality:measure", data="test", metric="accuracy", guards=("loss <= champion * 1.05",))
+    data = VersionData(location="/data/test", digest="d" * 64)
+    for at, (value, run) in enumerate(zip(values, runs, strict=True)):
+        clock.time += 86_400
+        with TemporaryDirectory() as folder:
+            Path(folder, "model.keras").write_bytes(b"weights" * (1000 + at))
+            version = model.add(candidate(folder, run, run_url=f"{root}/runs/{run}", args=("--lr", str(at))))
+        number, theirs = best
+        mine = Evaluation(metrics={"accuracy": value, "loss": 1 - value})
+        other = Evaluation(metrics={"accuracy": theirs, "loss": 1 - theirs}) if number else None
+        decision = decide(gate, mine, other)
+        if asks and at == len(values) - 1:
+            decision = replace(
+                decision, outcome="ask", reason=f"accuracy is {value}, better by less than ask_below, 0.05"
+            )
+        made = evidence.made(decision, version.record, number, gate, data, clock.time, mine, other)
+        evidence.write(model.store, made)
+        if made.outcome == "promote":
+            model.promote(version.number, expect=number, note=made.reason)
+            best = version.number, value
+    return model
 
 
 class Elements(HTMLParser):

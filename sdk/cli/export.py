@@ -75,7 +75,7 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
                 views[view.url] = view
                 plans |= {} if plan is None else {view.id: plan}
     shown = [*views.values()]
-    comparison = model.compared(shown, gather.differences(plans))
+    comparison = model.compared(shown, gather.differences(plans) if plans else {})
     text = pages.markdown(shown, comparison) if format == "md" else pages.report(shown, comparison, clock.now())
     if path is None:
         answer(text.rstrip("\n"))

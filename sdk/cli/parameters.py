@@ -107,7 +107,8 @@ UiPort = Annotated[
 ]
 OpenBrowser = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 AllowActions = Annotated[
-    bool, typer.Option("--allow-actions", help="Print a second URL, whose page may also cancel, resume and pin.")
+    bool,
+    typer.Option("--allow-actions", help="Print a second URL: its page may also change runs, schedules and models."),
 ]
 Refs = Annotated[list[str], argument("REF ...", "Runs, each as an id, the beginning of an id, latest, or a directory.")]
 ExportTo = Annotated[str, argument("TO", "html, md, mlflow, wandb or trackio.")]

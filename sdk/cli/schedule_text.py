@@ -6,24 +6,27 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import cast
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
-from ..job import plan_text
+from ..job import arguments, plan_text
 from ..job.plan import Plan
 from ..planning.roots import configured_roots, in_bucket
 from ..schedules import creation
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Schedule
-from ..schedules.records import ScheduleSpec, SlotRecord, utc
+from ..schedules.records import SKIPPED, ScheduleSpec, SlotRecord, utc
 from ..schedules.triggered import ORPHAN, Seen
 from ..text import clipped, counted, duration
+from ..ui.schedules import STRIP, Firing, ScheduleView
 from .output import answer, as_json, say
 
 _SHOWN_CHANGES = 20
+# Slots on the page of a schedule.
+_PAGE = 100
 # The program that a container starts with is part of a request.
 _SHOWN_CHARACTERS = 200
 
@@ -255,6 +258,59 @@ def row_of_slot(slot: SlotRecord) -> tuple[str, ...]:
     model = "" if slot.registered is None else slot.registered.line
     remark = "; ".join(text for text in (slot.reason, model, *slot.notes) if text)
     return slot.slot, slot.state, took(slot), slot.run or "-", slot.cause, remark
+
+
+def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
+    """Return a schedule for the page: a row of its list, or the whole."""
+    record, facts = schedule.record, facts_of(schedule)
+    slots = schedule.history(_PAGE if whole else STRIP)
+    view = ScheduleView(
+        name=schedule.name,
+        cron=record.spec.cron,
+        time_zone=record.spec.time_zone,
+        state=str(facts["state"]),
+        backend=record.backend,
+        paused=str(facts["paused"]),
+        # The page names the pause beside the state.
+        problems=[text for text in cast("list[str]", facts["problems"]) if not text.startswith("it is paused")],
+        coming=[slot.timestamp() for slot in schedule.next(5)],
+        firings=[_firing(slot) for slot in slots],
+        # Without a price, the records of a month are not read.
+        spent_usd=schedule.spent_usd() if any(slot.cost_usd is not None for slot in slots) else None,
+        month_usd=record.spec.max_cost_usd_per_month,
+    )
+    if not whole:
+        return view
+    spec, job = record.spec, schedule.plan.job
+    rules = [("overlap", spec.overlap), ("missed", spec.missed), *(("when", text) for text in spec.when)]
+    rules += [("notify", text) for text in spec.notify] + schedule.trigger_lines()
+    return replace(view, program=job.entry, arguments=[*arguments.named(job.args).items()], rules=rules)
+
+
+def _firing(slot: SlotRecord) -> Firing:
+    return Firing(
+        time=slot.moment.timestamp(),
+        state=slot.state,
+        reason="; ".join(filter(None, (slot.reason, *slot.notes))),
+        cause=slot.cause,
+        run="" if slot.state == SKIPPED else slot.run,
+        took_s=slot.ended - slot.started if slot.started and slot.ended else None,
+        cost_usd=slot.cost_usd,
+        registered=slot.registered,
+    )
+
+
+def view_of_orphan(orphan: Trigger) -> ScheduleView:
+    """Return a trigger without a schedule for the page."""
+    facts = facts_of_orphan(orphan)
+    return ScheduleView(
+        name=orphan.schedule,
+        cron=orphan.cron,
+        time_zone=orphan.time_zone,
+        state=str(facts["state"]),
+        backend="",
+        problems=cast("list[str]", facts["problems"]),
+    )
 
 
 def took(slot: SlotRecord) -> str:

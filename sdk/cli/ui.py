@@ -1,4 +1,4 @@
-"""The verb that serves runs as a page: ui."""
+"""The verb that serves the page: ui."""
 
 from __future__ import annotations
 
@@ -12,29 +12,53 @@ from pathlib import Path
 from .. import api
 from ..clock import SystemClock
 from ..errors import InputError, Problems
+from ..model_registry.models import Model
 from ..planning import roots as known_roots
 from ..planning.roots import in_bucket
 from ..run import Run, RunInfo
+from ..schedules import handle
+from ..schedules.handle import Schedule
 from ..storage.paths import usable
+from ..ui.schedules import ScheduleView
+from . import schedule_text
 from .output import answer, say
 from .parameters import AllowActions, OpenBrowser, UiPort, UiRoots
 
 
-class _ApiRuns:
+class PageSources:
+    """Where the page has its runs, schedules and models from."""
+
     def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
         return api.list_runs(root, None, None, (), None)
 
     def attach(self, url: str) -> Run:
         return api.attach(url)
 
+    def schedules(self, root: str) -> tuple[list[ScheduleView], list[str]]:
+        listing = handle.listed(root)
+        views = [schedule_text.view_of(one) for one in listing.schedules]
+        return [*views, *map(schedule_text.view_of_orphan, listing.orphans)], [*listing.problems]
+
+    def schedule(self, root: str, name: str) -> ScheduleView:
+        return schedule_text.view_of(self.acted_schedule(root, name), whole=True)
+
+    def acted_schedule(self, root: str, name: str) -> Schedule:
+        return Schedule(name, root=root)
+
+    def models(self, root: str) -> list[Model]:
+        return api.models(root).all()
+
+    def model(self, root: str, name: str) -> Model:
+        return api.models(root)[name]
+
 
 def ui(
     roots: UiRoots = None, port: UiPort = 0, open_browser: OpenBrowser = False, allow_actions: AllowActions = False
 ) -> None:
-    """Serve a page with the runs on loopback until Ctrl-C.
+    """Open a dashboard of your runs, schedules and models in the browser, until Ctrl-C.
 
-    It lists runs, shows one while it trains, and compares several. It only reads, unless actions are allowed. The printed URL
-    holds a token. On another machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
+    The page is read-only, unless actions are allowed, and reachable from this machine only. The printed URL holds a token. From
+    another machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
     """
     shown, problems = _roots(roots or [])
     try:
@@ -53,14 +77,14 @@ def ui(
         if acting:
             url = f"{url}&actions={acting}"
             answer(url)
-            say("The second URL may also cancel, resume and pin. The first one only reads.")
+            say("The second URL may also act on runs, schedules and models. The first one only reads.")
         say(f"Serving the runs of {', '.join(shown)}. Ctrl-C stops the page; runs are not affected.")
         if open_browser:
             _open(url)
 
     token = secrets.token_urlsafe(24)
     try:
-        serve(shown, _ApiRuns(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
+        serve(shown, PageSources(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
     except KeyboardInterrupt:
         pass
     say("Stopped. Runs are not affected.")

@@ -16,11 +16,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import CorruptRunError
+from ..job import arguments
 from ..job.layout import RunPaths
 from ..job.policies import metric_and_mode
 from ..job.wire import decode
 from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix
+from ..text import clipped
 from .events import fold
 from .metric_file import MetricRecord
 from .recorder import last_attempt, last_step, metrics_of, read_account, read_events, read_file
@@ -43,6 +45,7 @@ HEIGHTS, GAP, _WIDTH = "0123456789abcdefghijklmnopqrstuvwxyz", "-", 40
 # Records from which the rate is known.
 _RECORDS = 20
 _MOST_LABELS = 20
+_MOST_ARGUMENTS, _LONGEST_ARGUMENT = 30, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,7 @@ class Shown:
     tasks: int = 0
     accelerator: str = ""
     labels: list[str] = field(default_factory=list)  # of its jobs in a cloud: "team=vision"
+    args: dict[str, str] = field(default_factory=dict)  # of its program, by name
 
 
 # What most summaries leave out: a list decodes 10,000 of them.
@@ -95,7 +99,7 @@ def shown(paths: RunPaths) -> Shown:
         metrics.update(record["metrics"])
     job = plan.get("job") or {}
     wanted, mode = metric_and_mode((job.get("checkpoints") or {}).get("best") or "")
-    metric = next((name for name in (wanted, *_DEFAULT_METRICS, *sorted(metrics)) if name in metrics), "")
+    metric = main_metric(metrics, wanted)
     values = [value for record in records if metric in record["metrics"] and _fits(value := record["metrics"][metric])]
     numbers = [value for value in values if value is not None]
     mode = mode if metric == wanted else metric_and_mode(metric)[1]
@@ -111,6 +115,11 @@ def shown(paths: RunPaths) -> Shown:
     )
 
 
+def main_metric(metrics: _Data, wanted: str = "") -> str:
+    """Return the metric that a list shows: `wanted`, val_loss, loss, else the first by name; "" for none."""
+    return next((name for name in (wanted, *_DEFAULT_METRICS, *sorted(metrics)) if name in metrics), "")
+
+
 def _about(plan: _Data, job: _Data) -> _Data:
     """Return what a list says of a plan, as far as it is there."""
     about = dict[str, object]()
@@ -119,6 +128,9 @@ def _about(plan: _Data, job: _Data) -> _Data:
         about["tasks"] = len(plan["tasks"])
         about["accelerator"] = str((job.get("resources") or {}).get("accelerator") or "")
         about["labels"] = [f"{name}={value}" for name, value in sorted(labels.items())][:_MOST_LABELS]
+        if "args" not in ((job.get("code") or {}).get("allow_secret") or ()):
+            given = list(arguments.named(job.get("args")).items())[:_MOST_ARGUMENTS]
+            about["args"] = {name: clipped(value, _LONGEST_ARGUMENT) for name, value in given}
         function = plan.get("function")
         about["entry"] = f"{plan['target']}:{function}" if function else str(plan["target"])
     return about
@@ -231,7 +243,7 @@ def _status(data: dict[str, Any]) -> Status:
 def _listed(data: dict[str, object]) -> Shown:
     if not data.keys() <= _USUALLY_SHOWN.keys():
         raise TypeError("a summary with unknown fields")
-    return frozen(Shown, {**_USUALLY_SHOWN, "metrics": {}, "labels": [], **data})
+    return frozen(Shown, {**_USUALLY_SHOWN, "metrics": {}, "labels": [], "args": {}, **data})
 
 
 def frozen(kind: type[_T], fields: Mapping[str, object]) -> _T:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from datetime import timezone
 
 from ..errors import PodliftError, RunNotFoundError
 from ..hardware.pricing import Price
@@ -32,7 +31,7 @@ def booked(
     month, keeper = record.slot[:7], price()
     while True:
         bookings, generation = book.bookings(schedule, month)
-        slots = _month(book, schedule, record)
+        slots = book.of_month(schedule, record.moment)
         others = [slot for slot in slots if slot.key != record.key]
         spent_usd = sum(
             _booked(slot, bookings) if slot.is_open else _used(slot, book.root, runs, most_usd) for slot in others
@@ -42,13 +41,6 @@ def booked(
         reason = spending.over_month(plan, limit_usd, spent_usd, keeper)
         if reason or book.put_bookings(schedule, month, {**bookings, record.key: most_usd}, generation):
             return reason
-
-
-def _month(book: Book, schedule: ScheduleRecord, record: SlotRecord) -> list[SlotRecord]:
-    """Return the records of the month of a slot, in the zone of the schedule."""
-    months = {record.moment.astimezone(timezone.utc), record.moment.replace(day=1, hour=0).astimezone(timezone.utc)}
-    slots = book.slots(schedule, book.keys(schedule, sorted({f"{slot:%Y-%m-}" for slot in months})))
-    return [slot for slot in slots if slot.slot[:7] == record.slot[:7]]
 
 
 def _booked(record: SlotRecord, bookings: dict[str, float]) -> float:

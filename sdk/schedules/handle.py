@@ -126,6 +126,15 @@ class Schedule:
         known = lost_slots.told(record, known, others, self._failed_keepers(record))
         return known[::-1][:limit]
 
+    def spent_usd(self) -> float | None:
+        """Return the cost of the runs of this month, in US dollars: `sdk.Schedule("weekly").spent_usd()`.
+
+        A run that goes on counts with the most that it can cost. None if no run is billed.
+        """
+        slots = self._book.of_month(self.record, self._now())
+        costs_usd = [slot.cost_usd for slot in slots if slot.cost_usd is not None]
+        return sum(costs_usd) if costs_usd else None
+
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
         """Return the keepers that failed of late; none if the service does not answer, which other sentences report."""
         asked, keepers = self._failed

@@ -32,7 +32,6 @@ from .slots import Cron
 
 VERSION = 1
 # The run's name is that of the schedule with the slot, and has at most ids.MAX_NAME characters.
-_STAMP = "%Y%m%dt%H%M%S"
 MAX_NAME = ids.MAX_NAME - len("-20261123t030000")
 _SPEC = re.compile(r"specs/(.+)\.json")
 # A folder for each hour: a server lists those since it last looked.
@@ -182,7 +181,7 @@ def hour_of(moment: datetime) -> str:
 def run_id_of(record: ScheduleRecord, key: str, slot: datetime) -> str:
     """Return the id of the run of a slot: always the same one."""
     choices = ids.suffix_of(f"{record.spec.name} {record.id} {key}")
-    return f"{record.spec.name}-{slot.strftime(_STAMP)}-{choices}"
+    return f"{record.spec.name}-{slot.strftime(ids.SLOT_FORMAT)}-{choices}"
 
 
 class Book:
@@ -291,6 +290,13 @@ class Book:
     def slots(self, record: ScheduleRecord, keys: Iterable[str]) -> list[SlotRecord]:
         """Return the records of slots by their names."""
         return in_parallel(lambda key: self.slot(record, key), keys)
+
+    def of_month(self, record: ScheduleRecord, moment: datetime) -> list[SlotRecord]:
+        """Return the records of slots of the month of a moment, in the zone of the schedule."""
+        moment = moment.astimezone(record.spec.slots.zone)
+        months = {each.astimezone(timezone.utc) for each in (moment, moment.replace(day=1, hour=0))}
+        slots = self.slots(record, self.keys(record, sorted({f"{each:%Y-%m-}" for each in months})))
+        return [slot for slot in slots if slot.slot[:7] == f"{moment:%Y-%m}"]
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         where = _slots(record) + key

@@ -1,4 +1,4 @@
-"""The metrics of runs as curves: which points there are, and which of many are drawn. Pure."""
+"""The metrics of runs as curves: their points, and a choice of them where there are many. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ class Point(NamedTuple):
     time: float  # seconds since the submit of the run
     value: float | None
     attempt: int
+    partial: bool = False  # of an epoch that was not finished
 
 
 class Series(NamedTuple):
-    """The curve of one run, as columns."""
+    """The curve of one run, as columns; `partial` has the places of values of unfinished epochs."""
 
     run: str
     step: list[float]
     epoch: list[float]
     time: list[float]
     value: list[float | None]
+    partial: list[int]
 
 
 class Chart(NamedTuple):
@@ -50,9 +52,11 @@ class Charts:
 
 
 def curves(records: Iterable[Mapping[str, object]], begun: float) -> dict[str, list[Point]]:
-    """Return the points of each metric. Steps that a later attempt did again are those of the later attempt."""
+    """Return the points of each metric. For a repeated step, the value of the later attempt counts."""
     by_metric: dict[str, list[Point]] = {}
-    for number, record in enumerate(records):
+    listed = [*records]
+    unfinished = _unfinished(listed)
+    for number, record in enumerate(listed):
         attempt = int(_number(record.get("attempt")) or 0)
         step = _number(record.get("step"))
         position = float(number) if step is None else step, _number(record.get("epoch")) or 0.0
@@ -62,10 +66,25 @@ def curves(records: Iterable[Mapping[str, object]], begun: float) -> dict[str, l
             points = by_metric.setdefault(str(name), [])
             while points and points[-1].attempt < attempt and points[-1].step >= position[0]:
                 points.pop()
-            points.append(Point(*position, seconds, _number(value), attempt))
+            points.append(Point(*position, seconds, _number(value), attempt, number in unfinished))
     for points in by_metric.values():
         points.sort(key=lambda point: point.step)
     return by_metric
+
+
+def _unfinished(records: Sequence[Mapping[str, object]]) -> set[int]:
+    """Return the places of records of unfinished epochs: the last record of an attempt, with fewer steps than other epochs."""
+    lengths, last = dict[int, float](), dict[float, tuple[int, float]]()
+    for number, record in enumerate(records):
+        step, attempt = _number(record.get("step")), _number(record.get("attempt")) or 0.0
+        if step is None or record.get("epoch") is None:
+            continue
+        before = last.get(attempt)
+        if before is not None and step > before[1]:
+            lengths[number] = step - before[1]
+        last[attempt] = number, step
+    usual = max(lengths.values(), default=0.0)
+    return {number for number, _ in last.values() if lengths.get(number, usual) < usual}
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
@@ -83,7 +102,7 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def charts(runs: Mapping[str, Mapping[str, Sequence[Point]]]) -> Charts:
-    """Return the charts of runs: those of several have the curves of all."""
+    """Return the charts of runs, each with the curves of all runs."""
     names = sorted({name for metrics in runs.values() for name in metrics})
     room = max(CURVES // max(len(runs), 1), 1)
     shown = names[:room]
@@ -134,6 +153,7 @@ def _series(run: str, points: Sequence[Point]) -> Series:
         [_short(point.epoch) for point in points],
         [_short(point.time) for point in points],
         [None if point.value is None else _short(point.value) for point in points],
+        [at for at, point in enumerate(points) if point.partial],
     )
 
 

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from .. import backends
+from .. import ids
 from ..checkpoint.catalog import CheckpointInfo
 from ..clock import Clock
 from ..errors import CorruptRunError, PodliftError
 from ..job.plan import Plan
 from ..planning import diff
+from ..planning.diff import Change
 from ..process import log_pages
 from ..process.log_lines import LogLine
 from ..process.log_pages import LogPage
@@ -27,19 +28,18 @@ from ..status import Goodput, Progress, Status
 from ..text import clipped
 from . import model
 from .curves import curves
-from .model import RunView, Tail
+from .model import RunView, Tail, TaskView
 
 _T = TypeVar("_T")
-# Last lines of each task, and tasks whose lines a page holds.
+# Last lines of each task, and the number of tasks with lines on a page.
 LINES, _TASKS = 100, 16
 _LONGEST = 2_000
-_MOST_DIFFERENCES = 60
-# What a damaged file raises in unexpected places.
+# Errors that a damaged file causes in unexpected places.
 DAMAGE = (PodliftError, OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 
 
 class SeenRun(Protocol):
-    """What a page needs of a run: `Run` is one."""
+    """The part of `Run` that a page reads."""
 
     @property
     def id(self) -> str: ...
@@ -59,7 +59,7 @@ class SeenRun(Protocol):
 
 
 class _Parts:
-    """Reads the parts of a run, and keeps what is wrong with them."""
+    """Reads the parts of a run, and keeps their problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -68,13 +68,13 @@ class _Parts:
         try:
             return call()
         except DAMAGE as error:
-            told = str(error) if isinstance(error, PodliftError) else repr(error)
-            self.problems.append(f"Not shown: {name}. {clipped(told, _LONGEST)}")
+            said = str(error) if isinstance(error, PodliftError) else repr(error)
+            self.problems.append(f"Not shown: {name}. {clipped(said, _LONGEST)}")
             return default
 
 
 def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunView:
-    """Return the view of a run; with `brief` that of a cell in a notebook, without logs, checkpoints and files.
+    """Return the view of a run; with `brief`, for a cell of a notebook, without logs, checkpoints and files.
 
     Raises:
         CorruptRunError: its records are damaged, so that it has no status.
@@ -88,18 +88,14 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
     moments = parts.read("the timeline", run.timeline, list[Moment]())
     saved: Sequence[CheckpointInfo] = () if brief else parts.read("the checkpoints", lambda: run.checkpoints(), ())
     events = parts.read("the tasks", lambda: read_events(plan.paths), list[Event]())
-    steps = {task: last_step(plan.paths, status.attempts, task) for task in plan.tasks if status.attempts}
     spent = parts.read(
         "the pace of the tasks", lambda: _accounts(plan, events, status.attempts), dict[str, TaskAccount]()
     )
-    machines = parts.read("the machines", lambda: _machines(plan, status.attempts), dict[str, MachineUse]())
     where, share = list[tuple[str, str]](), None
     if position is not None:
         where, share = model.pace(position, records, spent.get(plan.tasks[0]), plan.job.limits.max_steps)
-    metrics: dict[str, float | None] = {}
-    for record in records:
-        metrics.update(record["metrics"])
     command = next_command(status, ref, generated=bool(plan.code.generated))
+    drawn = curves(records, status.created or now)
     return RunView(
         id=run.id,
         url=run.url,
@@ -108,15 +104,21 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
         reason=status.reason.value,
         live=live,
         now=now,
-        sentence=model.sentences(why),
+        since=status.since,
+        schedule=ids.schedule_of(run.id),
+        registered=status.registered,
+        arguments=model.argument_rows(plan),
+        remarks=model.remarks(status),
+        partial=frozenset(name for name, points in drawn.items() if points and points[-1].partial),
+        sentence=model.activity(why, status.failure),
         why=why,
         failure=status.failure,
         facts=model.facts(status, plan.place, where, now),
-        metrics=dict(sorted(metrics.items())),
-        curves=curves(records, status.created or now),
+        metrics=_last_values(records),
+        curves=drawn,
         moments=moments,
         lanes=model.lanes(moments, saved, status, now),
-        tasks=model.task_views(plan, events, status.attempts, steps, spent, machines),
+        tasks=_tasks(parts, plan, events, status.attempts, spent),
         share=share,
         tails=[] if brief else parts.read("the logs", lambda: tails(run, status.attempts), list[Tail]()),
         checkpoints=saved,
@@ -129,8 +131,23 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
     )
 
 
+def _last_values(records: Sequence[MetricRecord]) -> dict[str, float | None]:
+    metrics: dict[str, float | None] = {}
+    for record in records:
+        metrics.update(record["metrics"])
+    return dict(sorted(metrics.items()))
+
+
+def _tasks(
+    parts: _Parts, plan: Plan, events: Sequence[Event], attempt: int, spent: Mapping[str, TaskAccount]
+) -> list[TaskView]:
+    steps = {task: last_step(plan.paths, attempt, task) for task in plan.tasks if attempt}
+    machines = parts.read("the machines", lambda: _machines(plan, attempt), dict[str, MachineUse]())
+    return model.task_views(plan, events, attempt, steps, spent, machines)
+
+
 def _accounts(plan: Plan, events: Sequence[Event], attempt: int) -> dict[str, TaskAccount]:
-    """Return what each task of an attempt has spent its time on, from its file or from the record of its end."""
+    """Return the account of each task's time in an attempt, from its file or from the record of its end."""
     of_files = accounts(plan.paths, attempt, plan.tasks) if attempt else {}
     ended = {task: recorded(events, task).get(attempt) for task in plan.tasks}
     return {**of_files, **{task: account for task, account in ended.items() if account is not None}}
@@ -156,7 +173,7 @@ def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", bef
 
 def newer(run: SeenRun, attempt: int, task: str, offset: int, lines: int = LINES) -> Tail:
     """Return the lines of a task after a place in its log."""
-    run.logs(task=task, attempt=attempt)  # brings what is new of a run in a bucket
+    run.logs(task=task, attempt=attempt)  # brings new lines of a run in a bucket
     return _tail(task, attempt, log_pages.after(run.plan.paths.log(attempt, task), lines, offset))
 
 
@@ -184,24 +201,14 @@ def _text(lines: Iterable[str]) -> str:
     return "\n".join(clipped(line, _LONGEST) for line in lines)
 
 
-def differences(plans: Mapping[str, Plan]) -> list[tuple[str, list[str]]]:
-    """Return how the plan of each further run differs from that of the first one."""
+def differences(plans: Mapping[str, Plan]) -> dict[str, list[Change]]:
+    """Return the differences of the plan of each further run to the plan of the first one, without the request."""
     (_, first), *others = plans.items()
-    return [(name, _differences(first, plan)) for name, plan in others]
-
-
-def _differences(first: Plan, second: Plan) -> list[str]:
-    try:
-        bodies = [backends.load(plan.backend).render(diff.anonymous(plan)).body for plan in (first, second)]
-        changes = [f"{change.section} {change}" for change in diff.compare(first, second, (bodies[0], bodies[1]))]
-    except DAMAGE as error:
-        return [f"Not compared: {error}"]
-    more = len(changes) - _MOST_DIFFERENCES
-    return [*changes[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
+    return {name: diff.compare(first, plan, (None, None)) for name, plan in others}
 
 
 def unreadable(ref: str, url: str, error: Exception) -> RunView:
     """Return the view of a run that cannot be read, with the reason."""
-    told = str(error) if isinstance(error, PodliftError) else repr(error)
+    said = str(error) if isinstance(error, PodliftError) else repr(error)
     kind = "damaged" if isinstance(error, CorruptRunError) else "not readable"
-    return RunView(id=ref, url=url, ref=ref, sentence=[f"The run is {kind}."], problems=[told])
+    return RunView(id=ref, url=url, ref=ref, sentence=[f"The run is {kind}."], problems=[said])

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .. import ids
 from ..status import State
@@ -16,22 +17,24 @@ from .rows import Row, RunInfo, at_risk_s, hardware, row
 PER_PAGE = 200
 _COMPARED = re.compile(r"(?P<metric>[^<>=]+)(?P<how>[<>])=?(?P<value>[-+.0-9e]+)")
 _LONGEST = 300
-# Labels to choose from.
-_LABELS = 100
+# Labels to choose from, and columns for arguments.
+_LABELS, _ARGUMENTS = 100, 4
+# How the name of a column for an argument begins.
+ARGUMENT = "arg."
 STATES = (*(state.value for state in State), "UNREADABLE")
 Listed = tuple[int, RunInfo]  # the number of its root, and the run
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListRequest:
-    """What a list should show.
+    """The filters and the order of a list.
 
     Args:
-        search: words that each row must have in its id, state, reason, entry, hardware, backend, labels or problem;
-            `loss<0.3` compares a metric.
+        search: words that each row must have in its id, state, reason, entry, arguments, hardware, backend, labels or problem;
+            `loss<0.3` compares a metric or an argument.
         state: only runs in this state.
-        label: only runs with this name, or this label of their jobs: "digits", "team=vision".
-        sort: a column, with a dash for the reverse order.
+        label: only runs of this schedule or name, or with this label of their jobs: "weekly", "digits", "team=vision".
+        sort: a column, with a dash for the reverse order; "arg.lr" for an argument.
         page: the number of the page, from 1.
     """
 
@@ -50,6 +53,7 @@ class RunsPage:
     pages: int
     states: dict[str, int]
     labels: list[str]
+    arguments: list[str]  # names of the arguments with a column
     wanted: ListRequest
 
 
@@ -74,14 +78,15 @@ SORTS: dict[str, Callable[[RunInfo, float], float | str | None]] = {
 
 
 def wanted(query: Mapping[str, str]) -> ListRequest:
-    """Return what the parameters of a request ask for; what makes no sense is ignored."""
+    """Return the filters in the parameters of a request; a value without a meaning is ignored."""
     sort = query.get("sort", "")
     page = query.get("page", "1")
+    column = sort.removeprefix("-")
     return ListRequest(
         search=clipped(query.get("q", "").strip(), _LONGEST),
         state=query.get("state", ""),
         label=clipped(query.get("label", "").strip(), _LONGEST),
-        sort=sort if sort.removeprefix("-") in SORTS else "-created",
+        sort=clipped(sort, _LONGEST) if column in SORTS or column.startswith(ARGUMENT) else "-created",
         page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
     )
 
@@ -92,7 +97,7 @@ def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
     labelled = [run for run in runs if not about.label or about.label in _labels(run[1])]
     fitting = [run for run in labelled if all(test(run[1]) for test in tests)]
     in_state = [run for run in fitting if about.state in ("", _state(run[1]))]
-    key = SORTS[about.sort.removeprefix("-")]
+    key = _key(about.sort.removeprefix("-"))
     keyed = [(key(run[1], now), run) for run in in_state]
     known = [(value, run) for value, run in keyed if value is not None]
     known.sort(key=lambda pair: (pair[0], pair[1][1].id), reverse=about.sort.startswith("-"))
@@ -112,8 +117,42 @@ def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
         pages=pages,
         states={state: states[state] for state in STATES if states[state] or state == about.state},
         labels=sorted(name for name, _ in labels.most_common(_LABELS)),
+        arguments=_columns([info for _, info in shown]),
         wanted=replace(about, page=page),
     )
+
+
+def _key(column: str) -> Callable[[RunInfo, float], Any]:
+    if not column.startswith(ARGUMENT):
+        return SORTS[column]
+    name = column.removeprefix(ARGUMENT)
+
+    def read(info: RunInfo, now: float) -> tuple[int, float, str] | None:
+        text = info.args.get(name)
+        if text is None:
+            return None
+        number = _number(text)
+        return (1, 0.0, text) if number is None else (0, number, "")
+
+    return read
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _columns(runs: Sequence[RunInfo]) -> list[str]:
+    """Return the arguments that get a column: first those with several values, then by the number of runs that have them."""
+    values: dict[str, list[str]] = {}
+    for info in runs:
+        for name, value in info.args.items():
+            values.setdefault(name, []).append(value)
+    by_use = sorted(values, key=lambda name: (len({*values[name]}) == 1, -len(values[name])))
+    return by_use[:_ARGUMENTS]
 
 
 def _state(info: RunInfo) -> str:
@@ -121,7 +160,9 @@ def _state(info: RunInfo) -> str:
 
 
 def _labels(info: RunInfo) -> list[str]:
-    return [label for label in (ids.name_of(info.id), *info.labels) if label]
+    # All runs of a schedule have one label, whatever their slots.
+    name = ids.schedule_of(info.id) or ids.name_of(info.id)
+    return [label for label in (name, *info.labels) if label]
 
 
 def _test(word: str) -> Callable[[RunInfo], bool]:
@@ -136,7 +177,7 @@ def _test(word: str) -> Callable[[RunInfo], bool]:
         return lambda info: any(lower in text.lower() for text in _texts(info))
 
     def within(info: RunInfo) -> bool:
-        value = info.metrics.get(name)
+        value = info.metrics.get(name, _number(info.args.get(name, "")))
         return value is not None and (value < limit if less else value > limit)
 
     return within
@@ -150,6 +191,7 @@ def _texts(info: RunInfo) -> list[str]:
         info.entry,
         hardware(info),
         *info.labels,
+        *(f"{name}={value}" for name, value in info.args.items()),
         info.problem,
         info.metric,
         *([status.state.value, status.reason.value] if status else []),

@@ -1,32 +1,39 @@
-"""What a page shows of a run, as typed values: pure functions of its plan, its records and its status."""
+"""The view of a run as typed values: pure functions of its plan, its records and its status."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import tracebacks
 from ..checkpoint.catalog import CheckpointInfo
-from ..job import plan_text
+from ..job import arguments, plan_text
 from ..job.plan import Plan
+from ..planning.diff import Change
 from ..records.accounts import TaskAccount
 from ..records.events import Event, error_of
 from ..records.machine import MachineUse
 from ..records.summaries import shape, step_s
 from ..records.timeline import NOW, Moment
-from ..status import Failure, Goodput, Progress, State, Status, done_share, steps_left
+from ..status import Failure, Goodput, Progress, Registered, State, Status, done_share, steps_left
 from ..text import clipped, duration, money, rate, size
 from .curves import Point
 
 # Files of a bundle that a page lists.
 _FILES = 300
+_LONGEST = 300
+# Sections of a comparison that a user sets, and paths in them that are arguments or labels.
+_SETTINGS = ("entry", "job", "target", "environment")
+_ARGUMENTS = re.compile(r"(job\.args|entry\.(argv|kwargs))\b|target\.name$")
 Rows = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskView:
-    """What a task has come to, and what it uses. The curves are the values of its samples."""
+    """The state of a task and its use of the machine. The curves are the values of its samples."""
 
     name: str
     state: str
@@ -38,7 +45,7 @@ class TaskView:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What a task uses of one resource: the last value in words, and the curve."""
+    """The use of one resource by a task: the last value in words, and the curve."""
 
     name: str
     last: str
@@ -71,6 +78,7 @@ class Bar:
 class Lane:
     name: str
     bars: list[Bar]
+    note: str = ""  # how it ended, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +86,14 @@ class RunView:
     """One run. Parts that cannot be read are empty, and `problems` says why.
 
     Args:
-        sentence: its state, and what it is doing or why it ended, in one sentence each.
+        since: unix time at which it entered its state; 0 if unknown.
+        sentence: its activity, or the cause of its end.
         why: the whole explanation.
         ref: how this shell refers to it.
+        schedule: the schedule that has started it; "" for none.
+        arguments: of its program, by name.
+        partial: metrics with a last value from an unfinished epoch.
+        remarks: findings, and the outcome of the registration of its model.
         share: the part of the training that is done, from 0 to 1; None if unknown.
     """
 
@@ -91,6 +104,12 @@ class RunView:
     reason: str = ""
     live: bool = False
     now: float = 0.0
+    since: float = 0.0
+    schedule: str = ""
+    registered: Registered | None = None
+    arguments: Rows = field(default_factory=list)
+    remarks: Rows = field(default_factory=list)
+    partial: frozenset[str] = frozenset()
     sentence: list[str] = field(default_factory=list)
     why: str = ""
     failure: Failure | None = None
@@ -113,15 +132,23 @@ class RunView:
 
 @dataclass(frozen=True, kw_only=True)
 class RunsCompared:
-    """Several runs beside each other: their last metrics, and the differences of their plans to the first one's."""
+    """Several runs beside each other. Each row has a name, and a value for each run.
+
+    Args:
+        arguments: of the programs; None where a run has none of that name.
+        settings: of the job and its backend, where they differ.
+        code: files and requirements that were added, removed or changed since the first run.
+    """
 
     runs: list[str]
+    arguments: list[tuple[str, list[str | None]]]
     metrics: list[tuple[str, list[float | None]]]
-    differences: list[tuple[str, list[str]]]
+    settings: list[tuple[str, list[str]]] = field(default_factory=list)
+    code: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
 def facts(status: Status, place: str, position: Rows, now: float) -> Rows:
-    """Return what the top of a page lists."""
+    """Return the facts at the top of a page."""
     until = status.since if status.state.terminal else now
     rows = [("backend", place), ("attempts", str(status.attempts))]
     rows += [("duration", duration(until - status.created))] if status.created else []
@@ -131,8 +158,20 @@ def facts(status: Status, place: str, position: Rows, now: float) -> Rows:
         rows.append(("last checkpoint", f"step {status.saved_step}{risk}"))
     if status.spent_usd is not None:
         rows.append(("spent", f"{'at least ' if status.spent_at_least else ''}{money(status.spent_usd)}"))
-    rows += [("model", str(status.registered))] if status.registered else []
+    return rows
+
+
+def remarks(status: Status) -> Rows:
+    """Return the outcome of the registration of the model, and the findings."""
+    rows = [("model", str(status.registered))] if status.registered else []
     return [*rows, *(("finding", text) for text in status.findings)]
+
+
+def argument_rows(plan: Plan) -> Rows:
+    """Return the arguments of the program by name; none if they may hold credentials."""
+    if "args" in plan.job.code.allow_secret:
+        return []
+    return [(name, clipped(value, _LONGEST)) for name, value in arguments.named(plan.job.args).items()]
 
 
 def pace(
@@ -152,10 +191,11 @@ def _step_s(account: TaskAccount) -> float | None:
     return spent / account.steps if account.steps and spent > 0 else None
 
 
-def sentences(why: str) -> list[str]:
-    """Return the first two sentences of an explanation: the state, and what it is doing or the root cause."""
+def activity(why: str, failure: Failure | None) -> list[str]:
+    """Return the sentence of an explanation after the state: the activity, or the cause of the end unless it is the failure."""
     above, _, _ = why.partition("\n\n")
-    return [line for line in above.splitlines() if line][:2]
+    lines = [line for line in above.splitlines() if line][1:2]
+    return [line for line in lines if failure is None or line != failure.message]
 
 
 def root_cause(failure: Failure | None) -> str:
@@ -171,7 +211,7 @@ def task_views(
     accounts: Mapping[str, TaskAccount],
     machines: Mapping[str, MachineUse],
 ) -> list[TaskView]:
-    """Return what each task of the last attempt has come to."""
+    """Return the state of each task of the last attempt."""
     words = {"entry": "running", "first_step": "training", "done": "done"}
     states = dict.fromkeys(plan.tasks, "not started" if not attempt else "starting")
     for event in sorted(events, key=lambda event: (event.time, event.sequence)):
@@ -207,7 +247,7 @@ def _input_wait(account: TaskAccount) -> float | None:
 
 
 def uses(machine: MachineUse) -> list[Use]:
-    """Return what a task uses of its machine, as far as its samples tell."""
+    """Return the use of the machine by a task, from its samples."""
     samples, last = machine.samples, machine.last
     limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
     resources = [
@@ -225,7 +265,7 @@ def uses(machine: MachineUse) -> list[Use]:
 
 
 def requirement_lines(plan: Plan) -> list[str]:
-    """Return what the tasks need installed, as pip reads it."""
+    """Return the requirements of the tasks, in the syntax of pip."""
     needed = plan.code.requirements
     source = [f"# {needed.source}"] if needed.source else []
     constraints = [f"# constraint: {line}" for line in needed.constraints]
@@ -233,7 +273,7 @@ def requirement_lines(plan: Plan) -> list[str]:
 
 
 def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], status: Status, now: float) -> list[Lane]:
-    """Return the attempts of a run on one time axis, with what happened in each and with its checkpoints."""
+    """Return the attempts of a run on one time axis, with the moments of each and with the checkpoints."""
     timed = [(moment.time, moment) for moment in moments if moment.time is not None and moment.time != NOW]
     if not timed:
         return []
@@ -253,13 +293,19 @@ def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], stat
             Bar(begin=(time - begin) * scale, length=0, title=f"{moment.source}: {moment.text}", kind=_kind(moment))
             for time, moment in own
         ]
-        attempts.append(Lane(name=name, bars=[span, *marks]))
+        attempts.append(Lane(name=name, bars=[span, *marks], note="" if number == numbers[-1] else _end(own[-1][1])))
     saved = [
         Bar(begin=(checkpoint.created_at - begin) * scale, length=0, title=f"step {checkpoint.step}", kind="checkpoint")
         for checkpoint in checkpoints
         if checkpoint.created_at is not None and begin <= checkpoint.created_at <= end
     ]
     return [*attempts, *([Lane(name="checkpoints", bars=saved)] if saved else [])]
+
+
+def _end(last: Moment) -> str:
+    """Return how an attempt ended that another one follows: "The machine of chief-0 was taken away (preempted)."."""
+    text = last.text.removeprefix("ended: ")
+    return f"{text[:1].upper()}{text[1:]}." if _kind(last) == "bad" else ""
 
 
 def _kind(moment: Moment) -> str:
@@ -277,10 +323,49 @@ def file_rows(plan: Plan) -> Rows:
     return [*rows, *([("and more", f"{more} files")] if more > 0 else [])]
 
 
-def compared(views: Sequence[RunView], differences: Sequence[tuple[str, list[str]]]) -> RunsCompared | None:
-    """Return several runs beside each other; None for a single one."""
+def compared(views: Sequence[RunView], changes: Mapping[str, Sequence[Change]]) -> RunsCompared | None:
+    """Return several runs beside each other; None for a single one.
+
+    Args:
+        views: the runs.
+        changes: the differences of the plans of further runs to the plan of the first one, by the run's id.
+    """
     if len(views) < 2:
         return None
-    names = sorted({name for view in views for name in view.metrics})
-    metrics = [(name, [view.metrics.get(name) for view in views]) for name in names]
-    return RunsCompared(runs=[view.id for view in views], metrics=metrics, differences=list(differences))
+    names = list(dict.fromkeys(name for view in views for name, _ in view.arguments))
+    metrics = sorted({name for view in views for name in view.metrics})
+    given = [dict(view.arguments) for view in views]
+    runs = [view.id for view in views]
+    return RunsCompared(
+        runs=runs,
+        arguments=[(name, [each.get(name) for each in given]) for name in names],
+        metrics=[(name, [view.metrics.get(name) for view in views]) for name in metrics],
+        settings=_settings(runs, changes),
+        code=_code(runs, changes),
+    )
+
+
+def _settings(runs: Sequence[str], changes: Mapping[str, Sequence[Change]]) -> list[tuple[str, list[str]]]:
+    """Return the settings that differ. The arguments have rows already, and the request follows from the settings."""
+    first, others = dict[str, str](), {run: dict[str, str]() for run in runs}
+    for run, found in changes.items():
+        for change in found:
+            if change.section in _SETTINGS and not _ARGUMENTS.match(f"{change.section}.{change.path}"):
+                first[change.path] = _value(change.before)
+                others[run][change.path] = _value(change.after)
+    return [(path, [others[run].get(path, value) for run in runs]) for path, value in first.items()]
+
+
+def _code(runs: Sequence[str], changes: Mapping[str, Sequence[Change]]) -> list[tuple[str, list[str]]]:
+    marks: dict[str, dict[str, str]] = {}
+    for run, found in changes.items():
+        for change in found:
+            if change.section in ("code", "requirements"):
+                marks.setdefault(change.path, {})[run] = change.kind
+    return [(path, [kinds.get(run, "") for run in runs]) for path, kinds in list(marks.items())[:_FILES]]
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "not set"
+    return clipped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _LONGEST)

@@ -55,7 +55,7 @@ def _in_cell(run: Watched, ref: str, clock: Clock, display: Any) -> None:
 
 
 def _in_terminal(url: str) -> None:
-    # The command shows it: a process of its own, because this room cannot import the command.
+    # In another process, because this room cannot import the command.
     command = [sys.executable, "-m", "sdk", "wait", url]
     with subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}) as process:
         for _ in range(_INTERRUPTS):

@@ -1,4 +1,4 @@
-"""Templates, filled: everything is escaped, and control characters are shown instead of obeyed."""
+"""Fills templates: everything is escaped, and control characters are shown instead of obeyed."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ STYLES, SCRIPTS = ("uPlot.min.css", "page.css"), ("uPlot.iife.min.js", "page.js"
 _ANSI = re.compile(r"\x1b(?:\[([0-9;:]*)m|\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _MARKDOWN = re.compile(r"([\\`*_\[\]|<>~&])")
 _SPARK = (240, 48)
+# Colours of the icon, by states.
+_COLOURS = {
+    ("succeeded", "active"): "#1a7f37",
+    ("failed", "lost", "unreadable", "attention"): "#cf222e",
+    ("running", "pending"): "#0969da",
+    ("cancelled", "checkpointed", "paused"): "#9a6700",
+}
 
 
 def asset(name: str) -> bytes:
@@ -104,7 +111,10 @@ def _environment() -> Environment:
         "data": data_of,
         "duration": text.duration,
         "fields": asdict,
+        "favicon": favicon,
         "md": _markdown,
+        "moment": moment,
+        "money": text.money,
         "number": _number,
         "polylines": polylines,
         # Names of folders need not be UTF-8.
@@ -151,6 +161,26 @@ def clock(time: float | None) -> str:
         return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
     except (OverflowError, ValueError, OSError):
         return ""
+
+
+def moment(time: float | None, *, short: bool = False) -> Markup:
+    """Return a unix time as an element, which the script of the page moves to the reader's time zone; `short` lacks seconds."""
+    from markupsafe import Markup
+
+    shown = clock(time)
+    if not shown:
+        return Markup("")
+    day, hour, zone = shown.split(" ")
+    iso, kind = f"{day}T{hour}{zone}", "short" if short else "long"
+    return Markup('<time class="{}" datetime="{}">{} {}</time>').format(kind, iso, day, hour[: 5 if short else 8])
+
+
+def favicon(state: str) -> str:
+    """Return the icon of a page in the colour of a state, as the address of an image."""
+    colour = next((colour for names, colour in _COLOURS.items() if state.lower() in names), "#3d6fd9")
+    lift = "<path d='M8 3.2 13 8.4h-3v4.4H6V8.4H3z' fill='%23fff'/>"
+    box = f"<rect width='16' height='16' rx='4' fill='{quote(colour)}'/>"
+    return f"data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>{box}{lift}</svg>"
 
 
 def _number(value: object) -> str:

@@ -1,6 +1,6 @@
 """Limits of a server on loopback: how many connections may wait for their request, and for how long.
 
-Any user of the machine can open them. It needs uvicorn, which those have who serve something.
+Any user of the machine can open connections. It needs uvicorn, which every server here needs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RequestHeads:
     def __init__(self, head_s: float = HEAD_S, max_admitted: int | None = None) -> None:
         self.open: dict[Any, Any] = {}
         self.waiting: dict[Any, Any] = {}
-        self._users: dict[Any, int | None] = {}  # of those that wait
+        self._users: dict[Any, int | None] = {}  # of the waiting clients
         self.head_s = head_s
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._max_admitted = max_admitted or max(MAX_WAITING, files // 2)
@@ -116,7 +116,7 @@ _WAIT_S = 0.1
 
 
 def user_at(peer: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Return the user whose socket has the address `peer` and is connected to `server`; None if that is not known.
+    """Return the user of the socket at `peer` that is connected to `server`; None if unknown.
 
     Both are on loopback. Linux has a list of its sockets.
     """

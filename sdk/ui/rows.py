@@ -1,4 +1,4 @@
-"""The list of runs, and that of checkpoints: lists that a notebook shows as tables."""
+"""Runs and checkpoints as lists, which a notebook shows as tables."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class RunInfo:
         tasks: how many tasks it has; 0 if unknown.
         accelerator: the accelerator of each task: "l4:2", "cpu"; "" if unknown.
         labels: of its jobs in a cloud: "team=vision".
+        args: arguments of its program by name, as texts.
     """
 
     id: str
@@ -55,6 +56,7 @@ class RunInfo:
     tasks: int = 0
     accelerator: str = ""
     labels: Sequence[str] = ()
+    args: Mapping[str, str] = field(default_factory=dict)
 
     def duration_s(self, now: float) -> float | None:
         """Return the seconds from submit to the end: `sdk.runs()[0].duration_s(time.time())`; None if unknown.

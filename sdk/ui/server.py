@@ -1,4 +1,4 @@
-"""The page on loopback: lists runs, shows one, and compares several. It only reads, unless actions are allowed."""
+"""The page on loopback: runs, schedules and models. It only reads, unless actions are allowed."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError, nearest
 from ..job.layout import RootPaths, RunPaths
 from ..job.plan import Plan
+from ..model_registry.models import Model
 from ..storage.registry import open_store
 from ..text import clipped
-from . import gather, listing, model, pages
+from . import gather, listing, model, models, pages, schedules
 from .guard import MAY_ACT, PageGuard
 from .model import RunView, Tail
+from .models import ModelView
 from .request_heads import RequestHeads, backlog
 from .rows import RunInfo
+from .schedules import ActedSchedule, ScheduleView
 
 _T = TypeVar("_T")
-# How long what was read is shown to others who ask, and how often a page asks.
-_FRESH_S, REFRESH_S, _KEPT = 1.5, 3, 32
+# An answer is shared by all who ask within this time; pages of runs, and the other ones, ask this often.
+_FRESH_S, REFRESH_S, SLOW_REFRESH_S, _KEPT = 1.5, 3, 10, 32
 # Lines of a search in logs, and runs of a comparison.
 _FOUND, _COMPARED = 500, 12
 _LONGEST_FORM = 10_000
-# What the list shows without a parameter.
+# The parameters of the list by default.
 _PLAIN = {"sort": "-created", "page": "1"}
 
 
@@ -47,18 +50,33 @@ class ActedRun(gather.SeenRun, Protocol):
     def resume(self) -> str: ...
 
 
-class RunSources(Protocol):
-    """Where runs come from; the command has them from `sdk.api`."""
+class Sources(Protocol):
+    """Where runs, schedules and models come from; the command has them from the rooms above this one."""
 
     def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
-        """Return the runs below a root, and what is wrong with it."""
+        """Return the runs below a root, and the problems of the root."""
 
     def attach(self, url: str) -> ActedRun:
         """Return a run by its directory."""
 
+    def schedules(self, root: str) -> tuple[list[ScheduleView], list[str]]:
+        """Return the schedules below a root, and the problems of the root."""
+
+    def schedule(self, root: str, name: str) -> ScheduleView:
+        """Return one schedule with its arguments and rules."""
+
+    def acted_schedule(self, root: str, name: str) -> ActedSchedule:
+        """Return one schedule for a change."""
+
+    def models(self, root: str) -> list[Model]:
+        """Return the models that are registered below a root."""
+
+    def model(self, root: str, name: str) -> Model:
+        """Return one model."""
+
 
 class _Answers:
-    """Remembers for a moment what was read, so that many tabs read once. One thread reads a thing at a time."""
+    """Shares each answer for a moment, so that many tabs read once. One thread at a time reads the same thing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +89,7 @@ class _Answers:
                 self._known, self._locks = {}, {}
             lock = self._locks.setdefault(name, threading.Lock())
         known = self._known.get(name)
-        # What is being read may take half a minute if a bucket does not answer: meanwhile, the last answer is shown.
+        # A bucket that does not answer may take half a minute: meanwhile, the last answer is shown.
         if not lock.acquire(blocking=known is None):
             return known[1]  # type: ignore[index,return-value]
         try:
@@ -94,12 +112,13 @@ class _Looked:
     view: RunView
     plan: Plan | None
     asks: bool
+    gone: bool = False
 
 
 class Pages:
-    """The answers to requests. Each runs in a thread of its own."""
+    """The answers to requests, each in its own thread."""
 
-    def __init__(self, roots: Sequence[str], sources: RunSources, clock: Clock) -> None:
+    def __init__(self, roots: Sequence[str], sources: Sources, clock: Clock) -> None:
         self._roots, self._sources, self._clock = roots, sources, clock
         self._memory = _Answers()
 
@@ -111,10 +130,19 @@ class Pages:
             "/run/{root:int}/{id}/logs": self.logs,
             "/run/{root:int}/{id}/lines": self.lines,
             "/compare": self.compare,
+            "/schedules": self.schedules,
+            "/schedule/{root:int}/{id}": self.schedule,
+            "/models": self.models,
+            "/model/{root:int}/{id}": self.model,
             "/assets/{name}": self.asset,
         }
-        acts = Route("/run/{root:int}/{id}/act", self.act, methods=["POST"])
-        return Starlette(routes=[acts, *(Route(path, answer) for path, answer in routes.items())])
+        acts = Route("/{kind}/{root:int}/{id}/act", self.act, methods=["POST"])
+        return Starlette(
+            routes=[acts, *(Route(path, answer) for path, answer in routes.items())],
+            exception_handlers={404: lambda request, error: _missing("There is no such page.")},
+        )
+
+    # --- Runs ------------------------------------------------------------------------------------------------------------
 
     def index(self, request: Request) -> Response:
         runs, problems = self._memory.get("", self._list)
@@ -137,19 +165,33 @@ class Pages:
         return _html(pages.render(part, found=shown, link=link, refresh=REFRESH_S, **values))
 
     def run(self, request: Request) -> Response:
-        number, run = int(request.path_params["root"]), str(request.path_params["id"])
-        seen = self._look(number, run)
-        return self._shown(request, seen, request.url.path)
+        return self._show_run(request, request.url.path)
 
-    def _shown(self, request: Request, seen: _Looked, at: str, status: int = 200) -> Response:
-        values = {"view": seen.view, "asks": seen.asks, "refresh": REFRESH_S, "at": at}
+    def _show_run(self, request: Request, at: str, problem: str = "") -> Response:
+        seen, is_part = self._look(*_place(request)), bool(request.query_params.get("part"))
+        view = replace(seen.view, problems=[problem, *seen.view.problems]) if problem else seen.view
+        # A page that is open already gets the sentence in its place.
+        if seen.gone and not is_part:
+            return _missing(" ".join(view.problems))
+        values = {"view": view, "asks": seen.asks, "refresh": REFRESH_S, "at": at, "root": _place(request)[0]}
         values["acts"] = request.scope.get(MAY_ACT, False)
-        if request.query_params.get("part"):
+        if is_part:
             return _html(pages.render("_live.html", **values))
-        return _html(pages.render("run.html", charts=pages.overlaid([seen.view]), **values), status)
+        return _html(pages.render("run.html", charts=pages.overlaid([view]), **values), 409 if problem else 200)
+
+    def _change_run(self, root: int, name: str, form: Mapping[str, str]) -> None:
+        run = self._sources.attach(self._url(root, name))
+        if form.get("do") == "cancel":
+            run.cancel()
+        elif form.get("do") == "resume":
+            run.resume()
+        elif form.get("do") == "pin":
+            catalog.pin(open_store(RunPaths(run.url).store), form.get("checkpoint", ""), form.get("name", ""))
+        else:
+            raise _unknown_action(form)
 
     async def act(self, request: Request) -> Response:
-        """Do what a form asks for."""
+        """Take the action that a form asks for."""
         body = b""
         async for part in request.stream():
             body += part
@@ -159,32 +201,28 @@ class Pages:
         return await run_in_threadpool(self._act, request, form)
 
     def _act(self, request: Request, form: Mapping[str, str]) -> Response:
-        number, name = int(request.path_params["root"]), str(request.path_params["id"])
-        at = request.url.path.removesuffix("/act")
+        kinds = {
+            "run": (self._change_run, self._show_run),
+            "schedule": (self._change_schedule, self._show_schedule),
+            "model": (self._change_model, self._show_model),
+        }
+        (root, name), at, kind = _place(request), request.url.path.removesuffix("/act"), request.path_params["kind"]
+        if kind not in kinds:
+            return _missing("There is no such page.")
+        change, show = kinds[kind]
         try:
-            run = self._sources.attach(self._url(number, name))
-            if form.get("do") == "cancel":
-                run.cancel()
-            elif form.get("do") == "resume":
-                run.resume()
-            elif form.get("do") == "pin":
-                catalog.pin(open_store(RunPaths(run.url).store), form.get("checkpoint", ""), form.get("name", ""))
-            else:
-                raise InputError(f"Unknown action. Received: {clipped(form.get('do', ''), 100)!r}.")
+            change(root, name, form)
         except gather.DAMAGE as error:
-            seen = self._look(number, name)
-            problem = f"Nothing was done. {error if isinstance(error, PodliftError) else repr(error)}"
-            view = replace(seen.view, problems=[problem, *seen.view.problems])
-            return self._shown(request, replace(seen, view=view), at, 409)
-        self._memory.forget(f"{number}/{name}")
+            return show(request, at, f"Nothing was done. {_said(error)}")
+        finally:
+            self._memory.forget(at)
         return RedirectResponse(at, 303)
 
     def curves(self, request: Request) -> Response:
-        seen = self._look(int(request.path_params["root"]), str(request.path_params["id"]))
-        return JSONResponse(pages.data_of(pages.overlaid([seen.view])))
+        return JSONResponse(pages.data_of(pages.overlaid([self._look(*_place(request)).view])))
 
     def logs(self, request: Request) -> Response:
-        query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
+        query, (number, name) = request.query_params, _place(request)
         task, word = query.get("task", ""), query.get("q", "")
         attempt, before = _count(query.get("attempt", "")), _count(query.get("before", ""))
         known, problem, tails, attempts, live = list[str](), "", list[Tail](), 0, False
@@ -204,7 +242,7 @@ class Pages:
                 tails = gather.tails(run, shown, lines, task=task, before=before)
             live = live and shown == attempts
         except gather.DAMAGE as error:
-            problem = str(error) if isinstance(error, PodliftError) else repr(error)
+            problem = _said(error)
         follows = live and not word and before is None and query.get("follow") != "no"
         values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": known, "problem": problem}
         values |= {"attempts": attempts, "live": live, "follows": follows, "refresh": REFRESH_S}
@@ -212,7 +250,7 @@ class Pages:
 
     def lines(self, request: Request) -> Response:
         """Return the lines of a task after a place, for a page that follows them."""
-        query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
+        query, (number, name) = request.query_params, _place(request)
         task, attempt, after = query.get("task", ""), _count(query.get("attempt", "")), _count(query.get("after", ""))
         try:
             run = self._sources.attach(self._url(number, name))
@@ -221,9 +259,9 @@ class Pages:
             asks = not run.status().state.terminal
             tail = gather.newer(run, attempt or 1, task, after or 0, _FOUND)
         except gather.DAMAGE as error:
-            # What is gone stays so; a bucket that cannot be reached is asked again.
+            # A run that is gone stays so; a bucket that cannot be reached is asked again.
             asks = not isinstance(error, (RunNotFoundError, InputError))
-            problem = str(error) if isinstance(error, PodliftError) else repr(error)
+            problem = _said(error)
             tail = Tail(task=task, attempt=attempt or 1, text="", begin=after, end=after or 0, note=problem)
         at = request.url.path.removesuffix("/lines")
         return _html(pages.render("lines.html", tail=tail, asks=asks, at=at, refresh=REFRESH_S))
@@ -231,11 +269,68 @@ class Pages:
     def compare(self, request: Request) -> Response:
         wanted = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
         split = [text.partition("/") for text in wanted]
-        seen = [self._look(int(number), run) for number, _, run in split if number.isascii() and number.isdigit()]
+        chosen = [(int(number), run) for number, _, run in split if number.isascii() and number.isdigit()]
+        seen = [self._look(number, run) for number, run in chosen]
         views = [run.view for run in seen]
         plans = {run.view.id: run.plan for run in seen if run.plan is not None}
-        compared = model.compared(views, gather.differences(plans) if plans else [])
-        return _html(pages.render("compare.html", views=views, comparison=compared, charts=pages.overlaid(views)))
+        values = {
+            "views": views,
+            "places": [number for number, _ in chosen],
+            "comparison": model.compared(views, gather.differences(plans) if plans else {}),
+            "charts": pages.overlaid(views),
+        }
+        return _html(pages.render("compare.html", **values))
+
+    # --- Schedules and models --------------------------------------------------------------------------------------------
+
+    def schedules(self, request: Request) -> Response:
+        rows, problems = self._memory.get("/schedules", lambda: self._each("schedules", self._sources.schedules))
+        return self._board(request, "schedules.html", rows=rows, problems=problems)
+
+    def schedule(self, request: Request) -> Response:
+        return self._show_schedule(request, request.url.path)
+
+    def _show_schedule(self, request: Request, at: str, problem: str = "") -> Response:
+        root, name = _place(request)
+        try:
+            view = self._memory.get(at, lambda: self._sources.schedule(self._root(root), name))
+        except InputError as error:
+            return _missing(str(error), "/schedules", "all schedules")
+        return self._board(request, "schedule.html", view=view, root=root, at=at, problems=_texts(problem))
+
+    def _change_schedule(self, root: int, name: str, form: Mapping[str, str]) -> None:
+        if not schedules.act(self._sources.acted_schedule(self._root(root), name), form.get("do", "")):
+            raise _unknown_action(form)
+
+    def models(self, request: Request) -> Response:
+        rows, problems = self._memory.get("/models", lambda: self._each("models", self._models))
+        return self._board(request, "models.html", rows=rows, problems=problems)
+
+    def _models(self, root: str) -> tuple[list[ModelView], list[str]]:
+        return [_model_view(one, brief=True) for one in self._sources.models(root)], []
+
+    def model(self, request: Request) -> Response:
+        return self._show_model(request, request.url.path)
+
+    def _show_model(self, request: Request, at: str, problem: str = "") -> Response:
+        root, name = _place(request)
+        try:
+            view = self._memory.get(at, lambda: _model_view(self._sources.model(self._root(root), name)))
+        except InputError as error:
+            return _missing(str(error), "/models", "all models")
+        return self._board(request, "model.html", view=view, root=root, at=at, problems=_texts(problem))
+
+    def _change_model(self, root: int, name: str, form: Mapping[str, str]) -> None:
+        models.act(self._sources.model(self._root(root), name), form)
+
+    def _board(self, request: Request, template: str, *, problems: Sequence[str], **values: object) -> Response:
+        """Return a page of schedules or models; a page that is open asks for its part again."""
+        values |= {"problems": problems, "now": self._clock.now(), "roots": self._roots, "refresh": SLOW_REFRESH_S}
+        values["acts"] = request.scope.get(MAY_ACT, False)
+        name = f"_{template}" if request.query_params.get("part") else template
+        return _html(pages.render(name, **values), 409 if problems and request.method == "POST" else 200)
+
+    # --- Files and roots -------------------------------------------------------------------------------------------------
 
     def asset(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -244,15 +339,26 @@ class Pages:
         return Response(pages.asset(name), media_type=pages.ASSETS[name])
 
     def _list(self) -> tuple[list[listing.Listed], list[str]]:
-        listed, problems = list[listing.Listed](), list[str]()
+        return self._each("runs", self._sources.runs)
+
+    def _each(
+        self, noun: str, read: Callable[[str], tuple[list[_T], list[str]]]
+    ) -> tuple[list[tuple[int, _T]], list[str]]:
+        """Return the things below all roots, each with the number of its root, and the problems."""
+        things, problems = list[tuple[int, _T]](), list[str]()
         for number, root in enumerate(self._roots):
             try:
-                runs, said = self._sources.runs(root)
+                found, said = read(root)
             except (PodliftError, OSError) as error:
-                runs, said = [], [f"The runs below {root} are not listed: {error}"]
-            listed += [(number, info) for info in runs]
+                found, said = [], [f"The {noun} below {root} are not listed: {error}"]
+            things += [(number, one) for one in found]
             problems += said
-        return listed, problems
+        return things, problems
+
+    def _root(self, number: int) -> str:
+        if number >= len(self._roots):
+            raise InputError(f"There is no such root. Received: {number}.")
+        return self._roots[number]
 
     def _url(self, number: int, run: str) -> str:
         if number >= len(self._roots) or run.startswith(".") or "/" in run:
@@ -260,21 +366,51 @@ class Pages:
         return RootPaths(self._roots[number]).run(run).url
 
     def _look(self, number: int, run: str) -> _Looked:
-        return self._memory.get(f"{number}/{run}", lambda: self._read(number, run))
+        return self._memory.get(f"/run/{number}/{run}", lambda: self._read(number, run))
 
     def _read(self, number: int, name: str) -> _Looked:
-        """Return the view of a run. One that has gone, or is damaged, has the reason."""
+        """Return the view of a run. A run that has gone, or is damaged, has the reason."""
         try:
             run = self._sources.attach(self._url(number, name))
             view = gather.look(run, run.id, self._clock)
             return _Looked(view, run.plan, view.live)
         except gather.DAMAGE as error:
-            # What is gone stays so; a bucket that cannot be reached is asked again.
-            return _Looked(gather.unreadable(name, name, error), None, not isinstance(error, RunNotFoundError))
+            # A run that is gone stays so; a bucket that cannot be reached is asked again.
+            gone = isinstance(error, RunNotFoundError)
+            return _Looked(gather.unreadable(name, name, error), None, not gone, gone)
+
+
+def _place(request: Request) -> tuple[int, str]:
+    """Return the number of the root and the name that a path holds."""
+    return int(request.path_params["root"]), str(request.path_params["id"])
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, PodliftError) else repr(error)
+
+
+def _texts(*texts: str) -> list[str]:
+    return [text for text in texts if text]
+
+
+def _model_view(one: Model, *, brief: bool = False) -> ModelView:
+    """Return the view of a model. A damaged one has the reason, and leaves the others as they are."""
+    try:
+        return models.look(one, brief=brief)
+    except PodliftError as error:
+        return models.damaged(one.name, error)
+
+
+def _unknown_action(form: Mapping[str, str]) -> InputError:
+    return InputError(f"Unknown action. Received: {clipped(form.get('do', ''), 100)!r}.")
+
+
+def _missing(problem: str, place: str = "/", title: str = "all runs") -> Response:
+    return _html(pages.render("missing.html", problem=problem, place=place, title=title), 404)
 
 
 def _count(text: str) -> int | None:
-    """Return a number of a query; None for what is none."""
+    """Return the number in a parameter; None for another text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
@@ -284,7 +420,7 @@ def _html(text: str, status: int = 200) -> Response:
 
 def serve(
     roots: Sequence[str],
-    sources: RunSources,
+    sources: Sources,
     clock: Clock,
     *,
     port: int,

@@ -20,12 +20,12 @@ from typing import Any
 
 import psutil
 import pytest
-from page_runs import HOSTILE, page_run
+from page_runs import HOSTILE, gallery, page_run
 from support import LIMIT_S, REPO, needs, until
 
 import sdk
-from sdk import api
 from sdk.cli import app
+from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
 
 needs("starlette", "uvicorn", "playwright", "axe_playwright_python", "PIL")
@@ -42,6 +42,8 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"
              "--disable-component-update", "--disable-sync"]  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 SECONDS = LIMIT_S * 1000
+# Pages with tables that have another layout there.
+ON_A_PHONE = ("list", "schedules", "schedule", "models", "model")
 FITS = "document.documentElement.scrollWidth <= window.innerWidth"
 # A script of a run that ran would leave its mark.
 OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -71,16 +73,29 @@ def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
     """Open a page: `opened(url, width=PHONE, dark=True)`. None of them may ask another host, or fail in a script."""
     contexts, asked, failed = list[Any](), list[str](), list[str]()
 
-    def open_page(url: str, size: dict[str, int] = WIDE, *, dark: bool = False, offline: bool = False) -> Any:
+    def open_page(
+        url: str,
+        size: dict[str, int] = WIDE,
+        *,
+        dark: bool = False,
+        offline: bool = False,
+        zone: str = "UTC",
+        missing: bool = False,
+    ) -> Any:
         context = chromium.new_context(
-            viewport=size, color_scheme="dark" if dark else "light", reduced_motion="reduce", offline=offline
+            viewport=size,
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            offline=offline,
+            timezone_id=zone,
         )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(SECONDS)
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: failed.append(str(error)))
-        page.on("console", lambda said: failed.append(said.text) if said.type == "error" else None)
+        # A browser reports a page that is missing, too.
+        page.on("console", lambda said: failed.append(said.text) if said.type == "error" and not missing else None)
         page.goto(url)
         return page
 
@@ -98,18 +113,11 @@ def served(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     monkeypatch.setattr(server, "REFRESH_S", 1)
     urls = list[str]()
 
-    class Runs:
-        def runs(self, root: str) -> tuple[list[sdk.RunInfo], list[str]]:
-            return api.list_runs(root, None, None, (), None)
-
-        def attach(self, url: str) -> sdk.Run:
-            return api.attach(url)
-
     def url(place: str = "/") -> str:
         if not urls:
             values = {"port": 0, "token": "the-token", "announce": urls.append}
             threading.Thread(
-                target=server.serve, args=([str(root)], Runs(), SystemClock()), kwargs=values, daemon=True
+                target=server.serve, args=([str(root)], PageSources(), SystemClock()), kwargs=values, daemon=True
             ).start()
             until(lambda: urls)
         return urls[0].replace("/?", f"{place}{'&' if '?' in place else '?'}")
@@ -181,8 +189,8 @@ def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_pho
     assert fits(page)
     assert page.locator("tbody tr").count() == 3
     assert page.locator("svg.spark polyline").count() == 2
-    page.keyboard.press("Tab")  # the name of the page, then the search
-    page.keyboard.press("Tab")
+    for _ in range(5):  # the name of the page, the three sections, then the search
+        page.keyboard.press("Tab")
     page.keyboard.type("digits")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=digits**")
@@ -238,7 +246,7 @@ def pid_of(run: sdk.Run, task: str) -> int:
 @pytest.mark.full
 @pytest.mark.tensorflow
 def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
-    root: Path, command: Callable[..., Any], opened: Callable[..., Any], picture: Callable[..., None]
+    root: Path, command: Callable[..., Any], opened: Callable[..., Any]
 ) -> None:
     _, (url,) = command()
     run = sdk.submit(
@@ -251,7 +259,6 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
     label = "[...document.querySelectorAll('.uplot')].map(plot => plot.getAttribute('aria-label')).join()"
     first = page.evaluate(label)
     page.wait_for_function(f"before => {label} !== before", arg=first)
-    picture(page, "live")
     # As a cloud does before it takes a machine away.
     os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
     page.get_by_text(re.compile("preempt", re.IGNORECASE)).first.wait_for(state="attached")
@@ -268,13 +275,11 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
     assert run.wait().state is sdk.State.SUCCEEDED, run.why()
     # A section that was closed stays so, whatever has come before it.
     assert page.locator("details[open] summary").all_inner_texts() == ["chief-0, attempt 2"]
-    page.get_by_role("heading", name="Timeline").evaluate("heading => heading.scrollIntoView()")
-    picture(page, "run")
 
 
 @pytest.mark.full
 def test_runs_are_chosen_in_the_list_and_compared(
-    root: Path, served: Callable[..., str], opened: Callable[..., Any], picture: Callable[..., None]
+    root: Path, served: Callable[..., str], opened: Callable[..., Any]
 ) -> None:
     for number in range(3):
         page_run(root, f"digits-{'abc'[number] * 6}", losses(120, number / 5), log="one line\n")
@@ -291,13 +296,12 @@ def test_runs_are_chosen_in_the_list_and_compared(
     page.get_by_label("x axis").select_option("epoch")
     page.get_by_label("smoothing").fill("0.9")
     assert page.locator(".uplot").first.screenshot() != before
-    assert page.get_by_text("Plan of digits-aaaaaa, compared with digits-cccccc").is_visible()
-    picture(page, "compare")
+    assert page.get_by_text("The same in all of them.").is_visible()
 
 
 @pytest.mark.full
 def test_logs_of_100_mb_are_there_at_once_are_searched_and_followed(
-    root: Path, command: Callable[..., Any], opened: Callable[..., Any], picture: Callable[..., None]
+    root: Path, command: Callable[..., Any], opened: Callable[..., Any]
 ) -> None:
     run = page_run(root, "digits-aaaaaa", losses(5))
     log, many = Path(run.log(1, "chief-0")), 1_150_000
@@ -316,7 +320,6 @@ def test_logs_of_100_mb_are_there_at_once_are_searched_and_followed(
     assert took < 0.3 * slow(), took
     assert longest_task(page) < 100 * slow()
     assert page.locator("pre.log .a32").count() == 500
-    picture(page, "logs")
     page.get_by_role("link", name="Earlier lines").click()
     page.get_by_text(f"step {many - 501:9}").wait_for()
     assert page.get_by_text(f"step {many - 1:9}").count() == 0
@@ -356,37 +359,111 @@ def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
 ) -> None:  # fmt: skip
     from axe_playwright_python.sync_playwright import Axe
 
-    page_run(root, "digits-aaaaaa", losses(120), log="\x1b[31mred\x1b[0m \x1b[35mviolet\x1b[0m\n" * 3)
-    page_run(root, "digits-bbbbbb", losses(90, 0.2))
-    page_run(root, "mnist-cccccc", losses(40, 0.6), failure="ValueError: the loss is not finite", traceback=TRACE)
-    (root / "runs" / "broken-dddddd").mkdir()
+    gallery(root, time.time(), TRACE)
     report = tmp_path / "report.html"
-    assert app.run(["export", "html", "digits-aaaaaa", "mnist-cccccc", "-o", str(report)]) == 0
+    assert app.run(["export", "html", "digits-k3f7aa", "mnist-w5r3fg", "-o", str(report)]) == 0
+    (root / "runs" / "broken-dddddd").mkdir()
     places = {
         "list": served(),
-        "failed": served("/run/0/mnist-cccccc"),
+        "run": served("/run/0/digits-k3f7aa"),
+        "failed": served("/run/0/mnist-w5r3fg"),
         "damaged": served("/run/0/broken-dddddd"),
-        "logs": served("/run/0/digits-aaaaaa/logs"),
-        "comparison": served("/compare?run=0/digits-aaaaaa&run=0/mnist-cccccc"),
+        "missing": served("/run/0/nothing-aaaaaa"),
+        "logs": served("/run/0/digits-k3f7aa/logs"),
+        "compare": served("/compare?run=0/digits-k3f7aa&run=0/digits-p7x2bc&run=0/digits-q4m6de"),
+        "schedules": served("/schedules"),
+        "schedule": served("/schedule/0/nightly"),
+        "models": served("/models"),
+        "model": served("/model/0/digits"),
         "report": report.as_uri(),
     }
     problems = list[str]()
     for name, url in places.items():
-        page = opened(url, dark=dark)
+        page = opened(url, dark=dark, missing=name == "missing")
         page.locator("h1").first.wait_for()
-        for size in (WIDE, PHONE):
+        for size, form in ((WIDE, ""), (PHONE, "-phone")):
             page.set_viewport_size(size)
-            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
             # Curves are drawn anew for another width.
             page.wait_for_function(FITS, timeout=20_000)
-            # The list alone has another layout on a phone.
-            found = Axe().run(page).response["violations"] if size is WIDE or name == "list" else []
+            if name not in ("damaged", "missing"):
+                picture(page, f"{name}{form}{'-dark' if dark else ''}")
+            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            page.wait_for_function(FITS, timeout=20_000)
+            # Tables have another layout on a phone.
+            found = Axe().run(page).response["violations"] if size is WIDE or name in ON_A_PHONE else []
             serious = [each for each in found if each["impact"] in ("serious", "critical")]
             problems += [f"{name} {size}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in serious]
             page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = false; })")
-            if (name, size) == ("list", PHONE) if dark else (name in ("list", "failed", "report") and size is WIDE):
-                picture(page, "phone" if dark else name)
     assert problems == []
+
+
+@pytest.mark.full
+def test_a_schedule_is_paused_and_fired_and_a_version_promoted_with_the_keyboard(
+    root: Path, write: Callable[..., Path], command: Callable[..., Any], opened: Callable[..., Any]
+) -> None:
+    gallery(root, time.time(), TRACE)
+    sdk.schedule(write("train.py", "print('trained')\n"), name="yearly", cron="0 3 1 1 *", root=root)
+    _, (_, acting) = command("--allow-actions")
+    page = opened(at(acting, "/schedule/0/yearly"))
+    page.get_by_role("button", name="Run now").press("Enter")
+    page.locator(".slots .id").press("Enter")
+    page.locator(".state.succeeded").wait_for()
+    assert page.get_by_role("link", name="yearly", exact=True).get_attribute("href") == "/schedule/0/yearly"
+    page.get_by_role("link", name="Schedules").press("Enter")
+    page.get_by_role("link", name="nightly").press("Enter")
+    page.get_by_role("button", name="Pause the schedule").press("Enter")
+    page.locator(".state.paused").wait_for()
+    assert sdk.Schedule("nightly", root=root).record.paused == "by hand"
+    page.get_by_role("link", name="Models").press("Enter")
+    page.get_by_role("link", name="digits", exact=True).press("Enter")
+    page.get_by_text("Promote a version").press("Enter")
+    page.keyboard.press("Tab")  # the version that awaits an approval, then the note
+    page.keyboard.press("Tab")
+    page.keyboard.type("seen by a person")
+    page.keyboard.press("Enter")
+    page.locator("#version-9 .state.champion").wait_for()
+    move = sdk.models(root)["digits"].history()[-1]
+    assert (move.champion, move.before, move.note) == (9, 7, "seen by a person")
+    page.locator("#version-9").get_by_role("link", name="nightly-").press("Enter")
+    page.get_by_role("link", name="nightly", exact=True).press("Enter")
+    page.wait_for_url("**/schedule/0/nightly")
+
+
+@pytest.mark.full
+def test_a_page_has_the_readers_zone_the_icon_of_its_state_and_is_whole_on_paper(
+    root: Path, tmp_path: Path, served: Callable[..., str], opened: Callable[..., Any]
+) -> None:
+    gallery(root, time.time(), TRACE)
+    url = served("/run/0/mnist-w5r3fg")
+    here, there = opened(url, zone="Europe/Berlin"), opened(url, zone="America/New_York")
+    times = [page.locator(".sentence time").first.inner_text() for page in (here, there)]
+    assert [time[11:13] for time in times] == ["17", "11"]
+    assert "America/New_York" in there.locator(".zone").inner_text()
+    good = opened(served("/run/0/digits-k3f7aa"))
+    icons = [page.locator("#icon").get_attribute("href") for page in (here, good)]
+    assert "cf222e" in icons[0]
+    assert "1a7f37" in icons[1]
+    # The last value of an epoch that was cut is a ring: it has another picture than a whole one.
+    cut = opened(served("/run/0/digits-q4m6de"))
+    assert cut.get_by_text("of an unfinished epoch").count() == 4
+    assert cut.evaluate("JSON.parse(document.getElementById('data').textContent)[0].series[0].partial") == [13]
+    before = cut.locator(".uplot").first.screenshot()
+    cut.get_by_label("log scale").check()
+    assert cut.locator(".uplot").first.screenshot() != before
+    # The numbers at the axes are whole, and no third of a row is empty.
+    boxes = cut.locator("figure").evaluate_all("all => all.map(each => each.getBoundingClientRect().right)")
+    assert len({round(right) for right in boxes}) == 2
+    report = tmp_path / "report.html"
+    assert app.run(["export", "html", "digits-k3f7aa", "mnist-w5r3fg", "-o", str(report)]) == 0
+    paper = opened(report.as_uri())
+    paper.evaluate("dispatchEvent(new Event('beforeprint'))")
+    paper.emulate_media(media="print")
+    assert paper.locator("details:not([open])").count() == 0
+    assert not paper.locator("#controls").is_visible()
+    clipped = "all => all.filter(each => each.scrollHeight > each.clientHeight + 1).length"
+    assert paper.locator("pre").evaluate_all(clipped) == 0
+    width = paper.locator("canvas").first.evaluate("canvas => canvas.getBoundingClientRect().width")
+    assert width <= paper.locator("figure").first.evaluate("figure => figure.clientWidth")
 
 
 @pytest.mark.full
@@ -400,10 +477,10 @@ def test_a_user_cancels_and_resumes_a_run_on_its_page(
     page = opened(at(acting, f"/run/0/{run.id}"))
     page.locator(".state.running").wait_for()
     page.get_by_text("Cancel", exact=True).click()
-    page.get_by_role("button", name=f"Cancel {run.id}").click()
+    page.get_by_role("button", name="Cancel the run").click()
     page.locator(".state.cancelled").wait_for()
     page.get_by_text("Resume", exact=True).click()
-    page.get_by_role("button", name=f"Resume {run.id}").click()
+    page.get_by_role("button", name="Resume the run").click()
     page.locator(".state.running").wait_for()
     run.cancel()
     assert run.wait().state is sdk.State.CANCELLED
@@ -428,7 +505,13 @@ def picture(request: pytest.FixtureRequest, root: Path) -> Callable[..., None]:
             }""",
             str(root),
         )
-        found = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        # Curves for another width are drawn within the next frames.
+        frame = "requestAnimationFrame"
+        page.evaluate(f"new Promise(done => {frame}(() => {frame}(() => {frame}(done))))")
+        size = page.viewport_size
+        height = min(page.evaluate("document.documentElement.scrollHeight"), max(size["height"], 1100))
+        whole = {"x": 0, "y": 0, "width": size["width"], "height": height}
+        found = Image.open(BytesIO(page.screenshot(full_page=True, clip=whole))).convert("RGB")
         folder = REPO / "docs" / "images"
         folder.mkdir(exist_ok=True)
         found.quantize(128, method=Image.Quantize.MAXCOVERAGE).save(folder / f"{name}.png", optimize=True)

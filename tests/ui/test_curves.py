@@ -37,6 +37,14 @@ def test_steps_that_an_attempt_does_again_are_those_of_the_later_attempt() -> No
     assert found[-1].time == 104.0
 
 
+def test_the_last_value_of_an_attempt_that_ended_within_an_epoch_is_partial() -> None:
+    records = [{"attempt": 1, "step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (20, 40, 60, 67)]
+    records += [{"attempt": 2, "step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (80, 100)]
+    found = curves.curves(records, 0.0)
+    assert [point.step for point in found["loss"] if point.partial] == [67]
+    assert curves.charts({"run": found}).shown[0].series[0].partial == [3]
+
+
 def test_values_that_are_no_numbers_are_gaps_and_records_that_make_no_sense_are_drawn_as_far_as_they_do() -> None:
     records = [
         {"attempt": 1, "step": 1, "metrics": {"loss": None, "acc": 1}},

@@ -9,25 +9,34 @@ import shutil
 import threading
 import urllib.request
 from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
+from zoneinfo import ZoneInfo
 
 import pytest
 from checkpoint.parts import Attempt
-from page_runs import HOSTILE, Elements, page_run
+from page_runs import HOSTILE, Elements, page_model, page_run, page_schedule, preempt
 from support import needs
 
 import sdk
 from sdk import api
 from sdk.checkpoint import restore
+from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
+from sdk.model_registry.decision import GuardResult
+from sdk.model_registry.models import Model
+from sdk.schedules.handle import Schedule
+from sdk.status import Registered
 from sdk.storage.posix_store import PosixStore
 
 needs("starlette", "uvicorn")
 
-from sdk.ui import server  # noqa: E402
+from sdk.ui import models, pages, server  # noqa: E402
 from sdk.ui.guard import PageGuard  # noqa: E402
+from sdk.ui.schedules import Firing, ScheduleView  # noqa: E402
 from sdk.ui.server import Pages  # noqa: E402
 
 TOKEN, PORT = "the-token", 8000
@@ -40,7 +49,7 @@ class Answer(NamedTuple):
     text: str
 
 
-class Runs:
+class Runs(PageSources):
     """The runs of this machine, and how often a root was listed."""
 
     def __init__(self) -> None:
@@ -48,10 +57,7 @@ class Runs:
 
     def runs(self, root: str):
         self.listed[root] += 1
-        return api.list_runs(root, None, None, (), None)
-
-    def attach(self, url: str):
-        return api.attach(url)
+        return super().runs(root)
 
 
 class Visitor:
@@ -103,9 +109,11 @@ class Visitor:
         self.cookie = "; ".join(self.given)
         return self
 
-    def act(self, run: str, do: str, origin: str = "http://127.0.0.1:8000", **form: str) -> Answer:
+    def act(
+        self, name: str, do: str, origin: str = "http://127.0.0.1:8000", *, kind: str = "run", **form: str
+    ) -> Answer:
         body = urlencode({"do": do, **form}).encode()
-        return self.get(f"/run/0/{run}/act", method="POST", body=body, **({"origin": origin} if origin else {}))
+        return self.get(f"/{kind}/0/{name}/act", method="POST", body=body, **({"origin": origin} if origin else {}))
 
 
 @pytest.fixture
@@ -117,7 +125,7 @@ def visitor(root: Path) -> Visitor:
 
 
 WAYS = ("/", "/?part=rows", "/run/0/digits-aaaaaa", "/run/0/digits-aaaaaa/curves.json", "/run/0/digits-aaaaaa/logs", "/compare",
-        "/assets/page.js", "/nowhere")  # fmt: skip
+        "/schedules", "/schedule/0/nightly", "/models", "/model/0/digits", "/assets/page.js", "/nowhere")  # fmt: skip
 
 
 def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_that_it_is_exchanged_for(visitor: Visitor) -> None:
@@ -169,7 +177,7 @@ def test_every_answer_forbids_foreign_and_inline_scripts(visitor: Visitor) -> No
             )
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["cache-control"] == "no-store"
-    for way in WAYS[:6]:
+    for way in WAYS[:10]:
         for (tag, names), _ in Elements(visitor.get(way).text).found.items():
             assert tag != "style"
             assert "style" not in names
@@ -224,7 +232,7 @@ def test_the_page_of_a_run_begins_with_why_and_asks_again_only_while_something_m
 ) -> None:
     text = visitor.get("/run/0/digits-bbbbbb").text
     assert (
-        text.index("FAILED")
+        text.index('class="state failed"')
         < text.index("Root cause")
         < text.index("podlift logs digits-bbbbbb")
         < text.index("Timeline")
@@ -288,7 +296,7 @@ def test_logs_are_searched_and_what_they_hold_is_text(visitor: Visitor) -> None:
 
 def test_runs_are_compared_and_one_that_is_not_there_has_the_reason(visitor: Visitor) -> None:
     text = visitor.get("/compare?run=0/digits-aaaaaa&run=0/digits-bbbbbb&run=0/nothing-aaaaaa").text
-    assert "Plan of digits-bbbbbb, compared with digits-aaaaaa" in text
+    assert "The same in all of them." in text
     assert "No such run" in text
     data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert [each["run"] for each in data[0]["series"]] == ["digits-aaaaaa", "digits-bbbbbb"]
@@ -305,6 +313,57 @@ def test_hostile_runs_are_text_on_their_pages(root: Path) -> None:
 
     plain = tuple(f"plain {at}" for at in range(len(HOSTILE)))
     assert made("hostile-bbbbbb", HOSTILE) == made("plain-aaaaaa", plain)
+
+
+def test_hostile_schedules_and_models_are_text_on_their_pages(root: Path) -> None:
+    model = page_model(root, "digits", [0.9, 0.95], ["digits-aaaaaa", "digits-bbbbbb"])
+    seen, shared = (
+        models.look(model),
+        {"problems": [], "now": 1.0, "roots": [], "refresh": 3, "acts": True, "root": 0, "at": "/"},
+    )
+    evidence = seen.versions[-1].evidence
+
+    def made(text: str) -> list[Counter]:
+        firing = Firing(
+            time=1.0, state=text, reason=text, cause=text, run=text, registered=Registered(model=text, version=1)
+        )
+        about = {
+            "name": text,
+            "cron": text,
+            "time_zone": text,
+            "state": text,
+            "backend": text,
+            "paused": text,
+            "program": text,
+        }
+        schedule = ScheduleView(
+            **about, problems=[text], coming=[2.0], firings=[firing], arguments=[(text, text)], rules=[(text, text)]
+        )
+        guard = GuardResult(guard=text, holds=None, value=1.0, bound=1.0, note=text)
+        judged = replace(
+            evidence, reason=text, metrics={text: 1.0}, champion_metrics={text: 2.0}, guards=(guard,),
+            gate=replace(evidence.gate, evaluate="a:b"),
+        )  # fmt: skip
+        versions = [
+            replace(each, schedule=text, evidence=judged, record=replace(each.record, run=text, ask=text))
+            for each in seen.versions
+        ]
+        moves = [replace(move, note=text, by=text) for move in seen.moves]
+        view = replace(seen, name=text, metric=text, versions=versions, moves=moves, problems=[text])
+        values = {**shared, "problems": [text], "roots": [text]}
+        return [
+            Elements(pages.render(template, **values, **more)).found
+            for template, more in (
+                ("schedules.html", {"rows": [(0, schedule)]}),
+                ("schedule.html", {"view": schedule}),
+                ("models.html", {"rows": [(0, view)]}),
+                ("model.html", {"view": view}),
+            )
+        ]
+
+    plain = made("plain")
+    for text in HOSTILE:
+        assert made(text or "none") == plain, text
 
 
 class Acted:
@@ -446,3 +505,155 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     assert "The run has ended" in found
     assert "no task" in visitor.get("/run/0/digits-aaaaaa/lines?task=nobody&after=0").text
     assert "hx-get" not in visitor.get("/run/0/nothing-aaaaaa/lines?task=chief-0&after=0").text
+
+
+def test_a_run_a_schedule_or_a_model_that_is_not_there_is_404_with_a_link(visitor: Visitor) -> None:
+    for way, place in (
+        ("/run/0/nothing-aaaaaa", "/"),
+        ("/schedule/0/nothing", "/schedules"),
+        ("/model/0/nothing", "/models"),
+        ("/nowhere", "/"),
+    ):
+        answer = visitor.get(way)
+        assert answer.status == 404
+        assert f'<a href="{place}">Show all' in answer.text
+    assert "No such run" in visitor.get("/run/0/nothing-aaaaaa").text
+    assert "No such schedule below" in visitor.get("/schedule/0/nothing").text
+
+
+def test_empty_pages_name_the_next_step(root: Path) -> None:
+    root.mkdir()
+    page = Visitor(root).let_in()
+    assert "podlift submit train.py" in page.get("/").text
+    assert "podlift schedule create weekly train.py" in page.get("/schedules").text
+    assert "podlift models add latest" in page.get("/models").text
+
+
+def test_arguments_are_columns_tiles_and_the_first_table_of_a_comparison(root: Path) -> None:
+    page_run(root, "digits-aaaaaa", RECORDS, args=["--lr", "0.1", "--batch=64", "data"])
+    page_run(root, "digits-bbbbbb", RECORDS, args={"lr": 0.02, "batch": 64})
+    page = Visitor(root).let_in()
+    rows = page.get("/?sort=arg.lr").text
+    assert rows.index("digits-bbbbbb") < rows.index("digits-aaaaaa")
+    assert "arg.lr" in rows
+    assert "1 of 2 runs" in page.get("/?q=lr%3C0.05").text
+    assert '<div class="argument"><dt>lr</dt><dd>0.1</dd></div>' in page.get("/run/0/digits-aaaaaa").text
+    text = page.get("/compare?run=0/digits-aaaaaa&run=0/digits-bbbbbb").text
+    assert text.index("<h2>Arguments</h2>") < text.index("<h2>Last values</h2>") < text.index("<h2>Curves</h2>")
+    assert '<th scope="row">lr</th><td class="differs">0.1</td><td class="differs">0.02</td>' in text
+    assert '<th scope="row">batch</th><td class="same">64</td><td class="same">64</td>' in text
+    # The request follows from the settings.
+    assert "workerPoolSpecs" not in text
+    assert "The same in all of them." in text
+
+
+@pytest.fixture
+def registered(root: Path) -> tuple[list[str], Model]:
+    """A schedule with a failure and a skipped slot, and a model with a version of each of its first runs."""
+    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
+    states = ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "SKIPPED", "FAILED"]
+    runs = page_schedule(root, "nightly", states, newest=newest, max_cost_usd_per_month=60.0)
+    return runs, page_model(root, "digits", [0.9, 0.95, 0.96], runs[:3], asks=True)
+
+
+def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
+    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
+    page = Visitor(root).let_in()
+    text = page.get("/schedules").text
+    assert "the last 5 firings: 1 failed, 1 skipped, 3 succeeded" in text
+    assert "of 4 runs" in text
+    assert "5.16 USD" in text
+    assert "of 60.00 USD" in text
+    assert 'datetime="2026-11-29T' in text
+    run = registered[0][0]
+    page_run(root, run, RECORDS)
+    assert f'href="/run/0/{run}"' in page.get("/schedule/0/nightly").text
+    assert "data_changed(train)" in page.get("/schedule/0/nightly").text
+    assert 'href="/schedule/0/nightly"' in page.get(f"/run/0/{run}").text
+    # All runs of a schedule have one label.
+    assert "<option>nightly</option>" in page.get("/").text
+    assert "1 of 1 runs" in page.get("/?label=nightly").text
+
+
+def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(
+    root: Path, registered: tuple[list[str], Model]
+) -> None:
+    runs, _ = registered
+    page = Visitor(root).let_in()
+    assert 'href="/model/0/digits#version-2"' in page.get("/models").text
+    text = page.get("/model/0/digits").text
+    assert "accuracy of the versions: version 1 0.9, version 2 0.95, version 3 0.96" in text
+    assert "Version 3 against version 2" in text
+    assert "decides: more is better" in text
+    assert "loss &lt;= champion * 1.05" in text
+    for run in runs[:3]:
+        assert f'href="/run/0/{run}"' in text
+    assert 'href="/schedule/0/nightly"' in text
+
+
+def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
+    root: Path, registered: tuple[list[str], Model]
+) -> None:
+    model, page = registered[1], Visitor(root, acting="second").let_in("second")
+    assert "Promote a version" in page.get("/model/0/digits").text
+    answer = page.act("digits", "promote", kind="model", version="3", expect="2", note="seen")
+    assert (answer.status, answer.headers["location"]) == (303, "/model/0/digits")
+    assert (model.champion().number, model.history()[-1].note) == (3, "seen")
+    stale = page.act("digits", "promote", kind="model", version="1", expect="2")
+    assert stale.status == 409
+    assert "Expected: version 2. It is version 3" in stale.text
+    assert page.act("digits", "rollback", kind="model", expect="2").status == 409
+    assert page.act("digits", "rollback", kind="model", expect="3").status == 303
+    assert model.champion().number == 2
+    for form in ({"do": "promote", "version": "3"}, {"do": "remove", "expect": "2"}):
+        assert page.act("digits", kind="model", **form).status == 409
+    assert page.act("digits", "promote", "http://evil.example", kind="model", version="3", expect="2").status == 403
+    reader = Visitor(root, acting="second").let_in()
+    assert "Promote a version" not in reader.get("/model/0/digits").text
+    assert reader.act("digits", "promote", kind="model", version="3", expect="2").status == 403
+    assert model.champion().number == 2
+
+
+def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
+    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired = []
+    monkeypatch.setattr(Schedule, "run", lambda self: fired.append(self.name))
+    page = Visitor(root, acting="second").let_in("second")
+    assert page.act("nightly", "pause", kind="schedule").status == 303
+    assert Schedule("nightly", root=root).record.paused == "by hand"
+    text = page.get("/schedule/0/nightly").text
+    assert "Resume the schedule" in text
+    assert "Paused: by hand" in text
+    assert page.act("nightly", "unpause", kind="schedule").status == 303
+    assert Schedule("nightly", root=root).record.paused == ""
+    assert page.act("nightly", "run", kind="schedule").headers["location"] == "/schedule/0/nightly"
+    assert fired == ["nightly"]
+    assert page.act("nightly", "remove", kind="schedule").status == 409
+    assert page.act("nothing", "pause", kind="schedule").status == 404
+    assert page.act("nightly", "pause", kind="thing").status == 404
+    reader = Visitor(root, acting="second").let_in()
+    assert "Pause the schedule" not in reader.get("/schedule/0/nightly").text
+    assert reader.act("nightly", "pause", kind="schedule").status == 403
+
+
+def test_a_damaged_model_leaves_the_others_and_names_the_damage(
+    root: Path, registered: tuple[list[str], Model]
+) -> None:
+    page_model(root, "mnist", [0.5], ["mnist-aaaaaa"])
+    place = next((root / "models" / "records" / "mnist" / "versions").glob("*.json"))
+    place.write_text("no")
+    text = Visitor(root).let_in().get("/models").text
+    assert "The record of version 1 of &#39;mnist&#39; is damaged" in text
+    assert 'href="/model/0/digits#version-2"' in text
+
+
+def test_a_preemption_is_said_where_it_happened(root: Path) -> None:
+    run = page_run(
+        root, "digits-aaaaaa", [{"step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (20, 40, 60)]
+    )
+    preempt(run, 60.0, 40, 120.0)
+    text = Visitor(root).let_in().get("/run/0/digits-aaaaaa").text
+    assert "The machine of worker-0 was taken away (preempted)." in text

@@ -15,6 +15,7 @@ from support import REPO
 from sdk.checkpoint.catalog import CheckpointInfo
 from sdk.cli import app
 from sdk.packaging.project import parse_toml
+from sdk.planning.diff import Change
 from sdk.records.timeline import Moment
 from sdk.status import Failure
 from sdk.ui import model, pages
@@ -41,7 +42,7 @@ def test_a_report_of_a_failed_run_begins_with_the_root_cause_and_holds_all_that_
     page_run(root, "digits-aaaaaa", steps(3), failure="ValueError: bad", traceback=trace, log="first\nlast line\n")
     text = report("digits-aaaaaa")
     order = [
-        "FAILED",
+        "state failed",
         "Root cause",
         "train.py&#34;, line 7",
         "podlift logs digits-aaaaaa",
@@ -89,6 +90,9 @@ def view(text: str) -> RunView:
         sentence=[text],
         failure=Failure(task=text, message=text, traceback=f"T: {text}"),
         facts=[(text, text)],
+        arguments=[(text, text)],
+        remarks=[(text, text)],
+        partial=frozenset([text]),
         metrics={text: 1.0},
         curves={text: [Point(1.0, 0.0, 0.0, 1.0, 1)]},
         moments=[Moment(time=1.0, source=text, text=text, causes=(text,))],
@@ -96,6 +100,7 @@ def view(text: str) -> RunView:
             Lane(
                 name=text,
                 bars=[Bar(begin=0, length=1, title=text, kind=text), Bar(begin=0, length=0, title=text, kind=text)],
+                note=text,
             )
         ],
         tasks=[TaskView(name=text, state=text)],
@@ -112,7 +117,9 @@ def view(text: str) -> RunView:
 def test_what_a_hostile_run_holds_is_text_wherever_it_is_shown(at: int) -> None:
     def made(text: str) -> Counter[tuple[str, tuple[str, ...]]]:
         views = [view(text or "-"), view(f"{text}2")]
-        page = pages.report(views, model.compared(views, [(text, [text])]), 0.0)
+        change = Change(section="job", path=text, before=text, after=f"{text}3", kind="changed")
+        code = Change(section="code", path=text, before=text, after=text, kind="changed")
+        page = pages.report(views, model.compared(views, {views[1].id: [change, code]}), 0.0)
         assert not set(page) & {"\x1b", "\u202e", "\u2066", "\x00", "\x9b", "\ud800"}
         return Elements(page).found
 
@@ -151,7 +158,7 @@ def test_several_runs_are_overlaid_and_compared_and_a_damaged_one_has_its_reason
     text = report("first-aaaaaa", "second-bbbbbb", "broken-cccccc", "first-aaaaaa")
     charts = {chart["name"]: [each["run"] for each in chart["series"]] for chart in json.loads(Elements(text).data)}
     assert charts == {"acc": ["second-bbbbbb"], "loss": ["first-aaaaaa", "second-bbbbbb"]}
-    assert "Plan of second-bbbbbb, compared with first-aaaaaa" in text
+    assert "The same in all of them." in text
     assert "is not a run of podlift" in text
     assert text.count("<article") == 3
 

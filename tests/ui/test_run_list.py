@@ -102,6 +102,7 @@ def test_what_a_hostile_run_holds_is_text_in_the_list(at: int) -> None:
             "tasks": 1,
             "accelerator": text or "m",
             "labels": [text or "m"],
+            "args": {text or "m": text or "m"},
             "curve": (text or "m") + "0z",
         }
         runs = [
