@@ -129,3 +129,7 @@ def _show(saved: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
         for entry in saved
     ]
     table(("step", "saved", "size", "why", "kept", ""), rows)
+    if not rows:
+        say(
+            "There are no checkpoints. A training with fit saves them by itself; another program calls ctx.checkpoint()."
+        )

@@ -192,6 +192,8 @@ def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, js
     if past:
         rows = [schedule_text.row_of_slot(slot) for slot in past]
         table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"), under=True)
+    else:
+        say(f"No slot has come yet. Next: podlift schedule run {name}, which starts a run now")
 
 
 @schedule.command(cls=VerbHelp)

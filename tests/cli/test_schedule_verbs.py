@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, needs
+from support import LIMIT_S, finished_run, needs
 
 import sdk
 from sdk.backends.local.backend import LocalBackend
@@ -74,6 +74,14 @@ def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, write, root: Pa
     assert "exists twice" in shown.stderr and "nearest safe hour is 3" in shown.stderr
     assert "outcome      created" in shown.stdout
     assert not root.exists()
+
+
+def test_a_schedule_without_a_past_and_a_run_without_checkpoints_name_the_next_step(here, write, root: Path) -> None:
+    write("train.py", "print(1)")
+    assert here("schedule", "create", "weekly", "train.py", *CRON).code == 0
+    assert "Next: podlift schedule run weekly" in here("schedule", "status", "weekly").stderr
+    finished_run(root, "digits-aaaaaa")
+    assert "There are no checkpoints. A training with fit" in here("checkpoints", "digits-aaaaaa").stderr
 
 
 def test_a_dry_run_shows_what_would_change(here, write) -> None:
