@@ -294,8 +294,8 @@ class Pages:
         root, name = _place(request)
         try:
             view = self._memory.get(at, lambda: self._sources.schedule(self._root(root), name))
-        except InputError as error:
-            return _missing(str(error), "/schedules", "all schedules")
+        except PodliftError as error:
+            return self._unshown(request, at, error, "schedules")
         return self._board(request, "schedule.html", view=view, root=root, at=at, problems=_texts(problem))
 
     def _change_schedule(self, root: int, name: str, form: Mapping[str, str]) -> None:
@@ -316,8 +316,8 @@ class Pages:
         root, name = _place(request)
         try:
             view = self._memory.get(at, lambda: _model_view(self._sources.model(self._root(root), name)))
-        except InputError as error:
-            return _missing(str(error), "/models", "all models")
+        except PodliftError as error:
+            return self._unshown(request, at, error, "models")
         return self._board(request, "model.html", view=view, root=root, at=at, problems=_texts(problem))
 
     def _change_model(self, root: int, name: str, form: Mapping[str, str]) -> None:
@@ -329,6 +329,14 @@ class Pages:
         values["acts"] = request.scope.get(MAY_ACT, False)
         name = f"_{template}" if request.query_params.get("part") else template
         return _html(pages.render(name, **values), 409 if problems and request.method == "POST" else 200)
+
+    def _unshown(self, request: Request, at: str, error: PodliftError, noun: str) -> Response:
+        """Return why a schedule or a model is not shown; a page that is open asks a bucket that cannot be reached again."""
+        gone = isinstance(error, InputError)
+        again = "" if gone else at
+        if request.query_params.get("part"):
+            return _missing(str(error), noun, again=again, template="_missing.html", status=200)
+        return _missing(str(error), noun, again=again, status=404 if gone else 502)
 
     # --- Files and roots -------------------------------------------------------------------------------------------------
 
@@ -405,8 +413,11 @@ def _unknown_action(form: Mapping[str, str]) -> InputError:
     return InputError(f"Unknown action. Received: {clipped(form.get('do', ''), 100)!r}.")
 
 
-def _missing(problem: str, place: str = "/", title: str = "all runs") -> Response:
-    return _html(pages.render("missing.html", problem=problem, place=place, title=title), 404)
+def _missing(
+    problem: str, noun: str = "runs", *, again: str = "", template: str = "missing.html", status: int = 404
+) -> Response:
+    values = {"problem": problem, "noun": noun, "again": again, "refresh": SLOW_REFRESH_S}
+    return _html(pages.render(template, **values), status)
 
 
 def _count(text: str) -> int | None:

@@ -521,6 +521,26 @@ def test_a_run_a_schedule_or_a_model_that_is_not_there_is_404_with_a_link(visito
     assert "No such schedule below" in visitor.get("/schedule/0/nothing").text
 
 
+def test_a_schedule_or_a_model_in_a_bucket_that_fails_says_so_and_is_asked_for_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.mkdir()
+
+    def denied(self, root: str, name: str):
+        raise sdk.PodliftError("Access to the bucket was denied.")
+
+    monkeypatch.setattr(Runs, "schedule", denied)
+    monkeypatch.setattr(Runs, "model", denied)
+    page = Visitor(root).let_in()
+    for way in ("/schedule/0/nightly", "/model/0/digits"):
+        assert page.get(way).status == 502
+        part = page.get(f"{way}?part=live")
+        assert part.status == 200
+        assert part.text.startswith('<main id="live"')
+        assert "Access to the bucket was denied." in part.text
+        assert "hx-trigger" in part.text
+
+
 def test_empty_pages_name_the_next_step(root: Path) -> None:
     root.mkdir()
     page = Visitor(root).let_in()
