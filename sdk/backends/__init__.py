@@ -1,4 +1,4 @@
-"""The registry of backends: one row for each, whose classes are imported on demand."""
+"""The registry of backends: one row for each. Its classes are imported on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a task imports this package, too
     from .base import Backend
     from .services import Services
 
-# The class of each backend, and that of its options.
+# The class of each backend, and the class of its options.
 _ROWS = {
     "local": (".local.backend:LocalBackend", ".local.options:Local"),
     "vertex": (".vertex.backend:VertexBackend", ".vertex.options:Vertex"),
@@ -70,7 +70,7 @@ def load(name: str) -> Backend:
 
 
 def offered() -> Iterator[tuple[str, Services]]:
-    """Yield what each backend offers in addition, with its name."""
+    """Yield the name and the additional services of each backend."""
     yield from ((name, load(name).services) for name in names())
 
 

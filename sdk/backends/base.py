@@ -1,4 +1,4 @@
-"""The seam between plans and backends: a Backend starts runs, and a RunHandle looks at one."""
+"""The seam between plans and backends: a Backend starts runs, and a RunHandle observes one."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ class Request:
 
 
 class RunHandle(Protocol):
-    """An existing run, seen from this process: the only way to look at it. `FolderRun` implements it for a run in a folder."""
+    """An existing run, and the only way to observe it from this process. `FolderRun` implements it for a run in a folder."""
 
     def refresh(self, *, logs: bool = False) -> None:
         """Make new records readable in the run's local directory, at a limited rate; with `logs`, logs and metrics too."""
 
     def supervised(self) -> bool:
-        """Return False once no process can add a verdict any more. True while one can, or if that is unknown."""
+        """Return True while a process may still write a verdict, or if that is unknown; False once none can."""
 
     def end_leftovers(self) -> None:
-        """End what a supervisor that was killed on this machine has left running."""
+        """End the processes that a killed supervisor left running on this machine."""
 
     def merge(self, status: Status) -> Status:
-        """Return the status from the records, merged with what else is known."""
+        """Return the status from the records, merged with the state of the service."""
 
     def progress(self) -> Progress | None:
         """Return the training progress of a few seconds ago, or None if none was reported."""
 
     def account(self) -> LiveAccount | None:
-        """Return what the first task has spent its time on until a few seconds ago; None if its file is on this machine."""
+        """Return how the first task spent its time, up to a few seconds ago; None if its file is on this machine."""
 
     def history(self) -> Sequence[Moment]:
-        """Return what the service that runs it did, the oldest first, for an explanation.
+        """Return the actions of the service that runs it, oldest first, for an explanation.
 
-        A moment of now says what the run waits for, and its causes why.
+        A moment in the present names the resource that the run waits for; its causes give the reason.
         """
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
@@ -78,8 +78,8 @@ class RunHandle(Protocol):
     def attending(self) -> AbstractContextManager[Callable[[], None]]:
         """Return a context in which this process waits for the end of the run.
 
-        It calls the function that the context yields again and again, which does what the service that runs it does not do: it
-        may submit another job after one that was taken away.
+        It calls the function that the context yields again and again. The function does the work that the service leaves to its
+        clients: it may submit another job after a preempted one.
         """
 
     def fetch_outputs(self) -> None:
@@ -94,11 +94,11 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this backend is like, as data."""
+        """The properties of this backend, as data."""
 
     @property
     def services(self) -> Services:
-        """What it offers in addition to running plans; `Services()` for nothing."""
+        """Its services in addition to running plans; `Services()` for none."""
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Return the facts about this environment that a plan needs.
@@ -107,17 +107,17 @@ class Backend(Protocol):
             job: what to run.
             target: the options of the backend, such as a `Vertex`.
             root: where the run will live.
-            online: query the services that the job needs. Failed queries are part of the result. Otherwise, `Facts.online` has
-                what is known without a request.
+            online: query the services that the job needs. Failed queries are part of the result. Otherwise, `Facts.online`
+                holds the facts that need no request.
         """
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
-        """Return what speaks against a job on this backend. Pure.
+        """Return the findings for a job on this backend. Pure.
 
         Args:
             plan: the plan, still without findings.
             program: the strategies, the communication and the calls of `fit` in its program.
-            starting: what is required to start is an error, else a warning.
+            starting: a missing requirement for the start is an error, else a warning.
         """
 
     def render(self, plan: Plan) -> Request:

@@ -1,4 +1,4 @@
-"""What a backend whose tasks run in containers writes into the root: podlift itself, and what the agents have to run."""
+"""The files that a backend with containers writes into the root: podlift itself, and the launch spec of the agents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def launch_spec(
         plan: the plan as the job has it.
         number: the number of the job within the run, from 1.
         runtime: the sha256 of the runtime archive.
-        terms: what the agents have to know of the service.
+        terms: the rules of the service that the agents follow.
         replicas: see `Payload.replicas`.
     """
     root = RootPaths(plan.root)
@@ -60,7 +60,7 @@ def launch_spec(
 
 
 def variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of all tasks; `copied` are values that are stored nowhere, "***" for those that are missing."""
+    """Return the variables of all tasks; `copied` are values that are stored nowhere; a missing one is "***"."""
     row = accelerators.lookup(plan.job.resources.accelerator)
     given = {
         name: value if isinstance(value, str) else copied.get(name, HIDDEN)
@@ -130,7 +130,7 @@ def upload_requests(plan: Plan, clock: Clock) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Archives:
-    """The sha256 of what every container starts with, and which is in the root."""
+    """The sha256 of each archive in the root that every container starts with."""
 
     runtime: str
     entrypoint: str

@@ -1,7 +1,7 @@
-"""Who fires the slots of a schedule, and how one who does differs from another: as data, for one state machine.
+"""The processes that fire the slots of a schedule, and their differences: as data, for one state machine.
 
-`docs/explanation/decisions/schedules.md` has the table. A service that starts keepers makes deliveries, and so do a server, a
-command and a user who asks for one more run.
+`docs/explanation/decisions/schedules.md` has the table. Deliveries are made by a service that starts keepers, by a server, by a
+command, and by a user who requests an extra run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ..clock import Clock
 from ..hardware.pricing import Price
 from ..job.plan import Plan
 
-# Another process takes a slot over this long after its holder was last heard of. A keeper has the lease of a claim for a job: a
-# killed one is replaced within two minutes.
+# Another process takes a slot over this long after the last renewal by its holder. A keeper has the lease of a claim for a job:
+# a killed keeper is replaced within two minutes.
 SERVER_LEASE_S, KEEPER_LEASE_S = 600.0, 60.0
 
 
@@ -24,11 +24,11 @@ class Delivery:
     """A demand for the run of a slot: by a service at its time, perhaps again, by a server, or by a user.
 
     Args:
-        job: full name of the keeper, or of the command, that stays with the slot until its run has ended; the same when it
-            starts again. "" on a machine whose servers share the slots.
-        created: when it was made, a Unix time by the clock of its maker.
-        slot: the slot that it names, a Unix time; None for the one that is nearest to its creation.
-        by_hand: True for a run that a user asked for, in an extra slot.
+        job: full name of the keeper, or of the command, that stays with the slot until its run has ended; unchanged when it
+            starts again. "" on a machine where several servers share the slots.
+        created: the Unix time of its creation, by the clock of its creator.
+        slot: its slot, a Unix time; None for the slot nearest to its creation.
+        by_hand: True for a run requested by a user, in an extra slot.
         every: True for all slots that are due, as a server delivers them.
         busy: when a server fired others, from and until a Unix time: a slot in between is not late.
         lease_s: another process may take its slots over after this time.

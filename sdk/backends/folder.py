@@ -1,4 +1,4 @@
-"""Handles of runs whose records are in a folder of this machine: the run's own, or a copy of one in a bucket."""
+"""Handles of runs with their records in a folder of this machine: the run directory itself, or a copy of one in a bucket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def request_cancel(paths: RunPaths, request: bytes) -> None:
 
 
 class FolderRun:
-    """The handle of a run of this machine: the records and the supervisor's process tell everything about it."""
+    """The handle of a run of this machine: the records and the supervisor's process hold its whole state."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan = plan
@@ -52,7 +52,7 @@ class FolderRun:
         return janitor_watch.is_supervised(self._plan.paths, self._clock)
 
     def end_leftovers(self) -> None:
-        """End what has lost its supervisor and its janitor."""
+        """End the processes that have lost both their supervisor and their janitor."""
         if not has_ended(self._plan.paths):
             janitor_watch.end_leftovers(self._plan.paths)
 
@@ -107,7 +107,7 @@ class FolderRun:
 
 
 class CopiedRun(FolderRun):
-    """The handle of a run of another machine or a cloud, which is seen through a local copy."""
+    """The handle of a run of another machine or a cloud, which reads a local copy."""
 
     def __init__(self, plan: Plan, clock: Clock, refresh_s: float) -> None:
         super().__init__(plan, clock)
@@ -130,12 +130,12 @@ class CopiedRun(FolderRun):
         return self._copy.progress
 
     def account(self) -> LiveAccount | None:
-        """Return what the latest heartbeat says."""
+        """Return the account from the latest heartbeat."""
         self.progress()
         return self._copy.account
 
     def refresh(self, *, logs: bool = False) -> None:
-        """Download what is new, at a limited rate."""
+        """Download new records, at a limited rate."""
         if self._clock.monotonic() - self._refreshed.get(logs, -math.inf) >= self._refresh_s:
             self._download(logs=logs)
             self._refreshed[logs] = self._clock.monotonic()

@@ -66,15 +66,15 @@ def keep(kept: Kept, keep_for_s: float, clock: Clock) -> None:
             with outage.asking():
                 if not _asked(kept):
                     return
-            # A short run is not waited for, and a long one is not asked for often.
+            # A short run gets its verdict at once, and a long run is polled rarely.
             pause_s = min(_LONGEST_POLL_S, _POLL_S + (clock.monotonic() - began) / 20)
             clock.sleep(max(pause_s, outage.pause_s))
-        _log.info("the keeper's time is over; the run goes on without it")
+        _log.info("the keeper's time is over; the run continues without it")
         kept.give_up()
 
 
 def _asked(kept: Kept) -> bool:
-    """Take a step; a store that fails for no known reason counts as one that does not answer."""
+    """Take a step; a store that fails for an unknown reason counts as an outage."""
     try:
         return kept.step()
     except StoreError as error:

@@ -1,4 +1,4 @@
-"""What a backend offers in addition to running plans: each is a service of its own, or None."""
+"""The services of a backend in addition to running plans: each is an object, or None."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-if TYPE_CHECKING:  # what runs in a training image imports this file, too
+if TYPE_CHECKING:  # a training image imports this file, too
     from ..checks.check import Proposed, Row
     from ..clock import Clock
     from ..hardware.catalog import PriceTable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # what runs in a training image imports this file, too
 
 
 class Services:
-    """The additional services of a backend, each made when it is read. A subclass overrides those that its backend has."""
+    """The additional services of a backend, each created when it is read. A subclass overrides the services of its backend."""
 
     @property
     def triggers(self) -> TriggerService | None:
@@ -30,7 +30,7 @@ class Services:
 
     @property
     def deliveries(self) -> Deliveries | None:
-        """The same service, as the container of a keeper asks it."""
+        """The trigger service, for the container of a keeper."""
         return None
 
     @property
@@ -40,7 +40,7 @@ class Services:
 
     @property
     def setup(self) -> SetupService | None:
-        """Looks at the account of the service before a first run, and proposes the settings in `Target.proposed`."""
+        """Inspects the account at the service before a first run, and proposes the settings in `Target.proposed`."""
         return None
 
     @property
@@ -55,7 +55,7 @@ class Services:
 
     @property
     def drills(self) -> DrillService | None:
-        """Takes away more than processes of tasks, as a drill asks for: see `Capabilities.drills`."""
+        """Preempts machines and regions for a drill, not only processes of tasks: see `Capabilities.drills`."""
         return None
 
 
@@ -79,13 +79,13 @@ class PriceService(Protocol):
         """Read all prices, store them, and return the path; nothing is stored unless every page could be read.
 
         Args:
-            project: the project that asks.
+            project: the project of the requests.
             environ: names the cache folder.
             clock: gives the date.
         """
 
     def cached(self, environ: Mapping[str, str]) -> PriceTable | None:
-        """Return the table that was stored last, None if there is none that can be read."""
+        """Return the last stored table, None if none is readable."""
 
 
 class DrillService(Protocol):
@@ -99,40 +99,40 @@ class DrillService(Protocol):
 
 
 class SetupService(Protocol):
-    """Looks at what a user has at the service of a backend. Only reads."""
+    """Inspects a user's account at the service of a backend. Read-only."""
 
     def rows(self, job: Job, target: Target, root: str) -> list[Row]:
-        """Return what is looked at, in a fixed order; what may not be read is unknown.
+        """Return the results of the checks, in a fixed order; a resource that the caller may not read is unknown.
 
         Args:
-            job: what is to run: its accelerator decides which quotas it needs.
+            job: the job to run: its accelerator decides which quotas it needs.
             target: the settings of the backend.
             root: where runs live; a placeholder if no bucket is set.
         """
 
     def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
-        """Return the settings for the project's file, each called as its field of the target, in the file's order.
+        """Return the settings for the project's file, each named like its field of the target, in the file's order.
 
         Args:
-            given: those that are set already, by field.
+            given: the existing settings, by field.
             environ: names the configuration of the service's own tools.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageDraft:
-    """What will be built: one image for one family of hardware. The fields are keys of `podlift image --json`.
+    """The image to build, for one family of hardware. The fields are keys of `podlift image --json`.
 
     Args:
         family: "cpu", "gpu" or "tpu".
-        name: its name with its tag, which is made of its content.
-        parent: where it is built, and the resource below which builds are created.
+        name: its name with its tag, a digest of its content.
+        parent: the resource of its location, below which builds are created.
         build: the request for the build.
-        minutes: how long it takes, an estimate.
-        usd: its price for that time, without what may be free.
+        minutes: the estimated time of the build.
+        usd: the price for that time, without a free tier.
         dockerfile: the path of its Dockerfile.
-        service: how a sentence calls the service that builds it.
-        command: what sends the request in another way, from a file called FILE.
+        service: the name of the service that builds it, for a sentence.
+        command: another way to send the request, from a file called FILE.
     """
 
     family: str
@@ -159,12 +159,12 @@ class Build:
 
 
 class ImageService(Protocol):
-    """Builds images where no Docker is needed here, for a backend whose jobs run in them."""
+    """Builds images for the jobs of a backend, without Docker on this machine."""
 
     def draft(
         self, family: str, target: Target, *, region: str | None, account: str | None, dockerfile: Path | None
     ) -> ImageDraft:
-        """Return what will be built, without a request; InputError with every mistake.
+        """Return the image to build, without a request. Raises InputError with every mistake.
 
         Args:
             family: the family of hardware, which is the target of the Dockerfile.
@@ -181,4 +181,4 @@ class ImageService(Protocol):
         """Start a build, or find one of the same content that has not ended; and whether it was started."""
 
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
-        """Return what has become of a build."""
+        """Return the current state of a build."""

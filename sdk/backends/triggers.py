@@ -28,23 +28,23 @@ class TriggerRejectedError(PodliftError):
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerDraft:
-    """What is known of a schedule that is to have a trigger.
+    """A schedule, as the service needs it for its trigger.
 
     Args:
         plan: the plan of its firings.
-        schedule: its name.
-        id: its id, which tells it from others of its name; "" before it is created.
-        name: full name of the trigger that it has; "" for none.
+        schedule: the name of the schedule.
+        id: its id, which distinguishes successive schedules with the same name; "" before it is created.
+        name: full name of its trigger; "" for none.
         cron: its cron expression.
-        time_zone: the zone of that.
+        time_zone: the time zone of the expression.
         period_s: the shortest time between two slots.
-        firings: how many slots lie in the next 30 days.
-        overlap: what a slot does while an earlier run goes on.
+        firings: the number of slots in the next 30 days.
+        overlap: the action of a slot during an earlier run.
         notify: its notifications.
-        location: where the trigger is to be; "" for the service's own choice.
-        digest: that of the schedule and its plan.
-        max_cost_usd_per_month: its limit of a month.
-        keeps: what its keeper keeps, as "module:function" (`sdk.backends.keeper_main`).
+        location: the location of the trigger; "" for the service's own choice.
+        digest: the digest of the schedule and its plan.
+        max_cost_usd_per_month: its monthly limit.
+        keeps: the entry point of its keeper, as "module:function" (`sdk.backends.keeper_main`).
         zone: the data of the time zone, for an image that has none, by its name in base64.
     """
 
@@ -72,8 +72,8 @@ class TriggerRequest:
     Args:
         name: the trigger's full name at its service.
         body: the request itself.
-        settings: what of the service's own record is compared, with what it posts as JSON.
-        files: what is read when it fires, by key in the store of the schedules; written once.
+        settings: the fields of the service's record that are compared; the posted body is decoded JSON.
+        files: the files that a firing reads, by key in the store of the schedules; written once.
         url: where the request is sent.
     """
 
@@ -95,15 +95,15 @@ class Trigger:
     Args:
         name: its full name.
         cron: its cron expression.
-        time_zone: the zone of that.
+        time_zone: the time zone of the expression.
         paused: True if it does not fire.
         description: its description, which names the schedule.
-        root: the root of the schedule that it belongs to; "" if it is none of podlift's.
-        schedule: the name of that.
-        id: the id of that.
-        settings: as in the request, with what it posts at each slot.
+        root: the root of its schedule; "" if podlift did not create it.
+        schedule: the name of its schedule.
+        id: the id of its schedule.
+        settings: as in the request, with the body that it posts at each slot.
         last_attempt: when it last fired, a Unix time; None if it never did.
-        status: what the service reports about that; "" if it succeeded.
+        status: the error of the last attempt; "" if it succeeded.
         broken: why the service does not fire it although it is not paused; "" if it does.
         next: when it fires next.
     """
@@ -129,11 +129,11 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedKeeper(Delivery):
-    """A delivery whose keeper failed, perhaps before it could write a record.
+    """A delivery with a failed keeper, perhaps without a record.
 
     Args:
         state: FAILED, CANCELLED or EXPIRED.
-        error: sentences that say why, with its last lines where they tell.
+        error: the cause as sentences, with the last lines of its log where they help.
         look: the command that shows its log.
     """
 
@@ -151,17 +151,17 @@ class TriggerService(Protocol):
 
     @property
     def title(self) -> str:
-        """What a sentence calls the service."""
+        """The name of the service in a sentence."""
 
     @property
     def grace_s(self) -> float:
         """How long after a slot its record may be missing: the service repeats, and machines start."""
 
     def adapted(self, plan: Plan) -> Plan:
-        """Return a plan for firings, without what the trigger brings itself. Pure."""
+        """Return a plan for firings, without the parts that the trigger provides itself. Pure."""
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
-        """Return what speaks against a trigger. Pure."""
+        """Return the findings for a trigger. Pure."""
 
     def lines(self, draft: TriggerDraft) -> list[tuple[str, str]]:
         """Return where the trigger is, who fires it with which rights, and the price, as (label, text). Pure."""
@@ -173,19 +173,19 @@ class TriggerService(Protocol):
         """Return the request that `create` will send. Nothing is sent."""
 
     def upload(self, plan: Plan) -> None:
-        """Store what the machines need that a firing starts first."""
+        """Store the files for the first machines of a firing."""
 
     def create(self, request: TriggerRequest, clock: Clock) -> Trigger:
-        """Create a trigger that does not exist; an equal one that appeared meanwhile is returned."""
+        """Create a trigger, or return an equal one that appeared meanwhile."""
 
     def get(self, name: str, clock: Clock) -> Trigger | None:
-        """Return a trigger, None if there is none."""
+        """Return a trigger, None if it does not exist."""
 
     def kept(self, parent: str, clock: Clock) -> list[Trigger]:
-        """Return podlift's triggers in a place."""
+        """Return podlift's triggers below a parent."""
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
-        """Change what differs; a paused trigger stays paused, and a broken one is made anew."""
+        """Change the fields that differ; a paused trigger stays paused, and a broken one is recreated."""
 
     def pause(self, name: str, clock: Clock) -> None:
         """Stop firing. Pausing again has no effect."""
@@ -194,13 +194,13 @@ class TriggerService(Protocol):
         """Fire again, from the next slot on."""
 
     def delete(self, name: str, clock: Clock) -> None:
-        """Remove a trigger; one that does not exist is no error."""
+        """Remove a trigger. A missing one is no error."""
 
     def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
-        """Start what the trigger starts, exactly once, and return its name: for a slot, or as a firing by hand."""
+        """Start the trigger's job exactly once, and return its name: for a slot, or as a firing by hand."""
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
-        """Return what was started for a schedule since a Unix time and has failed, the newest first."""
+        """Return the failed keepers of a schedule since a Unix time, newest first."""
 
     def alert(self, name: str) -> str:
         """Return a command that makes an alert of failed deliveries."""

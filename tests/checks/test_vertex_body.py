@@ -369,7 +369,7 @@ def test_a_persistent_resource_is_said_to_be_billed_until_it_is_deleted() -> Non
     assert "billed until it is deleted, busy or not" in said
     assert "gcloud ai persistent-resources delete warm --region=REGION" in said
     two = [each.message for each in planned(persistent_resource="warm", regions=["us-central1", "us-east1"])]
-    assert "Each of us-central1 and us-east1 needs a persistent resource 'warm' of its own." in two
+    assert "Each of us-central1 and us-east1 needs its own persistent resource 'warm'." in two
 
 
 def resource(state: str = "RUNNING", **pool: Any) -> dict[str, Any]:

@@ -85,7 +85,7 @@ TF = "us-docker.pkg.dev/vertex-ai/training/tf-"
 MINE = "us-central1-docker.pkg.dev/my-project/images/tensorflow:"
 BEST = "Nearest: accelerator='v5e-8'."
 V6E = "training-with-tpu-vm ends TensorFlow's support before v6e, configure-compute lets tf-nightly"
-BLACKWELL = "has no kernels for Blackwell GPUs. If the image has one of your own that does, vertex_own_tensorflow=True"
+BLACKWELL = "has no kernels for Blackwell GPUs. If the image has your own one that does, set vertex_own_tensorflow=True"
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     # Hardware that no job gets.
     ("v6e", {"accelerator": "v6e-8"}, V6E, BEST),
@@ -312,7 +312,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "a provisioning that no location uses",
         {"regions": ["us-east1:standard"], "provisioning": "spot"},
-        "Every location has a provisioning of its own. Received: vertex_provisioning='spot'",
+        "Every location has its own provisioning. Received: vertex_provisioning='spot'",
         "vertex_provisioning='standard'",
     ),
     (

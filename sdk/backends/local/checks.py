@@ -48,7 +48,7 @@ def of_local(job: Job, facts: Facts, *, target: Local | None = None) -> Iterator
 
 
 def _gpus(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
-    """What a job with GPUs gets here: logical CPU devices, or this machine's own GPUs if it asks for them."""
+    """The devices for a job with GPUs: logical CPU devices, or this machine's own GPUs if the job requests them."""
     row = accelerators.lookup(job.resources.accelerator)
     gpus = accelerators.per_task(row)
     needed = gpus * (job.resources.workers + job.resources.evaluator)

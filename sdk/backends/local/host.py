@@ -37,7 +37,7 @@ _log = logger("backends.local")
 
 @dataclass(frozen=True, kw_only=True)
 class _Open(Begun):
-    """What an attempt holds until its end."""
+    """The resources of an attempt until its end."""
 
     output: FolderOutput
     reservation: PortReservation
@@ -49,7 +49,7 @@ class LocalHost:
 
     Args:
         temporary: the folder of the tasks' TMPDIRs.
-        named: whether each task has a host name of its own.
+        named: whether each task has its own host name.
     """
 
     scope = ending.WHOLE
@@ -76,7 +76,7 @@ class LocalHost:
         )
         self._starts: list[TaskStart] = []
 
-    # --- An attempt: what its agent asks for
+    # --- An attempt: the calls of its agent
 
     def begin(self, membership: Membership) -> _Open:
         number, paths = membership.attempt, self.paths
@@ -172,11 +172,11 @@ class LocalHost:
         return {file.path: (file.size, file.sha256) for file in self._plan.code.files}
 
     def phase_start(self, attempt: int, output: FolderOutput) -> TaskStart:
-        """Return how the process of the last phase is started, whose output is in the log of the first task."""
+        """Return how the process of the last phase is started; its output goes into the log of the first task."""
         plan, task = self._plan, self._plan.members[0]
         scratch = Path(task_environment.scratch(self._temporary, attempt, task.name))
         scratch.mkdir(parents=True, exist_ok=True)
-        # There is no cluster any more: nothing listens at these addresses.
+        # The cluster has ended: nothing listens at these addresses.
         addresses = {member.name: "localhost:0" for member in plan.members}
         return replace(self._start(attempt, task, addresses, None, output), cwd=str(scratch))
 

@@ -26,15 +26,15 @@ class Local(Target):
             without authentication.
         start: Fork task processes from one with TensorFlow, or spawn each. "fork": all are forked from a process that has
             imported TensorFlow and Keras, and that stands by for restarts while 1.5 GB of memory are free. "spawn": each task
-            is a new Python process, at each restart too. "auto": "fork" on Linux if there are several tasks and nothing in the
-            program speaks against it. "standby": as "auto", and a single task has such a process for its restarts too, which
-            imports at low priority while the task trains. "anew": as "auto", but nothing stands by.
-        cluster: A chief and workers, or workers only. "chief" is what Vertex AI gives; "workers" is for scripts in which task
-            0 of `worker` is the chief.
+            is a new Python process, also after a restart. "auto": "fork" on Linux if there are several tasks and nothing in the
+            program prevents it. "standby": as "auto", and a single task has such a process for its restarts too, which imports
+            at low priority while the task trains. "anew": as "auto", but nothing stands by.
+        cluster: A chief and workers, or workers only. "chief" is the layout of Vertex AI; "workers" is for scripts in which
+            task 0 of `worker` is the chief.
         gpus: Stand-ins or this machine's own GPUs, if the accelerator is a GPU. "stand-in": logical CPU devices. "real": each
-            task has GPUs of its own, of any type.
-        cores: How the tasks divide the CPUs of this machine. "share": each of several tasks has equally many of its own, and as
-            many threads. "all": each may use all. A number: as many threads for each task, also for a single one, on any CPU.
+            task has its own GPUs, of any type.
+        cores: How the tasks divide the CPUs of this machine. "share": several tasks get separate, equal parts of them, and as
+            many threads. "all": each may use all. A number: this many threads for each task, also for a single one, on any CPU.
     """
 
     title: ClassVar = "Local mode"

@@ -1,4 +1,4 @@
-"""What can stop a run from outside: a cancel request, a signal, the time limit."""
+"""The stop conditions from outside a run: a cancel request, a signal, the time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...text import compact_duration
 
 
 class StopConditions:
-    """What may stop a run from outside.
+    """The stop conditions of a run.
 
     `signals` collects signals that the supervisor received. The first `handled` cancel requests are an earlier supervisor's.
     """

@@ -101,7 +101,7 @@ class Uploader(PeriodicThread):
         tries = None
         while not self._replaced.is_set():
             number = known_resumes(self._paths)
-            # Asked first, so that everything written before the end is uploaded.
+            # Checked before the upload, so that everything written before the end is uploaded.
             over = not is_supervised(self._paths, self._clock)
             if over and not has_ended(self._paths):
                 end_leftovers(self._paths)

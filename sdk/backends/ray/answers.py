@@ -1,4 +1,4 @@
-"""What a cluster says of a job that has ended, in the words of `records.verdicts`. Pure."""
+"""The answer of a cluster about a job that has ended, in the words of `records.verdicts`. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def of_ended(
     problem: tuple[Reason, str] | None = None,
     last_output: str = "",
 ) -> ServiceAnswer:
-    """Return the answer. The clocks of the cluster and of those who cancel runs may differ: it has no time.
+    """Return the answer. It has no time, because the clocks of the cluster and of the clients that cancel runs may differ.
 
     Args:
         job: the job's name.
-        code: the exit code of the first task's agent, or that of the agent that ended the job; None if it is not known.
-        status: the cluster's own state of the job, "" if it is not known.
-        problem: why the driver has ended the job, and how that counts.
+        code: the exit code of the first task's agent, or of the agent that ended the job; None if unknown.
+        status: the cluster's own state of the job, "" if unknown.
+        problem: the reason that counts, and the message, if the driver ended the job.
         last_output: the last lines of the container that ended the job.
     """
     if code == 0 or (code is None and status == "SUCCEEDED"):
@@ -40,6 +40,6 @@ def of_ended(
         failure = Failure(task="", message=said[-1].removeprefix(_PREFIX))
         return ServiceAnswer(job="ended", end=failed(Reason.REFUSED, failure))
     how = "" if code is None else f" with exit code {code}"
-    message = f"The job {job} ended{how}, and no task says why."
+    message = f"The job {job} ended{how}, and no task recorded the cause."
     failure = Failure(task="", message=message, traceback=last_output)
     return ServiceAnswer(job="ended", end=failed(Reason.INFRASTRUCTURE, failure))

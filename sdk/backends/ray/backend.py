@@ -45,7 +45,7 @@ class RayBackend:
         return own_facts(disk=False, online={"ray": about})
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
-        """Return missing settings, a note on a patched request, and what a Ray cluster cannot run."""
+        """Return findings for missing settings, a patched request, and features that a Ray cluster does not support."""
         level: Literal["error", "warning"] = "error" if starting else "warning"
         job, target = plan.job, Ray.of(plan.target)
         return [
@@ -66,7 +66,7 @@ class RayBackend:
         start_run.check(request)
 
     def start(self, request: Request) -> None:
-        """Write what the driver and the agents need, and create the job, once."""
+        """Write the files of the driver and the agents, and create the job, once."""
         from . import start_run
 
         start_run.start(request)

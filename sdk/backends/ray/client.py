@@ -1,7 +1,7 @@
 """Ray's Jobs API by plain HTTP: its five routes, with a timeout on each call, retries, and classified errors.
 
-The client needs no package of Ray, and no version equal to the cluster's. A job has the name that its creator gives it, and a
-cluster gives a name once: a request whose answer was lost is therefore looked up by its name, and never creates a second job.
+The client needs neither the Ray package nor the cluster's version of it. The creator names the job, and a cluster accepts a
+name only once: after a lost answer, the client looks the job up by its name, and never creates a second one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class RayUnavailableError(UnavailableError):
-    """There was no answer, or one that does not tell whether the request was executed."""
+    """There was no answer, or none that shows whether the request was executed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class RayJob:
 
 
 def configured_address(environ: Mapping[str, str]) -> str:
-    """Return the address of the cluster where none is given."""
+    """Return the default address of the cluster."""
     return (environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS).rstrip("/")
 
 
@@ -79,7 +79,7 @@ class RayJobs:
         self._clock = clock or SystemClock()
         self._headers = target.headers
         self._environ = environ
-        self._token = ""  # the machine's, once the cluster has asked for one
+        self._token = ""  # the machine's, once the cluster has demanded one
 
     def version(self) -> str:
         """Return the version of Ray; InputError if there is no such server, or none that has the Jobs API."""
@@ -91,7 +91,7 @@ class RayJobs:
                 raise InputError(self._not_ray(str(error))) from error
             raise InputError(str(error)) from error
         except KeyError as error:
-            raise InputError(self._not_ray("it tells no version of Ray")) from error
+            raise InputError(self._not_ray("it reports no version of Ray")) from error
         self._check_jobs_api(version)
         return version
 
@@ -115,7 +115,7 @@ class RayJobs:
         )
 
     def create(self, body: Mapping[str, object]) -> RayJob:
-        """Create the job of this body, once, and return it; also if it exists."""
+        """Create the job of this body, once, and return it, or the existing one."""
         name = str(body["submission_id"])
         tries = 0
         while True:
@@ -141,12 +141,12 @@ class RayJobs:
             raise
 
     def logs(self, name: str) -> str:
-        """Return what the driver of a job has printed."""
+        """Return the output of the driver of a job."""
         answer = self._repeated(lambda: self._send("GET", f"/api/jobs/{name}/logs", _object), within_s=3.0)
         return str(answer.get("logs") or "")
 
     def stop(self, name: str) -> None:
-        """Stop a job. Has no effect on one that has ended or does not exist."""
+        """Stop a job. Has no effect on an ended or missing job."""
         try:
             self._repeated(lambda: self._send("POST", f"/api/jobs/{name}/stop", _object))
         except RejectedError as error:
@@ -212,7 +212,7 @@ class RayJobs:
         if content is not None:
             headers["Content-Type"] = "application/json"
         with requests.Session() as session:
-            # Those of Google, or of a .netrc, are not for this server; a proxy may be.
+            # Credentials of Google or a .netrc are not for this server; a proxy may be.
             session.auth = _no_auth
             return session.request(
                 method, self.address + path, data=content, headers=headers, timeout=timeout_s, allow_redirects=False
@@ -238,7 +238,7 @@ class RayJobs:
         what = text.strip().partition("\n")[0][:_SHOWN].rstrip(".")
         return self._masked(
             f"The cluster at {self.address} does not accept this client ({status}{f': {what}' if what else ''}). Next: give it "
-            "its token, which `ray get-auth-token` prints there: export RAY_AUTH_TOKEN=...; or that of a proxy: "
+            "its token, which `ray get-auth-token` prints there: export RAY_AUTH_TOKEN=...; or a proxy's token: "
             '--ray-headers \'{"Authorization": "Bearer $PROXY_TOKEN"}\', with PROXY_TOKEN in the environment.'
         )
 

@@ -1,8 +1,8 @@
-"""The cluster as a driver on it sees it. The only module that imports Ray, which is the cluster's own.
+"""The cluster, for a driver that runs on it. The only module that imports Ray, in the cluster's version.
 
 One placement group reserves the resources of all tasks. An actor for each task starts the task's agent as a child process, with
-the devices that Ray has assigned, and returns its exit code. Neither is restarted by Ray: what follows the end of an agent is
-decided by the rules of the containers.
+the devices that Ray has assigned, and returns its exit code. Ray restarts neither: the rules of the containers decide what to
+do when an agent ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .placement import ClusterResources, Placement
 
 _log = logger("backends.ray")
 _POLL_S = 0.5
-# Names of resources with an argument of their own in Ray.
+# Resources that Ray takes as a separate argument.
 _OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
@@ -99,7 +99,7 @@ _Handle = Any
 
 
 class ConnectedCluster:
-    """A connection to the cluster whose job this process is the driver of."""
+    """A connection to the cluster, for the process that is the driver of its job."""
 
     def __init__(self) -> None:
         import ray
@@ -120,7 +120,7 @@ class ConnectedCluster:
         return ClusterResources(nodes=nodes, free=self._ray.available_resources())
 
     def reserve(self, wanted: Placement) -> None:
-        """Ask for the resources of all tasks, without waiting for them."""
+        """Request the resources of all tasks, without waiting for them."""
         bundles = [dict(amounts) for amounts in wanted.tasks.values()]
         self._indices = {task: index for index, task in enumerate(wanted.tasks)}
         self._group = self._ray.util.placement_group(bundles, strategy=wanted.strategy)
@@ -182,7 +182,7 @@ class ConnectedCluster:
 
     @property
     def running(self) -> list[str]:
-        """The tasks whose agents have not ended."""
+        """The tasks with a running agent."""
         return list(self._runs.values())
 
     def send(self, task: str, number: int) -> None:

@@ -1,6 +1,6 @@
-"""The driver of a job on a Ray cluster: what the service does on Vertex AI, with the same agents in the containers.
+"""The driver of a job on a Ray cluster. It does the work of the service on Vertex AI, with the same agents in the containers.
 
-It reserves the resources of all tasks, starts an agent for each, starts those again that ask for it or whose node is gone, and
+It reserves the resources of all tasks, starts an agent for each, restarts an agent that requests it or has lost its node, and
 writes the verdict when the first task's agent has ended. It lives on the cluster; no client has to stay.
 """
 
@@ -41,9 +41,9 @@ from .request import HOST, LOADER, TASK, TERMS, DriverSpec
 _log = logs.logger("backends.ray")
 _KEYS = RunPaths("")
 _POLL_S, _CANCEL_S = 0.5, 1.0
-# Resources usually come within the first time; after that, what is missing is recorded at intervals.
+# Resources usually come within the first time; after that, the shortage is recorded at intervals.
 _NORMAL_S, _TOLD_S = 5.0, 30.0
-# How often a container is started again without an attempt of its own, and the waits between.
+# How often a container is restarted without a new attempt, and the waits between.
 _RESTARTS, _PAUSE_S = 5, 1.0
 # After the first task, the others end by themselves within this time; then they are killed.
 _OTHERS_S, _KILLED_S, _FLUSH_S = 60.0, 10.0, 60.0
@@ -52,7 +52,7 @@ _DROPPED = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT", "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 class Cluster(Protocol):
-    """What the driver asks of a cluster: see `cluster.RayCluster`."""
+    """The calls of the driver to a cluster: see `cluster.RayCluster`."""
 
     def resources(self) -> ClusterResources: ...
     def reserve(self, wanted: Placement) -> None: ...
@@ -116,8 +116,8 @@ class Driver:
         since = spec.resumes_by_users
         self._cancels = cancels.CancelWatch(self._store, clock, self._job - 1, since, every_s=_CANCEL_S)
         self._requests: dict[str, tuple[float, float]] = {}  # their unix time, and the monotonic end of their grace
-        self._pending: dict[str, float] = {}  # tasks whose containers wait for resources, since when
-        self._due: dict[str, float] = {}  # tasks whose containers are started again, and when
+        self._pending: dict[str, float] = {}  # by task: since when its container waits for resources
+        self._due: dict[str, float] = {}  # by task: when its container is restarted
         self._deadline: float | None = None
 
     def run(self) -> int:
@@ -133,7 +133,7 @@ class Driver:
             ended = self._watch()
         except StoppedError as stopped:
             problem = stopped.problem
-        # Not if this process itself is stopped: agents whose driver is gone let the training save.
+        # Not if this process itself is stopped: an agent without a driver lets the training save.
         self._kill_all()
         return self._conclude(ended, problem)
 
@@ -179,7 +179,7 @@ class Driver:
     # --- While the agents run
 
     def _watch(self) -> list[AgentEnd]:
-        """Return the ends of the agents, that of the one that ended the job first."""
+        """Return the ends of the agents; the first is the end of the agent that ended the job."""
         ended: list[AgentEnd] = []
         leave: float | None = None
         while self._cluster.running or self._due:

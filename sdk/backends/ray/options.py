@@ -40,7 +40,7 @@ def http_address(value: str) -> str:
 
 
 def header_values(value: dict[str, str]) -> dict[str, str]:
-    """Return headers whose values hold no credentials but the names of variables, as $NAME."""
+    """Return headers that hold the names of variables, as $NAME, instead of credentials."""
     problems = []
     for name, text in value.items():
         if not _HEADER.fullmatch(name) or not text.isprintable():
@@ -64,7 +64,7 @@ class Ray(Target):
     Args:
         address: URL of the cluster's dashboard, which serves Ray's Jobs API: "http://head:8265". By default
             RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265.
-        pending_timeout_s: The longest time to wait for the resources of all tasks. Ray itself would wait for ever.
+        pending_timeout_s: The longest time to wait for the resources of all tasks. Ray itself would never stop waiting.
         headers: HTTP headers of requests to the cluster, such as `{"Authorization": "Bearer $RAY_TOKEN"}`. Each client
             replaces $NAME by its variable of that name: a plan holds no token.
         raw: JSON to merge into the request last, such as `{"placement": {"tasks": {"chief-0": {"CPU": 4}}}}`,

@@ -1,4 +1,4 @@
-"""What a job wants of a cluster, and what the cluster lacks for it. Pure."""
+"""The resources that a job needs of a cluster, and the shortage there. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterResources:
-    """What a cluster has: of each node that lives, and what is free in all."""
+    """The resources of a cluster: per living node, and the free ones in all."""
 
     nodes: Sequence[Amounts]
     free: Amounts

@@ -1,4 +1,4 @@
-"""Renders a plan as a job of Ray's Jobs API, as its placement on the cluster, and as what its driver and agents read. Pure.
+"""Renders a plan as a job of Ray's Jobs API, with its placement and the specs of its driver and agents. Pure.
 
 Source: the messages JobSubmitRequest and JobDetails of ray.dashboard.modules.job, Ray 2.60.
 """
@@ -38,18 +38,18 @@ TERMS = ContainerTerms(
     host=HOST,
     keeps_logs=False,
 )
-# Ray's names of accelerators, by that of the family in the table of accelerators. Others are asked for as any GPU.
+# Ray's names of accelerators, by the family in the table of accelerators. Others are requested as any GPU.
 _TYPES = {
     "t4": "T4", "v100": "V100", "p100": "P100", "p4": "P4", "l4": "L4", "a100": "A100-40G", "a100-80gb": "A100-80G",
     "h100": "H100", "h200": "H200", "b200": "B200",
 }  # fmt: skip
 _STRATEGIES = ("SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK")
-# Ray asks for a kind of node with a small share of it.
+# A small share of a resource of a kind of node requests that kind.
 _SHARE = 0.001
 
 
 def emulators(plan: Plan) -> list[str]:
-    """Return the variables that name the emulator whose bucket a run is in, if any."""
+    """Return the variables that name the emulator of a run's bucket, if any."""
     return [emulator.EMULATOR, emulator.STORAGE_EMULATOR] if plan.emulator else []
 
 
@@ -84,9 +84,9 @@ def render(
     spec_digest: str = SPEC_UNKNOWN,
     copied: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
-    """Return the body of the request ("job"), and what its driver places ("placement") with which variables ("env").
+    """Return the body of the request ("job"), the "placement" that its driver reserves, and the variables of the tasks ("env").
 
-    Values of `copied` variables that are missing here are "***".
+    A `copied` variable that is missing here is "***".
     """
     target, root = Ray.of(plan.target), RootPaths(plan.root)
     spec = root.run(plan.run_id).driver_spec(number)
@@ -125,7 +125,7 @@ def _resources(plan: Plan, role: str) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class DriverSpec:
-    """What the driver of a job reads.
+    """The spec that the driver of a job reads.
 
     Args:
         run: the directory of the run.
@@ -135,8 +135,8 @@ class DriverSpec:
         agent: the arguments of the first stage of each agent's container.
         placement: the resources of the tasks.
         env: the variables of all tasks.
-        limits: those of the run.
-        shared: the root is a folder, which all machines have to see.
+        limits: the limits of the run.
+        shared: the root is a folder, which all machines must mount.
         model: the name of the model that the run registers, "" for none.
         resumes_by_users: the number of the last job before the last resume by a user.
     """

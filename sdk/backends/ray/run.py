@@ -66,7 +66,7 @@ class RayRun(JobRun[RayJob]):
         return None if last is None or last.kind == "placed" else str(last.data.get("text", ""))
 
     def history(self) -> Sequence[Moment]:
-        """Return what the cluster did with the job, as far as it tells, and what the driver has waited for."""
+        """Return the actions of the cluster that it reports for the job, and the waits of the driver."""
         moments = []
         texts = {"waiting": "waits for resources", "placed": "has the resources of all tasks"}
         for event in read_events(self._plan.paths, ("waiting", "placed", "container_restarting")):

@@ -1,4 +1,4 @@
-"""Starts a run on a Ray cluster: writes what its driver and its agents need, and creates the job, once."""
+"""Starts a run on a Ray cluster: writes the files of its driver and its agents, and creates the job, once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .options import Ray
 
 
 def check(request: Request) -> None:
-    """Reject a missing root, a root that cannot be used, and a cluster that does not answer or is none."""
+    """Reject a missing or unusable root, a cluster that does not answer, and a server that is not a cluster."""
     plan = request.plan
     if missing := job_request.missing(plan.root):
         raise InputError(missing)
@@ -74,7 +74,7 @@ def start(request: Request) -> None:
 
 
 def _written(plan: Plan, number: int) -> Mapping[str, object]:
-    """Write what the driver and the agents of a job read, and return the body of the request that creates it."""
+    """Write the specs of the driver and the agents of a job, and return the body of the request that creates it."""
     archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
     containers.upload_requests(plan, SystemClock())
     resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}

@@ -48,7 +48,7 @@ class VertexBackend:
         return replace(facts, online=probe.probe_online(job, Vertex.of(target), root, facts))
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
-        """Return missing settings, a note on a patched request, and what Vertex AI would reject."""
+        """Return findings for missing settings, a patched request, and everything that Vertex AI would reject."""
         level: Literal["error", "warning"] = "error" if starting else "warning"
         job, target = plan.job, Vertex.of(plan.target)
         return [
@@ -76,7 +76,7 @@ class VertexBackend:
         start_run.check(request)
 
     def start(self, request: Request) -> None:
-        """Upload what the containers need, and create the job, once."""
+        """Upload the files of the containers, and create the job, once."""
         from .job import start_run
 
         start_run.start(request)

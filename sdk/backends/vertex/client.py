@@ -1,8 +1,8 @@
 """Vertex AI by REST, with a timeout on each call, retries of reads, and classified errors.
 
-Google's client takes a second to import, waits for ever on a silent server and repeats no lost request. Here, reads are
-retried. A write is sent once, and its error tells whether it was rejected or may have been executed. Only the caller can decide
-whether to send another one.
+Google's client takes a second to import, waits without limit for a silent server and repeats no lost request. Here, reads are
+retried. A write is sent once, and its error distinguishes a rejection from a write that may have been executed. Only the caller
+can decide whether to send another one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SHOWN = 300
 _LOGIN = "Next: gcloud auth application-default login."
 # Responses of a proxy or of the network's login page.
 _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: check the network and its proxies."
-# A region of a project, or what it has. The region is part of the host that gets the credentials, and names are read from
+# A region of a project, or a resource in it. The region is part of the host that gets the credentials, and names are read from
 # buckets.
 _RESOURCE = re.compile(
     r"projects/[A-Za-z0-9][\w:.-]*/locations/([a-z0-9-]+)"
@@ -74,11 +74,11 @@ class VertexRejectedError(PodliftError):
     def __init__(self, message: str, status: int, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.wait_s = wait_s  # how long the service asks to wait
+        self.wait_s = wait_s  # how long the service demands to wait
 
 
 class OutcomeUnknownError(UnavailableError):
-    """There was no response, or one that does not tell whether the request was executed."""
+    """There was no response, or none that shows whether the request was executed."""
 
     def __init__(self, message: str, wait_s: float | None = None) -> None:
         super().__init__(message)
@@ -137,12 +137,12 @@ def credentials() -> Any:
 
 
 def check_body(body: Mapping[str, object]) -> None:
-    """Reject a body with unknown fields, by Google's own type, whose import takes a second."""
+    """Reject a body with unknown fields, by Google's own type. Its import takes a second."""
     try:
         from google.cloud.aiplatform_v1 import CustomJob
         from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
-        # The container of a keeper has none of it. Its plan was checked when the schedule was created.
+        # The container of a keeper has no such package. Its plan was checked when the schedule was created.
         return
     try:
         CustomJob.from_json(json.dumps(body))
@@ -208,9 +208,9 @@ class JobClient:
 def repeated(
     what: str, call: Callable[[], _T], clock: Clock, within_s: float | None = None, *, service: str = ""
 ) -> _T:
-    """Send a request until it is answered: for those that may be executed twice.
+    """Send a request until it is answered: for requests that may be executed twice.
 
-    `what` follows "refuses to" in the error of one about a job; "" for another. `service` answers, by default Vertex AI.
+    `what` follows "refuses to" in the error of a request about a job; "" for another. `service` answers, by default Vertex AI.
     """
     tries = Retries.within(_RETRY_S if within_s is None else within_s, clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
     while True:
@@ -228,7 +228,7 @@ def repeated(
 
 
 def _explained(what: str, error: VertexRejectedError) -> VertexRejectedError:
-    """Return the rejection of a request about a job, with what it means."""
+    """Return the rejection of a request about a job, with its meaning."""
     if error.status not in _DENIALS or not what:
         return error
     text = f"{service_name()} refuses to {what}. {diagnose(str(error), error.status).message}"
@@ -245,12 +245,12 @@ def send(
     query: Mapping[str, str] | None = None,
     body: Mapping[str, object] | None = None,
 ) -> _T:
-    """Send a request about a region or what it has, once, and return its response in JSON, converted."""
+    """Send a request about a region or a resource in it, once, and return its JSON response, converted."""
     match = _RESOURCE.fullmatch(resource)
     if match is None:
         raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
     address = google_url(f"https://{match[1]}-aiplatform.googleapis.com")
-    # Those of Google's client.
+    # The headers of Google's client.
     headers = {
         "x-goog-request-params": f"{'name' if match[2] else 'parent'}={quote(resource)}",
         "x-goog-api-client": f"gl-python/{platform.python_version()}",
@@ -343,7 +343,7 @@ def _translated(error: Exception, timeout_s: float, name: str) -> PodliftError |
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceReply:
-    """A response; the status is 0 without one, and 401 without credentials. `error` says why there is nothing."""
+    """A response; the status is 0 without one, and 401 without credentials. `error` explains a missing response."""
 
     status: int
     found: Mapping[str, object] = field(default_factory=dict)
@@ -355,13 +355,13 @@ class ServiceReply:
 
 
 def objects(answer: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
-    """Return the objects of a list in another object; what is no object is left out."""
+    """Return the objects of a list in another object; other items are left out."""
     listed = answer.get(name)
     return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
 
 def read(host: str, path: str, body: Mapping[str, object] | None = None, *, project: str = "") -> ServiceReply:
-    """Ask a service beside Vertex AI, once and for a short time: by a GET, or by a POST of a body. See `session`."""
+    """Query a service beside Vertex AI, once and for a short time: by a GET, or by a POST of a body. See `session`."""
     url = google_url(host) + path
     try:
         more: dict[str, object] = {"json": body} if body is not None else {}
@@ -410,7 +410,7 @@ def _vendor_job(job: Any) -> VendorJob:
 
 
 def unix_time(text: str | None) -> float | None:
-    """Parse a timestamp in UTC, whose fraction may have nine digits."""
+    """Parse a timestamp in UTC with a fraction of up to nine digits."""
     if not text:
         return None
     whole, _, fraction = text.removesuffix("Z").partition(".")

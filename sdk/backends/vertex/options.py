@@ -1,4 +1,4 @@
-"""The options of Vertex AI, with the locations of a job and what it rents in them. Pure."""
+"""The options of Vertex AI, with the locations of a job and the machines it rents there. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...job.targets import LONGEST_S, Keeper, Target
 from ...job.values import TRUTH, Accepts, Bounds, JsonObject, Name, Validator, changed, default, text_or_texts
 from ...text import compact_duration, joined, parse_duration
 
-# What a patch of the request changes that has a price: the number of machines, or their kind.
+# Fields of a patch that change the price: the number of machines, or their type.
 _RENTED = re.compile(
     r"jobSpec(\.workerPoolSpecs(\.[^.]*(\.(replicaCount|machineSpec(\.(machineType|accelerator\w+|tpuTopology))?))?)?)?"
 )
@@ -67,7 +67,7 @@ def some_locations(value: Sequence[str]) -> Sequence[str]:
         except InputError as error:
             problems += error.problems
     if regions.CHEAPEST in {text.partition(":")[0] for text in texts} and ":" in "".join(texts):
-        problems.append(f"{regions.CHEAPEST!r} compares regions, without a provisioning or an accelerator of their own")
+        problems.append(f"{regions.CHEAPEST!r} compares regions: name them without a provisioning or an accelerator")
     if problems:
         raise InputError([f"regions: {problem}" for problem in problems])
     return tuple(texts)
@@ -97,30 +97,30 @@ class Vertex(Target):
     Args:
         project: Id of the Google Cloud project.
         regions: Locations to run in, in this order. Each is REGION[:PROVISIONING[:ACCELERATOR]], such as "us-east1",
-            "us-central1:spot" or "europe-west4:standard:l4:2". When one has no machines or no quota, or takes them away more
-            often than Vertex AI retries, the run goes on in the next one. "cheapest" is the region of the bucket; with regions
-            after it, as in "cheapest,us-east1,us-west1", those in the order of their prices.
+            "us-central1:spot" or "europe-west4:standard:l4:2". When a location has no machines or no quota, or preempts them
+            more often than Vertex AI retries, the run continues in the next one. "cheapest" is the region of the bucket; with
+            regions after it, as in "cheapest,us-east1,us-west1", these regions in the order of their prices.
         bucket: Bucket for runs: BUCKET or BUCKET/PREFIX. `root` overrides it; the prefix is "podlift" by default.
         service_account: Service account of the program. By default Vertex AI's own agent.
         image: Container image, or one for each family of hardware: "cpu", "gpu" or "tpu". Any image with Python and TensorFlow.
-            `podlift image` builds them and records them by the family. "keeper": another one for keepers, those of schedules
-            too, which need no TensorFlow.
-        machine: Machine type. By default the one of the accelerator. A location with an accelerator of its own has its default.
+            `podlift image` builds them and records them by the family. "keeper": another one for keepers, also for keepers of
+            schedules, which need no TensorFlow.
+        machine: Machine type. By default the accelerator's. A location with its own accelerator uses that default.
         disk_gb: Size of each boot disk, in GB.
-        provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
+        provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be preempted at any time;
             "flex": waits until machines are free.
         keeper: Also run a small CPU job, the keeper, which waits for the run and submits its next jobs in the place of your
-            processes. false, true, or the longest wait, from "1m" to "7d". By default that is the timeout of the run for each
-            attempt that its retry budgets allow. It needs a service account.
-        keeper_service_account: Service account of the keeper. By default that of the program.
-        own_tensorflow: The image has a TensorFlow of your own, which trains on accelerators that no released one does: B200,
-            GB200 and RTX PRO 6000.
+            processes. false, true, or the longest wait, from "1m" to "7d". By default the timeout of the run, times the
+            attempts that its retry budgets allow. It needs a service account.
+        keeper_service_account: Service account of the keeper. By default the account of the program.
+        own_tensorflow: The image has your own build of TensorFlow, for accelerators that no release supports: B200, GB200 and
+            RTX PRO 6000.
         network: Network of the machines, by its full name: one that is peered with Vertex AI, or a network attachment for a
             Private Service Connect interface. Keepers have it too.
-        kms_key: Key of Cloud KMS that encrypts the jobs' disks and records, by its full name. It is in their region.
-            Keepers have it too. A bucket has a key of its own.
-        tensorboard: TensorBoard of Vertex AI to which the service copies what is written to its output directory's logs,
-            by its full name. It needs a service account.
+        kms_key: Key of Cloud KMS that encrypts the jobs' disks and records, by its full name. It is in their region. Keepers
+            have it too. The key of a bucket is set at the bucket.
+        tensorboard: TensorBoard of Vertex AI to which the service copies the logs in its output directory, by its full name. It
+            needs a service account.
         persistent_resource: Id of a persistent resource, of the jobs' region, on which they run. It is billed until it is
             deleted.
         labels: Labels of the jobs, in addition to podlift's.
@@ -166,7 +166,7 @@ class Vertex(Target):
 
     @property
     def keep_for_s(self) -> float | None:
-        """The longest time for which the keeper waits; None if nothing was said about it."""
+        """The longest time for which the keeper waits; None if it is not set."""
         return parse_duration(self.keeper) if isinstance(self.keeper, str) else None
 
     @property
@@ -180,7 +180,7 @@ class Vertex(Target):
 
     @property
     def plain(self) -> bool:
-        """True if no location has a provisioning or an accelerator of its own."""
+        """True if no location sets its own provisioning or accelerator."""
         return self.region_names == tuple(dict.fromkeys(self.regions))
 
     def locations_for(self, resources: Resources) -> tuple[Location, ...]:
@@ -192,7 +192,7 @@ class Vertex(Target):
         )
 
     def at(self, location: Location, resources: Resources) -> tuple[Vertex, Resources]:
-        """Return the target and the resources of a job that knows this location only."""
+        """Return the target and the resources of a job in this location only."""
         other = location.accelerator not in (None, resources.accelerator)
         target = changed(
             self,
@@ -204,7 +204,7 @@ class Vertex(Target):
         return target, changed(resources, accelerator=location.accelerator) if other else resources
 
     def images_for(self, resources: Resources) -> dict[str, str | None]:
-        """Return the image of each family of hardware in the locations of a job; one given for all of them is that of ""."""
+        """Return the image of each family of hardware in the locations of a job; the key "" holds one image for all of them."""
         families = dict.fromkeys(family_of(str(location.accelerator)) for location in self.locations_for(resources))
         return (
             {"": self.image}
@@ -218,12 +218,12 @@ class Vertex(Target):
 
     @property
     def images(self) -> dict[str, str]:
-        """The image of each family of hardware, and of keepers; one for all hardware is that of ""."""
+        """The image of each family of hardware, and of keepers; the key "" holds one image for all hardware."""
         return {"": self.image} if isinstance(self.image, str) else self.image or {}
 
     @property
     def keeper_image(self) -> str | None:
-        """The image of keepers; None for that of the program."""
+        """The image of keepers; None for the program's image."""
         return self.images.get(KEEPER)
 
     @property
@@ -254,7 +254,7 @@ class Vertex(Target):
         location: Location | None = None,
         table: PriceTable | None = None,
     ) -> pricing.Rental:
-        """Return what a job rents in a location, by default in its first one."""
+        """Return the machines that a job rents in a location, by default in its first one."""
         location = location or self.locations_for(resources)[0]
         return pricing.Rental(
             pools=self.pools(resources, location),
@@ -294,7 +294,7 @@ class Vertex(Target):
         bucket = _bucket_region(facts)
         named = [name for name in self.regions if name != regions.CHEAPEST]
         if not named and not bucket:
-            # The default stands in for it, so that the other checks can go on.
+            # The default stands in for it, so that the other checks can continue.
             message = (
                 "vertex_regions='cheapest' stays in the region of the bucket, which is not known here. Next: podlift plan "
                 "--online, or name the regions to choose from, such as vertex_regions='cheapest,us-central1,us-east1'"
@@ -310,7 +310,7 @@ class Vertex(Target):
         return changed(target, regions=tuple(price.region for price in prices)), findings
 
     def with_images(self, resources: Resources) -> Vertex:
-        """Return the target with the images that a job needs; if it is one, it is like one that was given for all hardware."""
+        """Return the target with the images that a job needs; a single one counts for all hardware."""
         images = self.images_for(resources)
         if len(images) == 1 and self.keeper_image is None:
             return changed(self, image=next(iter(images.values())))

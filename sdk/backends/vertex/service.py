@@ -1,4 +1,4 @@
-"""Who is asked to run a job: Vertex AI, or the emulator that stands in for it here."""
+"""The service that runs a job: Vertex AI, or the emulator that stands in for it here."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _CONSOLE_LINK = re.compile(r"[:,]?\s*https://console\.cloud\.google\.com/[^\s\"]
 
 
 def named(address: str, service: str = VERTEX_AI) -> str:
-    """Return how a sentence calls the service at an emulator's address, or at Google's for ""."""
+    """Return the name of the service at an emulator's address, or at Google's for "", for a sentence."""
     return f"the {emulator_at(address)}" if address else service
 
 
 def stand_in() -> str:
-    """Return the address of the emulator that this process asks in the place of Google Cloud, "" for none."""
+    """Return the address of the emulator that this process uses in place of Google Cloud, "" for none."""
     return emulator.asked()
 
 
 def url(google: str) -> str:
-    """Return the URL of a service of Google, or that of the emulator, which answers for all of them."""
+    """Return the URL of a service of Google, or of the emulator, which answers for all of them."""
     return emulator.checked_address() or google
 
 
 def service_name(service: str = VERTEX_AI) -> str:
-    """Return how a sentence calls a service that this process asks."""
+    """Return the name of a service that this process uses, for a sentence."""
     return named(stand_in(), service)
 
 
@@ -38,7 +38,7 @@ def sentence(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text about a job in an emulator's name, without links to the console, which knows nothing of such a job."""
+    """Return a text about a job in an emulator's name, without links to the console, which does not show such a job."""
     if not stand_in():
         return text
     name, unlinked = service_name(), _CONSOLE_LINK.sub("", text)

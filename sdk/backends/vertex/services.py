@@ -1,4 +1,4 @@
-"""What Google Cloud offers in addition to running jobs: schedules, images, prices, and a look at the account."""
+"""The services of Google Cloud in addition to running jobs: schedules, images, prices, and checks of the account."""
 
 from __future__ import annotations
 

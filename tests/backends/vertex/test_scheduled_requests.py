@@ -175,7 +175,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
     for part in (
         "cron: 'L': Cloud Scheduler knows no last day (L)",
         "inputs.rows: 'data/{slot:%Y}.csv' is on this machine's disk",
-        "accepts service accounts of its own project only, which is 'my-project'. Received: 'train@their-project.iam",
+        "only accepts service accounts of its project, which is 'my-project'. Received: 'train@their-project.iam",
         "vertex_keeper_service_account='NAME@my-project.iam.gserviceaccount.com'",
         "TOKEN: a copied value (FromCaller(), --env NAME) comes from the machine that submits",
         "webhook:HOOK names a variable",

@@ -1,1 +1,1 @@
-"""What a project and its account have: rights, buckets, quotas, prices."""
+"""The resources of a project and its account: rights, buckets, quotas, prices."""

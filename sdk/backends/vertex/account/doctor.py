@@ -1,6 +1,6 @@
-"""The rows of `podlift doctor --backend vertex`: what a project lacks before its first job, with the command that mends it.
+"""The rows of `podlift doctor --backend vertex`: the gaps of a project before its first job, with commands that fill them.
 
-Everything here only reads. What the caller may not read is unknown, never missing.
+Read-only. A resource the caller cannot read is reported as unknown, never as missing.
 
 Sources: REST references of Service Usage v1 (services.batchGet), Resource Manager v1 (projects.get), IAM v1
 (serviceAccounts.get), Artifact Registry v1 (repositories.get) and Cloud Build v1 (builds.list, getDefaultServiceAccount).
@@ -43,12 +43,12 @@ _OK, _DENIED, _MISSING = 200, 401, 404
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What is looked at, and what is known of the one who asks."""
+    """The inputs of the checks, and the known facts about the caller."""
 
     job: Job
     target: Vertex
     project: str
-    number: str  # of the project, "" if it is not known
+    number: str  # of the project, "" if unknown
     member: str  # the caller, as policies name it
     bucket: str  # "" if none is set
     about: ServiceReply  # the answer about it
@@ -111,7 +111,7 @@ def _not_asked(names: Sequence[str] | Mapping[str, object], why: str, target: Ve
 
 
 def _caller(project: str) -> str:
-    """Return who asks, as a policy names it; else what the shell replaces by it."""
+    """Return the caller, as a policy names it; else a text that the shell replaces by it."""
     given: Any = getattr(client.session(client.PROJECTS, project), "credentials", None)
     account = getattr(given, "service_account_email", "")
     if "@" in str(account):
@@ -157,7 +157,7 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
 
 
 def _who_may(asked: _Asked, resource: Resource, permission: str) -> str:
-    """Return whom to ask for a change that the caller may not make, "" if the caller may."""
+    """Return a sentence that names the caller's missing right for a change, "" if the caller has it."""
     if not rights.mine(resource, permission, project=asked.project).missing:
         return ""
     return f"You lack {permission} {resource.words}. Ask someone who has it to run:"
@@ -192,7 +192,7 @@ def _there(
     right: str,
     level: Level = "error",
 ) -> Check:
-    """Judge whether something exists: what creates it, in which project, and the right to do so."""
+    """Judge whether a resource exists; else name the command that creates it, its project, and the required right."""
     if answer.status == _MISSING:
         return mended_by(name, level, f"there is no {what}", create, _who_may(asked, rights.in_project(owner), right))
     if answer.status != _OK:
@@ -246,7 +246,7 @@ def _bucket(asked: _Asked) -> Iterator[Check]:
         create = create_bucket(name, asked.project, asked.region)
         yield _there(asked, "bucket", f"gs://{name}", answer, create, asked.project, "storage.buckets.create")
     elif answer.status != _OK:
-        said = f"the location of gs://{name} and what it keeps: {answer.error}"
+        said = f"the location and the retention of gs://{name}: {answer.error}"
         yield unknown("bucket", said, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
     else:
         yield _fits(asked, name, str(answer.found.get("location", "")).lower())
@@ -321,7 +321,7 @@ def _pull(asked: _Asked) -> Iterator[Check]:
         yield unknown("pull", "which accounts pull images: the project's number is not known")
         return
     resource = rights.on_repository(*asked.repository, rights.PULL)
-    # Before its first training a project has no agents, and no policy may name what does not exist.
+    # Before its first training a project has no agents, and a policy can only name existing accounts.
     made = gcloud("beta", "services", "identity", "create", f"--service={_APIS[0]}", f"--project={asked.project}")
     for agent in _AGENTS:
         account = f"service-{asked.number}@{agent}.iam.gserviceaccount.com"
@@ -369,7 +369,7 @@ def _quotas(asked: _Asked) -> Iterator[Check]:
     needed = [quota for rented in target.rentals(job.resources, job.limits) for quota in pricing.quotas(rented)]
     for quota in dict.fromkeys(needed):
         if quota.metric is None or quota.amount is None:
-            yield unknown("quota", f"whether it is enough for {quota.what}: what counts against it is not documented")
+            yield unknown("quota", f"whether it is enough for {quota.what}: its metric is not documented")
     page = online_checks.quota_page(asked.project)
     for limit in online_checks.limits(probe.quotas(job, target), job, target):
         wanted = limit.needed
@@ -385,16 +385,16 @@ def _quotas(asked: _Asked) -> Iterator[Check]:
 
 
 def _never_known(target: Vertex) -> Iterator[Check]:
-    """Yield what no request of an ordinary user tells."""
+    """Yield the rows that no request of an ordinary user can answer."""
     spec = target.raw.get("jobSpec")
     network = spec.get("network") if isinstance(spec, dict) else None
     project = target.project or "PROJECT"
     policies = gcloud("resource-manager", "org-policies", "list", f"--project={project}")
-    yield unknown("cmek", "whether the organisation demands keys of its own (CMEK), and who may use them", "", policies)
+    yield unknown("cmek", "whether the organisation demands its own keys (CMEK), and who may use them", "", policies)
     where = f"the network {network} lets through" if network else "Google's network lets through for jobs"
     yield unknown("network", f"what {where}: whether a job reaches your data and package index")
     said = f"whether {target.project or 'the project'} is inside a perimeter of VPC Service Controls"
-    yield unknown("vpc-sc", said, "ask those who manage the organisation")
+    yield unknown("vpc-sc", said, "ask the administrators of the organisation")
     yield unknown("org-policy", "which policies of the organisation restrict regions, images or accounts", "", policies)
 
 

@@ -1,4 +1,4 @@
-"""What a plan for Vertex AI knows without a request: this Python, the location of the bucket in the cache, and prices."""
+"""The facts of a plan for Vertex AI without a request: this Python, the cached location of the bucket, and prices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import locations, prices
 
 
 def facts(job: Job, target: Target, root: str) -> Facts:
-    """Return the facts of a plan that asks nothing. Tasks do not see this machine's disk."""
+    """Return the facts of a plan that sends no requests. Tasks have no access to this machine's disk."""
     service.check()
     known = locations.cached(root, os.environ)
     return own_facts(disk=False, online=known, prices=prices.for_job(job, target, os.environ))

@@ -55,7 +55,7 @@ OnlineFacts = dict[str, object]
 
 
 def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFacts:
-    """Return the responses for `Facts.online`, without those for missing settings. `known` needed no request."""
+    """Return the responses for `Facts.online`, without responses for missing settings. `known` needed no request."""
     emulator.checked_address()
     if CHEAPEST in target.regions and "bucket" not in known.online and not root.startswith("gs://<"):
         known = replace(known, online={"bucket": bucket(root)})
@@ -89,7 +89,7 @@ def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
 
 
 def settings(target: Vertex) -> OnlineFacts:
-    """Return what is known of the resources that settings name: "setting", or "setting@region" for one of each region."""
+    """Return the facts about the resources that settings name: by "setting", or by "setting@region" for one of each region."""
     facts: OnlineFacts = {}
     for name, value in target.passed_on.items():
         if name == "persistent_resource":
@@ -118,7 +118,7 @@ def _resource(name: str, value: str) -> tuple[str, str]:
 def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
     if emulator.address():
         return {**_unknown("the emulator has no such resources, and passes the name on"), "about": {}}
-    # A malformed name has a finding of its own, and must not become another address.
+    # Another finding reports a malformed name, which must not become another address.
     whole = re.fullmatch(r"https://[a-z0-9.-]+/[\w./:-]+", host + path, re.ASCII)
     if not target.project or not whole or ".." in path or "//-" in host:
         return {**_unknown("its name or the project is missing or malformed"), "about": {}}
@@ -151,7 +151,7 @@ def image(name: str, address: str | None = None) -> OnlineFacts:
         return (
             _emulated_image(name, parts)
             if EMULATED in name
-            else _unknown("the emulator has no images but those that it built")
+            else _unknown("the emulator only has the images that it built")
         )
     if parts is None or not (address or _REGISTRY.fullmatch(parts["host"])):
         return _unknown("only Artifact Registry can be queried with Google's credentials")
@@ -230,5 +230,5 @@ def _head(url: str, headers: Mapping[str, str]) -> tuple[int, str]:
         return 0, str(error).partition(" Next:")[0]
     except (requests.RequestException, GoogleAuthError) as error:
         return 0, emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
-    # A HEAD has no body that could say more.
+    # The answer to a HEAD has no body with more details.
     return response.status_code, f"{response.status_code}: {response.reason or 'no reason given'}"

@@ -1,4 +1,4 @@
-"""Settings of Vertex AI that fit what a user has: from gcloud's configuration, credentials, and requests that only look.
+"""Settings of Vertex AI that fit a user's account: from gcloud's configuration, credentials, and read-only requests.
 
 Sources: gcloud topic configurations; REST references of Resource Manager v1 (projects.list), Cloud Storage v1 (buckets.list)
 and IAM v1 (serviceAccounts.list).
@@ -26,7 +26,7 @@ from .rights import gcloud
 
 INIT, BUILD_IMAGE = "podlift init vertex", "podlift image --submit"
 LOGIN = "gcloud auth application-default login"
-# What podlift makes is called so, and is preferred to others.
+# The name of resources that podlift makes; they are preferred to others.
 _OURS = "podlift"
 _PROJECT_VARIABLES = ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "GCLOUD_PROJECT")
 _REGION_VARIABLES = ("CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION")
@@ -36,8 +36,8 @@ _SHOWN = 5
 
 
 def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
-    """Return what fits each setting: what is given, else what was found."""
-    # Tools of this machine know nothing of an emulator's projects.
+    """Return a value for each setting: the given one, else the one found."""
+    # Tools of this machine have no access to an emulator's projects.
     config = {} if service.stand_in() else _gcloud(environ)
     variables = {} if service.stand_in() else environ
     project = given.get("project") or _project(config, variables)
@@ -90,7 +90,7 @@ def _project(config: Mapping[str, str], variables: Mapping[str, str]) -> Propose
 
 
 def _only(name: str, names: Sequence[str], source: str, where: str, none: str, choose: str) -> Proposed:
-    """Return the only one that fits; of several none, and the command that chooses one."""
+    """Return the only fitting name; of several none, and the command that chooses one."""
     if len(names) == 1:
         here = f" of {service.service_name()}" if service.stand_in() else ""
         return proposed(name, names[0], f"{source}{here}")
@@ -109,7 +109,7 @@ def _buckets(project: str) -> ServiceReply:
 
 
 def _fitting(listed: ServiceReply, region: str = "") -> dict[str, str]:
-    """Return the buckets in which runs can live, and their regions: if one is podlift's, only those."""
+    """Return the buckets in which runs can live, and their regions: if any are podlift's, only podlift's."""
     fitting = {
         str(bucket.get("name")): str(bucket.get("location", "")).lower()
         for bucket in listed.items("items")

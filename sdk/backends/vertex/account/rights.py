@@ -1,7 +1,7 @@
 """Who has the rights that podlift needs, and the commands that grant them, by the answers of Google's own services.
 
-Only an account itself can test its permissions (testIamPermissions): the keeper does so when it starts. Anyone else has to ask
-the Policy Troubleshooter about it, which knows only what the one who asks may read.
+Only an account itself can test its permissions (testIamPermissions): the keeper does so when it starts. Any other caller uses
+the Policy Troubleshooter, which only takes into account the policies that this caller may read.
 
 Sources: REST references of Cloud Resource Manager v1 (projects.testIamPermissions), IAM v1
 (serviceAccounts.testIamPermissions), Cloud Storage v1 (buckets.testIamPermissions), Artifact Registry v1
@@ -39,7 +39,7 @@ _ROLES = {
     PULL: "roles/artifactregistry.reader",
     PUSH: "roles/artifactregistry.writer",
 }
-# The caller, where only gcloud knows who that is.
+# The caller, where only gcloud has the account.
 BY_SHELL = "user:$(gcloud config get account)"
 _WORKERS = 8
 
@@ -87,7 +87,7 @@ def in_project(project: str, *permissions: str) -> Resource:
         host=client.PROJECTS,
         path=f"/v1/projects/{quote(project, safe='')}:testIamPermissions",
         permissions=permissions,
-        # Without a condition: gcloud would ask about it where the policy has others.
+        # Without a condition: gcloud would prompt for one where the policy has others.
         grant=("projects", "add-iam-policy-binding", project, "--condition=None"),
         granting="resourcemanager.projects.setIamPolicy",
     )
@@ -139,7 +139,7 @@ def resources(keeper: Keeper, project: str, bucket: str) -> list[Resource]:
 
 
 def mine(resource: Resource, *permissions: str, project: str = "") -> Lack:
-    """Return what this process itself may not do, by default of the resource's permissions; see `client.session`."""
+    """Return the permissions that this process itself lacks, by default of the resource's own; see `client.session`."""
     asked = permissions or resource.permissions
     if resource.host == client.STORAGE:
         answer = read(
@@ -149,13 +149,13 @@ def mine(resource: Resource, *permissions: str, project: str = "") -> Lack:
         answer = read(resource.host, resource.path, {"permissions": list(asked)}, project=project)
     if answer.error:
         return Lack(unknown=asked, why=answer.error)
-    # What is granted is listed, and the list is left out if nothing is.
+    # The answer lists the granted permissions, and has no list if there are none.
     names = answer.found.get("permissions", [])
     return Lack(missing=tuple(right for right in asked if not isinstance(names, list) or right not in names))
 
 
 def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
-    """Return what another account may not do."""
+    """Return the permissions that another account lacks."""
 
     def ask(permission: str) -> ServiceReply:
         about = {"principal": account, "fullResourceName": resource.name, "permission": permission}
@@ -172,7 +172,7 @@ def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
 
 
 def on_each(wanted: Sequence[Resource], look: Callable[[Resource], Lack]) -> Lack:
-    """Return what is lacking on several resources, each permission with its resource in words."""
+    """Return the lacking permissions on several resources, each with its resource in words."""
     lacks = [(resource.words, look(resource)) for resource in wanted]
     return Lack(
         missing=tuple(f"{permission} {words}" for words, lack in lacks for permission in lack.missing),

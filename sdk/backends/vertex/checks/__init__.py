@@ -45,7 +45,7 @@ def of_vertex(
     """Return the findings of every check of Vertex AI, in a fixed order and without duplicates.
 
     `root` and `run_id` are "" if not decided yet; `strategies` are the names that `strategies_in` found in the program.
-    `emulator` is the address of one that stands in for Google Cloud, which bills nothing; "" for none.
+    `emulator` is the address of an emulator in place of Google Cloud, which bills nothing; "" for none.
     """
     findings = locations.each(job, target, _VERTEX)
     findings += locations.contradictions(target, job.resources)

@@ -1,6 +1,6 @@
-"""Checks of what a job for Vertex AI runs on: accelerator, machine, region, provisioning.
+"""Checks of the hardware of a job for Vertex AI: accelerator, machine, region, provisioning.
 
-The sources are those of the table of hardware.
+The table of hardware names the sources.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def offered(job: Job, target: Vertex) -> Iterator[Finding]:
         yield from available(job)
     elif requested.own_tensorflow and not target.own_tensorflow:
         message = (
-            f"No released TensorFlow trains on {requested.name}: {requested.own_tensorflow}. If the image has one of your own "
-            "that does, vertex_own_tensorflow=True says so"
+            f"No released TensorFlow trains on {requested.name}: {requested.own_tensorflow}. If the image has your own one "
+            "that does, set vertex_own_tensorflow=True"
         )
         yield error(message, instead)
     elif requested.reservation and not (target.persistent_resource or _RESERVED.search(str(target.raw))):
@@ -87,7 +87,7 @@ def region(job: Job, target: Vertex) -> Iterator[Finding]:
     """An accelerator that training does not have in a region."""
     row = hardware(job)
     requested = [name for name in target.region_names if regions.is_region(name)]
-    # What does not exist has a finding of its own.
+    # Another finding reports a region that does not exist.
     absent = [name for name in requested if name not in row.regions and name in regions.KNOWN]
     names = ", ".join(absent)
     if absent:
@@ -144,6 +144,6 @@ def tensorflow(job: Job, target: Vertex, facts: Facts) -> Iterator[Finding]:
     if match and release and not low <= release <= high:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""
         here = f"in the image{ends}; here it is {facts.tensorflow}"
-        yield warning(f"{why}, but the image's name says {match[1]}.{match[2]}" if tagged else f"{why} {here}")
+        yield warning(f"{why}, but the image's name has {match[1]}.{match[2]}" if tagged else f"{why} {here}")
     if job.code.keras == "legacy":
         yield note("code_keras='legacy' needs tf_keras, in the image or among the requirements")

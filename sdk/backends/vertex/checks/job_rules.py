@@ -1,10 +1,10 @@
 """Rules about the body of a custom job that a plan and the emulator share: machines, disks, and names of other resources. Pure.
 
-A rule returns the field, as the proto names it, and a sentence. The sentences that are known from public issues are Google's
-own; the others follow the proto's and the documentation's words. Values may be any JSON: what is of another type is no one's
-mistake here. Sources (read 2026-11-28): google.cloud.aiplatform.v1 (CustomJobSpec, EncryptionSpec, NfsMount,
-ReservationAffinity, PscInterfaceConfig); documentation of Vertex AI, training/configure-compute, general/locations,
-training/use-reservations, training/using-private-ip, training/train-nfs-share.
+A rule returns the field, as the proto names it, and a sentence. Sentences known from public issues are Google's own; the others
+follow the words of the proto and the documentation. Values may be any JSON: another check reports a value of the wrong type.
+Sources (read 2026-11-28): google.cloud.aiplatform.v1 (CustomJobSpec, EncryptionSpec, NfsMount, ReservationAffinity,
+PscInterfaceConfig); documentation of Vertex AI, training/configure-compute, general/locations, training/use-reservations,
+training/using-private-ip, training/train-nfs-share.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXECUTOR = re.compile(
     r"((us|europe|asia)-docker\.pkg\.dev/vertex-ai|((us|eu|asia)\.)?gcr\.io/cloud-aiplatform)/training/[\w.-]+(:[\w.-]+)?"
 )
 _STORE = "projects/{project}/locations/{location}/metadataStores/{store}"
-# By field: its name in the proto, its form, and the pattern of that.
+# By field: its name in the proto, its form, and the pattern of the form.
 _FORMS = {
     "tensorboard": (
         "tensorboard",
@@ -71,7 +71,7 @@ def rows_of(machine_type: object) -> list[Accelerator]:
 
 
 def machine(spec: Json, region: str) -> str | None:
-    """Return what is wrong with a machine spec, as a sentence; None if training has such machines in the region."""
+    """Return the mistake in a machine spec, as a sentence; None if training has such machines in the region."""
     kind, accelerator = spec.get("machineType", ""), spec.get("acceleratorType") or ""
     count, topology = number(spec.get("acceleratorCount") or 0), spec.get("tpuTopology") or ""
     if count is None or not all(isinstance(value, str) for value in (kind, accelerator, topology)):
@@ -183,7 +183,7 @@ def _specific(affinity: Json, region: str, where: str) -> Iterator[Problem]:
 
 
 def location(region: str) -> Iterator[Problem]:
-    """Yield what is wrong with the region of a request."""
+    """Yield the mistakes in the region of a request."""
     if region not in regions.KNOWN:
         near = regions.meant(region)
         text = f"The provided location ID doesn't match the endpoint. Received: {region[:100]!r}, which is no region of Vertex"
@@ -292,7 +292,7 @@ def pools(job: Json) -> Iterator[tuple[int, Json]]:
 
 
 def number(value: object) -> int | None:
-    """Return a whole number of JSON, also if it is written as text; None for anything else."""
+    """Return a whole number of JSON, even one written as text; None for anything else."""
     text = value if isinstance(value, str) else ""
     return value if type(value) is int else int(text[:_DIGITS]) if text.isdecimal() else None
 

@@ -14,7 +14,7 @@ _SHOWN = 12
 
 
 def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
-    """`known` is what was asked about the rights of its account, None if nothing was."""
+    """`known` is the answer about the rights of its account, None without a request."""
     if not target.keeper:
         if target.keeper_service_account is not None:
             unused = "vertex_keeper_service_account: no effect without a keeper"
@@ -48,7 +48,7 @@ def _rights(account: str, known: Answer) -> Iterator[Finding]:
         why = str(known["why"]).rstrip(".")
         yield note(
             f"It is not known whether the keeper's account {account} has {and_more(known['unknown'], _SHOWN)}: {why}. The "
-            "keeper tests its rights when it starts, and podlift status reports what it lacks"
+            "keeper tests its rights when it starts, and podlift status reports the missing ones"
         )
     if not known["missing"] and not known["unknown"]:
         yield note(f"The keeper's account {account} has the rights that it needs")

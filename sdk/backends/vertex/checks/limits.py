@@ -69,7 +69,7 @@ def times(job: Job, target: Vertex) -> Iterator[Finding]:
 
 
 def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Iterator[Finding]:
-    """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown, old or an estimate."""
+    """A job that may cost more than `max_cost_usd` in any of its regions, or has an unknown, old or estimated price."""
     most, table = job.limits.max_cost_usd, facts.prices
     if table is not None and not emulator and (why := old(table.date, table.age_days)):
         yield warning(f"The prices are of {why}. Next: {pricing.REFRESH}")

@@ -1,4 +1,4 @@
-"""Checks of the locations of a job: what each of them asks for, and settings that say something else."""
+"""Checks of the locations of a job, and of settings that contradict them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Check = Callable[[Job, Vertex], Iterable[Finding]]
 
 
 def each(job: Job, target: Vertex, checks: Sequence[Check]) -> list[Finding]:
-    """Return the findings of checks in every location; one that does not hold for all of them names its locations."""
+    """Return the findings of checks in every location; a finding that does not hold for all of them names its locations."""
     if target.plain:
         return [finding for check in checks for finding in check(job, target)]
     by_message: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
@@ -48,7 +48,7 @@ def _of_locations(finding: Finding, indices: Sequence[int], target: Vertex) -> F
 
 
 def _mended(location: Location, path: str, value: object) -> Location | None:
-    """Return a location with a change of the job or the target that concerns it, None if it does not say that itself."""
+    """Return a location with its part of a change of the job or the target, None if the location does not set it itself."""
     if path == "vertex.regions" and isinstance(value, (list, tuple)):
         return replace(location, region=value[0])
     if path == "vertex.provisioning":
@@ -64,7 +64,7 @@ def contradictions(target: Vertex, resources: Resources) -> Iterator[Finding]:
     standard = Vertex().provisioning
     if target.provisioning != standard and None not in own and target.provisioning not in own:
         yield error(
-            f"Every location has a provisioning of its own. Received: vertex_provisioning={target.provisioning!r}, "
+            f"Every location has its own provisioning. Received: vertex_provisioning={target.provisioning!r}, "
             f"vertex_regions={texts}",
             {"vertex.provisioning": own[0]},
         )
@@ -77,13 +77,13 @@ def contradictions(target: Vertex, resources: Resources) -> Iterator[Finding]:
 
 
 def hardware(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Locations with other hardware than the first one: what a training keeps there, and what it does not."""
+    """Locations with other hardware than the first one, and the effects of a move on a training."""
     locations, replicas = target.locations_for(job.resources), target.replicas(job.resources)
     if any(count != replicas[0] for count in replicas):
         counts = ", ".join(f"{location} {count}" for location, count in zip(locations, replicas, strict=True))
         message = (
-            f"The locations have different numbers of replicas: {counts}. ctx.global_batch_size() is that of the first in "
-            "all of them. A program that computes a batch of its own from the number of replicas changes it with the location"
+            f"The locations have different numbers of replicas: {counts}. ctx.global_batch_size() is the size for the first in "
+            "all of them. A program that computes its batch size from the number of replicas changes it with the location"
         )
         yield warning(message)
     if len({location.accelerator for location in locations}) > 1:

@@ -1,4 +1,4 @@
-"""Findings from what the cloud answered (`--online`) about the bucket, the image and the quotas."""
+"""Findings from the cloud's answers (`--online`) about the bucket, the image and the quotas."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _nowhere_near(name: str, where: str, target: Vertex) -> Finding:
 
 
 def _from_afar(name: str, where: str, region: str, emulator: str) -> Finding:
-    """What a job in another region than the run's bucket costs in addition, and what it does without."""
+    """The additional costs of a job in another region than the run's bucket, and the features that it lacks."""
     job = f"A job in {region} reads and writes gs://{name} in {where}; it has no output directory of Vertex AI"
     if emulator:
         return note(job)
@@ -183,7 +183,7 @@ class QuotaLimit:
 
     @property
     def text(self) -> str:
-        """What is known of it, as a sentence without its full stop."""
+        """The limit and the need, as a sentence without its full stop."""
         of, amount = self.needed, self.needed.amount
         if self.limit is None:
             return f"No limit of {of.metric} is known for {self.where}; {amount} are needed"
@@ -193,7 +193,7 @@ class QuotaLimit:
 
 
 def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
-    """Yield the limit of each quota that a job counts against, with the regions in which it is the same."""
+    """Yield the limit of each quota that a job counts against, with the regions where it is the same."""
     locations = target.locations_for(job.resources)
     rentals = [(location, target.rental(job.resources, job.limits, location)) for location in locations]
     asked = [(needed, location.region) for location, rented in rentals for needed in pricing.quotas(rented)]
@@ -231,7 +231,7 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
 
 
 def _zero_by_default(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Quotas that a project does not have until it asks for them; they were not looked up."""
+    """Quotas that are zero until a project requests them; they were not queried."""
     rows = {pool.accelerator.title for pool in target.pools(job.resources) if pool.accelerator.type in _ZERO}
     preemptible = {location.provisioning for location in target.locations_for(job.resources)} != {"standard"}
     if rows and not preemptible:

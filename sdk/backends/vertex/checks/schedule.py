@@ -1,4 +1,4 @@
-"""What a schedule on Vertex AI needs: an account of its project, and nothing of the machine that creates it. Pure."""
+"""The needs of a schedule on Vertex AI: an account of its project, and nothing of the machine that creates it. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def run(
     notify: Sequence[str],
     location: str = "",
 ) -> Iterator[Finding]:
-    """Return what speaks against a schedule of a job.
+    """Return the findings for a schedule of a job.
 
     Args:
-        job: what its firings run.
+        job: the job of its firings.
         target: where.
-        facts: what is known of the image.
+        facts: the facts about the image.
         root: where its records live.
         notify: its notifications.
         location: where Cloud Scheduler is to keep it, "" for the region of the first location.
@@ -72,7 +72,7 @@ def run(
 
 
 def _account(target: Vertex) -> Iterator[Finding]:
-    """The default account of Vertex AI may not create jobs. Cloud Scheduler accepts accounts of its own project only."""
+    """The default account of Vertex AI may not create jobs. Cloud Scheduler only accepts accounts of the project."""
     account = target.keeper_service_account or target.service_account
     project = target.project or "PROJECT"
     mine = f"vertex_keeper_service_account='NAME@{project}.iam.gserviceaccount.com'"
@@ -90,7 +90,7 @@ def _account(target: Vertex) -> Iterator[Finding]:
             yield error(f"This is not a service account of a project. Received: {account!r}. Next: {mine}")
     elif target.project and not target.project.isdigit() and match["project"] != target.project:
         yield error(
-            f"Cloud Scheduler accepts service accounts of its own project only, which is {target.project!r}. Received: "
+            f"Cloud Scheduler only accepts service accounts of its project, which is {target.project!r}. Received: "
             f"{account!r}, of the project {match['project']!r}. Next: {mine}, which may differ from the account of the "
             f"program; to make one: {create}"
         )

@@ -1,4 +1,4 @@
-"""Checks of what a request passes on: network, key, TensorBoard, persistent resource, and the fields that `raw` sets."""
+"""Checks of the settings that a request passes on: network, key, TensorBoard, persistent resource, and the fields of `raw`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _of_setting(name: str, text: str, target: Vertex) -> Finding:
 
 
 def billed(job: Job, target: Vertex) -> Iterator[Finding]:
-    """What a persistent resource costs, and where it is."""
+    """The costs and the regions of a persistent resource."""
     name = target.persistent_resource
     if name is None:
         return
@@ -66,11 +66,11 @@ def billed(job: Job, target: Vertex) -> Iterator[Finding]:
         f"the price in this plan is not added to that. Delete it: gcloud ai persistent-resources delete {name} --region=REGION"
     )
     if len(target.region_names) > 1:
-        yield warning(f"Each of {where} needs a persistent resource {name!r} of its own")
+        yield warning(f"Each of {where} needs its own persistent resource {name!r}")
 
 
 def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
-    """What the cloud answered about the resources that settings name; `known` by setting and region."""
+    """Findings from the cloud's answers about the resources that settings name; `known` by setting and region."""
     for key, answer in known.items():
         name, _, region = key.partition("@")
         value, where = getattr(target, name, None), f" in {region}" if region else ""
@@ -97,7 +97,7 @@ def _unusable(about: Mapping[str, Any]) -> str:
 
 
 def _fits(about: Mapping[str, Any], region: str, made: Mapping[str, Any], name: str) -> Iterator[Finding]:
-    """Compare the pools of a job with those of its persistent resource: machine and disk must be the same, and enough."""
+    """Compare the pools of a job with its persistent resource: machine and disk must be the same, and enough."""
     state = about.get("state")
     if state != "RUNNING":
         yield warning(f"The persistent resource {name!r} in {region} is {state}, not RUNNING")

@@ -30,7 +30,7 @@ RETIRED_IMAGE = re.compile(
 
 
 def regions(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Regions that are malformed or do not exist. The list is that of Google's own SDK, which rejects others too."""
+    """Regions that are malformed or do not exist. The list comes from Google's own SDK, which rejects others too."""
     requested = target.region_names
     mended = {"vertex.regions": list(dict.fromkeys(known_regions.meant(name) for name in requested))}
     bad = [name for name in requested if not known_regions.is_region(name)]
@@ -148,7 +148,7 @@ def emulated_images(target: Vertex, emulator: str) -> Iterator[Finding]:
 
 
 def _release(version: str, row: Accelerator) -> str:
-    """Return the supported release that is nearest to that of an image's name ("2-15")."""
+    """Return the supported release nearest to the release in an image's name ("2-15")."""
     low, high = supported(row)
     match = re.fullmatch(r"(\d+)-(\d+)", version)
     wanted = (int(match[1]), int(match[2])) if match else low

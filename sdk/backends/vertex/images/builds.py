@@ -38,7 +38,7 @@ _ENDS = {
     "EXPIRED": "It waited too long in the queue. Next: try again.",
 }
 _UNKNOWN_END = "It ended with {status}. Next: read the log."
-# What a text of either service means, and what helps; the first match counts.
+# Error texts of both services, with meaning and advice; the first match counts.
 _MEANINGS = (
     (
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(is )?disabled",
@@ -98,7 +98,7 @@ class VertexImages:
                     return running, True
             raise UnavailableError(
                 f"It is unknown whether a build was started: {str(error).rstrip('.')}. Next: podlift image {draft.family} "
-                "--submit again, which looks for that build before it starts one."
+                "--submit again, which searches for that build before it starts one."
             ) from error
 
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
@@ -106,7 +106,7 @@ class VertexImages:
         known = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
         if known is None:
             raise MissingError(
-                f"Cloud Build has no build {build.id} any more. Next: podlift image {draft.family} --submit."
+                f"Cloud Build no longer has the build {build.id}. Next: podlift image {draft.family} --submit."
             )
         return known
 
@@ -198,7 +198,7 @@ def _build(draft: ImageDraft, answer: Any) -> Build:
     return Build(
         id=answer["id"],
         state=state,  # type: ignore[arg-type]
-        # The console knows nothing of what stands in for it.
+        # The console does not show builds of an emulator.
         log_url="" if service.stand_in() else str(answer.get("logUrl", "")),
         image=image,
         problem=problem,

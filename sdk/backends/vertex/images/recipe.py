@@ -1,4 +1,4 @@
-"""What an image is made of, and the request to Cloud Build for it. Pure, except that it reads a Dockerfile.
+"""The recipe of an image, and the request to Cloud Build for it. Pure, except that it reads a Dockerfile.
 
 The Dockerfile is part of the request: no source is uploaded, and the account of the build needs no right on a bucket.
 
@@ -83,13 +83,13 @@ def repository(made: ImageDraft) -> str:
 
 
 def reference(made: ImageDraft, digest: str) -> str:
-    """Return the name of an image by its digest, "" if it is none. One of an emulator says so: no registry has it."""
+    """Return an image's name by its digest, "" for a malformed digest. An emulator's image is marked: no registry has it."""
     name = made.name.rpartition(":")[0]
     return f"{name}{EMULATED if service.stand_in() else '@'}{digest}" if _DIGEST.fullmatch(digest) else ""
 
 
 def _build(family: str, name: str, tag: str, text: str, account: str) -> Mapping[str, object]:
-    # Nothing that a setting says is part of the script. In Cloud Build, $$ is a dollar sign.
+    # No text of a setting is part of the script. In Cloud Build, $$ is a dollar sign.
     end = f"DOCKERFILE_{tag}"
     script = f'docker build --target "$TARGET" --tag "$IMAGE" - <<"{end}"\n{text.rstrip()}\n{end}\n'
     step = {
@@ -132,7 +132,7 @@ def _mistakes(family: str, target: Vertex, region: str | None, account: str | No
     region = region or target.region_names[0]
     if region == CHEAPEST:
         problems.append(
-            "vertex_regions='cheapest' does not say where the image is built. Next: --region REGION, that of the bucket."
+            "vertex_regions='cheapest' does not name a region for the build. Next: --region REGION, the region of the bucket."
         )
     elif region not in regions.KNOWN:
         problems.append(f"Not a region. Received: {region!r}. Nearest: {regions.meant(region)!r}.")

@@ -18,7 +18,7 @@ ATTACHMENTS = "/networkAttachments/"
 
 
 def body(target: Vertex, resources: Resources, *, with_raw: bool = True) -> dict[str, Any]:
-    """Return the job of the target's location as far as it is known before there is a run, by default with `raw` merged in."""
+    """Return the fields of the job that are known before there is a run, by default with `raw` merged in."""
     account = {"serviceAccount": target.service_account} if target.service_account else {}
     resource = {"persistentResourceId": target.persistent_resource} if target.persistent_resource else {}
     board = {"tensorboard": target.tensorboard} if target.tensorboard else {}

@@ -127,7 +127,7 @@ class JobCreation:
         self._claimed = ""  # the generation of this process's intent
         # When it was written, by both clocks: the monotonic one stands still while a machine is suspended.
         self._renewed = (0.0, 0.0)
-        # What went wrong before there was a job: part of the run's history.
+        # Problems before there was a job: part of the run's history.
         self._notes: list[Mapping[str, object]] = []
 
     def ensure(self) -> CreatedJob:
@@ -209,7 +209,7 @@ class JobCreation:
     def _create_in(self, request: LocatedRequest) -> CreatedJob | Diagnosis:
         sent, region = 0, request.region
         while True:
-            # A process that finds the claim expired sends a request of its own, and one that cancels the run forbids it.
+            # A process that finds the claim expired sends its own request, and one that cancels the run forbids it.
             if sent or not self._is_fresh():
                 self._renew()
                 created = read_created(self._store, self._request.number)
@@ -274,7 +274,7 @@ class JobCreation:
             ) from error
 
     def _note(self, text: str) -> None:
-        """Say what went wrong or was found, and keep it for the run's history."""
+        """Log a problem or a discovery, and keep it for the run's history."""
         _log.info(text)
         self._notes.append({"time": self._clock.now(), "text": text})
 
@@ -297,7 +297,7 @@ def location_of(job: VendorJob, otherwise: int) -> int:
 
 
 def read_notes(store: Store, number: int) -> Sequence[Mapping[str, object]]:
-    """Return what went wrong before this job was created: {"time": Unix time in seconds, "text"}."""
+    """Return the problems before this job was created: {"time": Unix time in seconds, "text"}."""
     with suppress(MissingError):
         notes: list[dict[str, object]] = parsed(bytes(store.get(KEYS.created(number)))).get("notes", [])
         return notes

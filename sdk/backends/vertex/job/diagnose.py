@@ -25,7 +25,7 @@ class Diagnosis:
     """The meaning of an error text."""
 
     reason: Reason
-    sentence: str  # what is wrong
+    sentence: str  # the problem
     advice: str = ""
     vendor_text: str = ""
     replica: str = ""  # such as "workerpool0-0"

@@ -1,4 +1,4 @@
-"""What a drill takes away from a run beyond the processes of its tasks: fault rules of the emulator, never anything real.
+"""The kills of a drill beyond the processes of tasks: fault rules of the emulator, never anything real.
 
 Each rule waits for the line in which a task announces that it has reached its kill point.
 """
@@ -25,7 +25,7 @@ Rule = Mapping[str, object]
 
 @contextmanager
 def disturbed(plan: Plan, kills: Sequence[Kill]) -> Iterator[None]:
-    """Let the emulator take away what these kills of a run want, and nothing afterwards."""
+    """Let the emulator preempt the machines or regions of these kills, and nothing afterwards."""
     address = emulator.checked_address()
     if not address:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What Vertex AI did with the jobs of a run, as moments of its timeline: from its jobs, its log and its clients.
+"""The actions of Vertex AI on the jobs of a run, as moments of its timeline: from its jobs, its log and its clients.
 
 Vertex AI keeps three times of a job (created, first running, ended). Everything in between, such as a search for machines or
 the restart of a worker, is only in the lines that it logs under the name "service".
@@ -16,7 +16,7 @@ from . import diagnose, states
 from .logs import SERVICE, LogEntry
 from .states import VendorJob
 
-# Lines that repeat what the state says, or that every job has.
+# Lines that repeat the state, or that every job has.
 _NOISE = (
     "Vertex AI is provisioning job running framework",
     "Vertex AI is setting up this job",
@@ -26,7 +26,7 @@ _NOISE = (
     "Job failed",
     "Job was cancelled",
 )
-# Said before each start: it matters while it is the last word.
+# Logged before each start: it matters while it is the last line.
 _WAITS = "Waiting for job to be provisioned"
 # In Google's texts: a link of two lines.
 _LINK = "To find out more about why your job exited"
@@ -47,7 +47,7 @@ def moments(
     Args:
         events: the records of the run; the verdicts hold its earlier jobs.
         job: its latest job; None if there is none.
-        notes: what went wrong before that job was created.
+        notes: the problems before that job was created.
         log: the lines of the service about that job; none if they cannot be read.
         provisioning: selects the advice.
         now: Unix time in seconds.
@@ -88,7 +88,7 @@ def _of_job(job: VendorJob, log: Sequence[LogEntry] = ()) -> Iterator[Moment]:
 
 
 def _waiting(job: VendorJob, log: Sequence[LogEntry], provisioning: str, now: float) -> Iterator[Moment]:
-    """What the job waits for now, and why as far as Vertex AI says so."""
+    """The resource that the job waits for now, with the cause if Vertex AI reports one."""
     if not job.is_waiting:
         return
     state = job.state.removeprefix(states.PREFIX)

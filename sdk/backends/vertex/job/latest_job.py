@@ -32,9 +32,9 @@ _SHORT_S = 5.0
 
 
 class LatestJob:
-    """`vendor` is None while there is no job; `lost` tells why there will be none any more, or is "".
+    """`vendor` is None while there is no job; `lost` is the reason why none will follow, or "".
 
-    The times of an emulator's job are translated to those of this machine, which its tasks record.
+    The times of an emulator's job are translated to this machine's clock, which its tasks use for their records.
     """
 
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
@@ -60,7 +60,7 @@ class LatestJob:
 
     @property
     def first(self) -> int:
-        """The number of the first job since the last resume by a user: a cancel request for one is for all that follow."""
+        """The number of the first job since the last resume by a user: a cancel request for one counts for all later ones."""
         return last_resume(self._events("resumed")) + 1
 
     @property
@@ -87,7 +87,7 @@ class LatestJob:
 
     @property
     def timeout_s(self) -> float | None:
-        """The time that the job may run: that of the run, without the time that jobs before it ran."""
+        """The time limit of the job: the limit of the run, minus the time of earlier jobs."""
         begun = self.begun
         limit_s: float | None = begun.data["continues"]["timeout_s"] if begun else self._plan.job.limits.timeout_s
         return limit_s
@@ -125,7 +125,7 @@ class LatestJob:
             if not known:
                 self.vendor = self._get(created, self.number)
             elif self._outage.due:
-                # While the service does not answer, the last known state remains valid, and each look asks only once.
+                # While the service does not answer, the last known state remains valid, and each refresh tries only once.
                 within_s = 0.0 if self._outage.failures else None
                 job = self._outage.outlive(lambda: self._get(created, self.number, within_s))
                 self.vendor = job or self.vendor
@@ -176,7 +176,7 @@ class LatestJob:
             self.vendor = states.job_of(max(finals, key=lambda event: int(event.source.partition("-")[2] or 0)))
 
     def notes(self) -> list[Mapping[str, object]]:
-        """Return what went wrong before its job was created."""
+        """Return the problems before its job was created."""
         return [*create_job.read_notes(self._store, self.number)]
 
     def created(self, number: int) -> CreatedJob | None:
@@ -223,7 +223,7 @@ class LatestJob:
         return created
 
     def _why_lost(self) -> str:
-        """Return why no job will be created any more, or "" while one may be."""
+        """Return the reason why no further job will be created, or "" while one may be."""
         age_s = self.requested_age_s()
         if age_s < _START_LIMIT_S:
             return ""

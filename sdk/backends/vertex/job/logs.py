@@ -1,7 +1,7 @@
 """Reads the lines of a job's tasks from Cloud Logging, page by page, and polls until no more can come.
 
 Entries may arrive out of order. While a job runs, each poll therefore leaves out entries of the last few seconds and starts
-some seconds before the last entry of the previous poll. Entries that were seen before are recognized by their id.
+some seconds before the last entry of the previous poll. Entries of earlier polls are recognized by their id.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def entries(
 
 
 class LogReader:
-    """Reads a job's log, whose times are `ahead_s` ahead of this machine; its entries have this machine's time."""
+    """Reads a job's log, with times `ahead_s` ahead of this machine; the entries it yields have this machine's time."""
 
     def __init__(
         self, query: Query, project: str, job_id: str, *, polling: Polling, clock: Clock, ahead_s: float = 0.0
@@ -207,7 +207,7 @@ def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
 
 
 def of_service(project: str, job_id: str, clock: Clock, ahead_s: float) -> list[LogEntry]:
-    """Return the first page of what Vertex AI logs about a job. A service that does not answer is not waited for."""
+    """Return the first page of Vertex AI's log of a job. A service that does not answer is not waited for."""
     listed = entries(
         lambda body: query(body, clock, within_s=0.0, timeout_s=_SHORT_S), project, entry_filter(job_id, SERVICE)
     )

@@ -30,7 +30,7 @@ from . import body as job_body
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
 HIDDEN = "***"
-# Exit code 134 is that of SIGABRT, and 139 that of SIGSEGV: Vertex AI restarts a container after these, and treats any other
+# Exit code 134 stands for SIGABRT, and 139 for SIGSEGV: Vertex AI restarts a container after these, and treats any other
 # failure as final. A preempted machine has some 15 s left, part of which the task has used.
 CONTAINER = ContainerTerms(
     restart_code=134, restarting_codes=(134, 139), identity=("CLUSTER_SPEC", "TF_CONFIG"), notice_s=8.0
@@ -151,7 +151,7 @@ def replica_names(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def terms(tasks: Sequence[str]) -> ContainerTerms:
-    """Return what the agents of these tasks have to know of Vertex AI."""
+    """Return the rules of Vertex AI for the agents of these tasks."""
     # Before the chief was called so, it was the master.
     return replace(CONTAINER, tasks={"master-0": "chief-0", **replica_names(tasks)})
 
@@ -223,6 +223,6 @@ def _labels(plan: Plan, number: int) -> dict[str, str]:
 
 
 def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of all tasks. Vertex AI adds those that identify the task."""
+    """Return the variables of all tasks. Vertex AI adds the variables that identify the task."""
     variables = {**containers.variables(plan, copied), RESTART_CODE: str(CONTAINER.restart_code)}
     return {name: escaped(value) for name, value in variables.items()}

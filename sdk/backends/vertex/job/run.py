@@ -1,8 +1,8 @@
 """The handle of a run on Vertex AI: its records in the bucket, its job at the vendor, and the resulting status.
 
 Such a run has no supervisor. Its tasks write their records, the vendor restarts tasks on preempted machines, and the first
-client that sees the end of the job records what follows, which then holds for everyone: a verdict, or another job. Only
-clients that wait for the run let another job follow (`attending`), and those that look leave that to them.
+client that finds the job ended records the decision, which then holds for every client: a verdict, or another job. Only clients
+that wait for the run submit the next job (`attending`); read-only clients never do.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NOBODY_WAITED = (
 
 
 class VertexRun(CopiedRun):
-    """`archives` are those that a keeper was started from; a client uploads its own."""
+    """`archives` are the archives of a keeper's start; a client uploads its own."""
 
     def __init__(self, plan: Plan, clock: Clock, archives: Archives | None = None) -> None:
         self._polling = logs.polling()
@@ -74,7 +74,7 @@ class VertexRun(CopiedRun):
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         # When each cancel request was made, by the clock of the bucket, and the monotonic time at which its grace is over.
         self._cancels: dict[str, tuple[float, float]] = {}
-        self._continuing = False  # the job has ended, and those who wait are about to submit another
+        self._continuing = False  # the job has ended, and the waiting clients are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._beginnings: Sequence[Event] = ()  # of attempts, as of the last look
 
@@ -159,7 +159,7 @@ class VertexRun(CopiedRun):
             self._refreshed.clear()
 
     def history(self) -> Sequence[Moment]:
-        """Return what Vertex AI did with its jobs, by its own log as far as that can be read."""
+        """Return the actions of Vertex AI on the run's jobs, from its log if that is readable."""
         job, log = self._job.vendor, list[logs.LogEntry]()
         unread: list[Moment] = []
         try:
@@ -185,7 +185,7 @@ class VertexRun(CopiedRun):
         ]
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the tasks' lines. Those of "service" are the vendor's own."""
+        """Yield the tasks' lines. The lines of "service" come from the vendor."""
         names = replica_names(self._plan.tasks)
         replica = logs.replica_of(task, self._plan.tasks, names)
         if task == logs.SERVICE:
@@ -233,7 +233,7 @@ class VertexRun(CopiedRun):
         return True
 
     def _kept(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
-        """Yield the lines in the run's directory of those attempts of a job that have started by then."""
+        """Yield the lines in the run's directory, of the attempts of a job that have started so far."""
         begun = {event.attempt for event in self._beginnings if event.data.get("job") == job}
         wanted = sorted(number for number in begun if attempt in (None, number))
         yield from logs.kept_lines(self._plan.url, wanted if tasks else [], tasks)
@@ -267,7 +267,7 @@ class VertexRun(CopiedRun):
     def cancel(self, grace_s: float) -> None:
         """Leave a cancel request for the tasks. Cancel the job itself if it does not run yet, or without a grace.
 
-        The request counts for this job and for those that follow it, so that it holds also if this process ends here.
+        The request counts for this job and for all later ones, so that it holds even if this process ends here.
         """
         self.refresh()
         self._copy.request_cancel(self._job.number - 1, grace_s)
@@ -290,20 +290,20 @@ class VertexRun(CopiedRun):
             self._cancel_job(job.name)
 
     def _cancel_job(self, name: str) -> None:
-        """Cancel a job, once, that has had its time to stop by itself."""
+        """Cancel a job, once, after its time to stop by itself."""
         if self._cancelled == name:
             return
         self._cancelled = name
         try:
             self._job.client.cancel(name)
         except VertexRejectedError as error:
-            # Who only looks at the run may not have the permission. The tasks have the request, too.
+            # A read-only client may not have the permission. The tasks have the request, too.
             _log.warning(f"The time to stop by itself is over for the job. {error}")
         except OutcomeUnknownError:
             self._cancelled = ""
 
     def _cancel_lost_job(self) -> bool:
-        """Cancel the job, which the service may find again; False if the service may not have heard of that."""
+        """Cancel the job, which the service may find again; False if the request may not have reached the service."""
         created = self._job.created(self._job.number)
         if created is not None:
             self._cancel_job(created.name)
@@ -320,11 +320,11 @@ class VertexRun(CopiedRun):
         return [self._cancels[key] for key in keys]
 
     def _now(self) -> float:
-        """Return the Unix time by the clock of the bucket: that of this machine may be wrong."""
+        """Return the Unix time by the clock of the bucket: this machine's clock may be wrong."""
         return sum(self._files.written(create_job.KEYS.plan))
 
     def _conclude(self) -> None:
-        """Record what follows the end of the job, unless another client was faster, and download that."""
+        """Record the decision after the end of the job, unless another client was faster, and download it."""
         job, asked = self._job.vendor, min((time for time, _ in self._cancel_requests()), default=None)
         end, more = self._end(job, asked), dict[str, object]()
         is_known = end is not None
@@ -358,7 +358,7 @@ class VertexRun(CopiedRun):
             return
         about = states.about(job) if job else {"vendor": "", "job": ""}
         self._write_final((job and job.ended) or self._now(), verdicts.final(end, **about, **booked, **more))
-        # Until the next look, the lost job is still the latest one that is known here.
+        # Until the next refresh, the lost job is still the latest one that is known here.
         self._continuing = bool(more)
 
     def _write_final(self, time: float, data: Mapping[str, object]) -> None:
@@ -411,7 +411,7 @@ class VertexRun(CopiedRun):
         return str(self._options.locations_for(self._plan.job.resources)[self._job.location].provisioning)
 
     def _spent(self) -> spending.Spent:
-        """Return what the latest job has spent so far."""
+        """Return the expenses of the latest job so far."""
         job, price = self._job.vendor, resubmit.price(self._plan, self._job.location)
         started, until = (job.started, job.ended or self._clock.now()) if job else self._may_have_run()
         used = spending.spent(started, until, price)
@@ -428,7 +428,7 @@ class VertexRun(CopiedRun):
 
 
 def _or_kept(lines: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
-    """Yield the service's lines, or if it has none (any more) or refuses them, those in the run's directory."""
+    """Yield the service's lines; if it has none, or refuses them, the lines in the run's directory."""
     why = "The log service has no lines of this job"
     first = None
     try:

@@ -1,4 +1,4 @@
-"""Starts a run on Vertex AI: uploads what its containers need, and creates the job, once."""
+"""Starts a run on Vertex AI: uploads the files of its containers, and creates the job, once."""
 
 from __future__ import annotations
 
@@ -93,15 +93,15 @@ def creation(
     location: int = 0,
     timeout_s: float | None = None,
 ) -> JobCreation:
-    """Upload what the containers of a job need, and return its creation.
+    """Upload the files of a job's containers, and return its creation.
 
     Args:
         plan: the plan of the run.
         number: the number of the job within the run, from 1.
         clock: what time it is.
-        archives: what every container starts with.
+        archives: the archives that every container starts with.
         location: the first location to ask, in the order of the plan's locations.
-        timeout_s: the time limit of the job; None for that of the plan.
+        timeout_s: the time limit of the job; None for the plan's limit.
     """
     store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
     jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
@@ -113,7 +113,7 @@ def creation(
 
 
 def _job_request(plan: Plan, number: int, store: GcsStore, clock: Clock, archives: Archives, first: int) -> JobRequest:
-    """Upload what the job needs, and return its requests, one for each location from `first` on."""
+    """Upload the job's files, and return its requests, one for each location from `first` on."""
     locations = dict(list(enumerate(Vertex.of(plan.target).locations_for(plan.job.resources)))[first:])
     digests = _upload(plan, number, store, clock, locations, archives.runtime)
     # Values copied from the caller's environment are part of the request, but are never stored.

@@ -1,6 +1,6 @@
-"""Merges the state of a Vertex AI job with the run's records, and says how it has ended, for `records.verdicts`. Pure.
+"""Merges the state of a Vertex AI job with the run's records, and derives how it ended, for `records.verdicts`. Pure.
 
-The records tell what the program does, and the vendor tells whether there are machines. While a job waits for machines
+The records show the progress of the program, and the vendor reports whether there are machines. While a job waits for machines
 there are no records, and a preempted machine cannot write one.
 """
 
@@ -21,7 +21,7 @@ from .request import replica_names
 PREFIX = "JOB_STATE_"
 # Prefix of podlift's own output in a container.
 PODLIFT_PREFIX = "podlift: "
-# What ends a container whatever it did, also if podlift wrote its last line.
+# Signals from outside end a container even if podlift wrote its last line.
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM")
 # JobState of google.cloud.aiplatform.v1 by number, which REST may transmit instead of the name.
 NAMES = (
@@ -29,7 +29,7 @@ NAMES = (
     "UPDATING", "PARTIALLY_SUCCEEDED",
 )  # fmt: skip
 ENDED = frozenset(PREFIX + name for name in ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"))
-# The status of a run in each state of its job. None if only the records tell, as once the containers run.
+# The status of a run in each state of its job. None where only the records show it, as once the containers run.
 _WAITING: dict[str, tuple[State, Reason] | None] = {
     "UNSPECIFIED": None,
     "QUEUED": (State.PENDING, Reason.QUEUED),
@@ -50,7 +50,7 @@ class VendorJob:
     code: int = 0  # of its error, a google.rpc.Code; 0 if there is none
     labels: Mapping[str, str] | None = None
     args: Sequence[str] = ()  # of its first container
-    created: float | None = None  # Unix time in seconds, like those below
+    created: float | None = None  # Unix time in seconds, like the next two
     started: float | None = None
     ended: float | None = None
 
@@ -86,11 +86,11 @@ def state_name(value: object) -> str:
 
 
 def merge(status: Status, job: VendorJob | None, *, project: str = "", stand_in: str = "") -> Status:
-    """Return the status from a run's records, merged with that of the vendor's job; `stand_in` is an emulator's address."""
+    """Return the status from a run's records, merged with the state of its job; `stand_in` is an emulator's address."""
     status = replace(status, service=service.named(stand_in))
     if job is None:
         return status
-    # The console knows nothing of an emulator's jobs.
+    # The console does not show an emulator's jobs.
     page = "" if stand_in else console(job.name, project)
     merged = replace(status, vendor=job.state, console=page)
     if status.state.terminal:
@@ -116,15 +116,15 @@ def answer(
     timeout_s: float | None = None,
     last_output: str = "",
 ) -> ServiceAnswer:
-    """Return what Vertex AI says of a job that has ended.
+    """Return the answer of Vertex AI about a job that has ended.
 
     Args:
         job: the job.
-        tasks: those of the run.
-        is_done: whether the first task is, which makes a partial success one.
+        tasks: the tasks of the run.
+        is_done: whether the first task is done, which turns a partial success into a success.
         provisioning: selects the advice.
-        timeout_s: the job's time limit; None for that of Vertex AI.
-        last_output: of the replica that it names.
+        timeout_s: the job's time limit; None for the limit of Vertex AI.
+        last_output: the last output of the replica that the message names.
     """
     vendor, diagnosis = job.state.removeprefix(PREFIX), diagnosed(job, provisioning)
     said = partial(ServiceAnswer, job="ended", time=job.ended)
@@ -149,7 +149,7 @@ def answer(
 
 
 def diagnosed(job: VendorJob, provisioning: str) -> diagnose.Diagnosis:
-    """Explain what Vertex AI says of the end of a job."""
+    """Explain the message of Vertex AI about the end of a job."""
     if job.state == f"{PREFIX}EXPIRED":
         return diagnose.EXPIRED
     diagnosis = diagnose.diagnose(job.message, job.code, provisioning=provisioning)
@@ -167,7 +167,7 @@ def _timed_out(job: VendorJob, diagnosis: diagnose.Diagnosis, timeout_s: float |
 
 
 def advised(end: AttemptEnd) -> AttemptEnd:
-    """Return an end with what to do about an error that one of Google's services gave the program."""
+    """Return an end with advice about an error that one of Google's services returned to the program."""
     failure = end.failure
     hint = diagnose.diagnose_program(failure.message) if failure else None
     if failure is None or hint is None:
@@ -176,7 +176,7 @@ def advised(end: AttemptEnd) -> AttemptEnd:
 
 
 def about(job: VendorJob) -> dict[str, object]:
-    """Return what the final record keeps of a job: the vendor forgets its jobs."""
+    """Return the data of a job for the final record: the vendor deletes its jobs after a time."""
     times = {"created": job.created, "started": job.started}
     return {"vendor": job.state, "job": job.name, "times": times, "message": job.message}
 

@@ -28,7 +28,7 @@ from .scheduler_calls import HOST, TITLE, call
 
 PREFIX = "podlift-"
 _ATTEMPT_S, _FIRST_RETRY_S, _MOST_RETRIES = 60, 30, 3
-# However long the period is: a keeper that comes later than this says nothing about the slot any more.
+# However long the period is: a keeper that starts later than this is no longer useful for the slot.
 _LONGEST_RETRIES_S = 3 * 3600
 _LARGEST = 1_000_000
 # Repeated deliveries, and the start of the keeper's container.
@@ -42,7 +42,7 @@ class CloudScheduler:
     grace_s = _GRACE_S
 
     def adapted(self, plan: Plan) -> Plan:
-        """Return the plan without a keeper of its own: that of the firing waits for the run."""
+        """Return the plan without its keeper; the firing's keeper waits for the run."""
         findings = tuple(finding for finding in plan.findings if "no effect without a keeper" not in finding.message)
         return replace(plan, findings=findings, fired=True)
 

@@ -1,4 +1,4 @@
-"""Keepers that have failed. One that crashes before it takes its slot leaves no record, only its job and its log."""
+"""Failed keepers. A keeper that crashes before it takes its slot leaves no record, only its job and its log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedK
 
 
 def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
-    """Return what the service reports about a job, and with a clock the end of its log if that says more."""
+    """Return the service's report about a job; with a clock, also the end of its log if the report names no cause."""
     meaning = diagnose(job.message, job.code)
     if meaning.certain:
         return quoted(meaning.message)
@@ -68,7 +68,7 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
 
 
 def _asked(body: dict[str, object], clock: Clock) -> Mapping[str, object]:
-    """Ask the log once; a keeper may not read it, and what the service reports about its job counts then."""
+    """Query the log once; a keeper may lack the right, and the service's report about its job counts then."""
     try:
         return logs.query(body, clock, within_s=0.0, timeout_s=_LIMIT_S)
     except PodliftError:

@@ -1,4 +1,4 @@
-"""The labels by which keepers of schedules are known, and the slot that one names. Pure; a keeper's container reads it, too."""
+"""The labels that identify keepers of schedules, and the slot in a label. Pure; a keeper's container reads it, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 # Labels of a keeper's job.
 SCHEDULE, SLOT, REQUEST = "podlift-schedule", "podlift-slot", "podlift-request"
-# Values of SLOT beside a slot: by the schedule, or a firing that a user asked for.
+# Values of SLOT beside a slot: by the schedule, or a firing that a user requested.
 BY_CRON, BY_HAND = "cron", "manual"
 # A slot in a label, which has no capital letters and no colons.
 _STAMP = "%Y%m%dt%H%M%Sz"

@@ -42,7 +42,7 @@ class KeeperFiles:
 
 
 def keeper(plan: Plan, overlap: str) -> Keeper:
-    """Return who waits for a firing; with a queue, it may wait for an earlier run first."""
+    """Return the keeper of a firing. With a queue, it may first wait for an earlier run."""
     options = Vertex.of(plan.target)
     account = options.keeper_service_account or options.service_account or NO_ACCOUNT
     kept = changed(options, keeper=options.keeper or True, keeper_service_account=account).kept_by(
@@ -55,7 +55,7 @@ def keeper(plan: Plan, overlap: str) -> Keeper:
 
 
 def files(draft: TriggerDraft) -> KeeperFiles:
-    """Return what the container of the keeper reads."""
+    """Return the files that the container of the keeper reads."""
     root, runtime = RootPaths(draft.plan.root), runtime_archive(cache.cache_folder(os.environ)).digest
     about = {
         "version": 1,

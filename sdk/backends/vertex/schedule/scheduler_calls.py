@@ -42,7 +42,7 @@ _BROKEN_STATES = {
 }
 _PERIMETER = r"VPC Service Controls|vpcServiceControls|prohibited by organization's policy"
 _NEAREST_LOCATION = "Next: --location REGION with one that has it (gcloud scheduler locations list)."
-# What a text of Cloud Scheduler means, and what helps; the first match counts.
+# Error texts of Cloud Scheduler, with meaning and advice; the first match counts.
 _MEANINGS = (
     (
         _PERIMETER,
@@ -80,12 +80,12 @@ _T = TypeVar("_T")
 
 
 def description(draft: TriggerDraft) -> str:
-    """Return the description of a job, which says whose it is: Cloud Scheduler's jobs have no labels."""
+    """Return the description of a job, which names its schedule: Cloud Scheduler's jobs have no labels."""
     return f"podlift schedule={draft.schedule} id={draft.id} sha256={draft.digest} root={draft.plan.root}"
 
 
 def settings(job: Any) -> Mapping[str, object]:
-    """Return what is compared of a job in JSON; the service adds fields, such as defaults and headers."""
+    """Return the compared fields of a job in JSON; the service adds fields, such as defaults and headers."""
     target, retry = job.get("httpTarget") or {}, job.get("retryConfig") or {}
     count = int(retry.get("retryCount") or 0)
     limits = ("minBackoffDuration", "maxRetryDuration") if count else ()
@@ -156,7 +156,7 @@ def set_paused(name: str, clock: Clock, *, paused: bool) -> None:
     try:
         call("POST", f"{name}:{'pause' if paused else 'resume'}", trigger, clock, body={})
     except TriggerRejectedError as error:
-        # The service rejects it if the job has this state already, perhaps by an earlier request whose answer was lost.
+        # The service rejects it if the job has this state already, perhaps by an earlier request with a lost answer.
         there = get(name, clock) if error.status == _WRONG_STATE else None
         if there is None or there.paused is not paused:
             raise
@@ -184,7 +184,7 @@ def trigger(job: Any) -> Trigger:
 
 
 def _status(status: Any) -> str:
-    """Return what the service says about the last attempt, "" if it succeeded."""
+    """Return the service's error of the last attempt, "" if it succeeded."""
     code, text = int(status.get("code") or 0), str(status.get("message") or "")
     if not code:
         return ""
@@ -213,7 +213,7 @@ def _meant(text: str, project: str) -> str:
 
 
 def fire(trigger: Trigger, clock: Clock, slot: str) -> str:
-    """Create the keeper of a slot, once: the label of the request finds one whose reply was lost."""
+    """Create the keeper of a slot, once: after a lost reply, the label of the request finds it."""
     target = trigger.settings["httpTarget"]
     match = _POSTED_TO.search(str(target["uri"])) if isinstance(target, Mapping) else None
     posted = target.get("body") if isinstance(target, Mapping) else None
@@ -243,7 +243,7 @@ def fire(trigger: Trigger, clock: Clock, slot: str) -> str:
 
 
 def _sought(jobs: JobClient, region: str, token: str, clock: Clock) -> str:
-    """Return the job of a request whose reply was lost, "" if there is none."""
+    """Return the job of a request with a lost reply, "" if there is none."""
     for wait_s in create_job.SEARCH_DELAYS_S:
         clock.sleep(wait_s)
         listed = jobs.list(region, {keeper_labels.REQUEST: token})

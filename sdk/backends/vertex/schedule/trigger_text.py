@@ -1,4 +1,4 @@
-"""What a plan says of a schedule's trigger: where it is, who fires it with which rights, and the price of a month. Pure."""
+"""The lines of a plan about a schedule's trigger: its location, its account and rights, and the monthly price. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
 
 
 def _rights(draft: TriggerDraft, kept: Keeper) -> Iterator[str]:
-    """Yield who needs what, and on whom."""
+    """Yield the rights that each account needs, with their resources."""
     bucket, project = draft.plan.root.removeprefix("gs://").partition("/")[0], _project(draft)
     program = kept.program_account
     others = [kept.account, *([program] if program and program != kept.account else [])]
@@ -80,8 +80,8 @@ def _month(draft: TriggerDraft, kept: Keeper) -> str:
     if most is not None:
         run = most if run is None else min(run, most)
     count = counted(draft.firings, "firing")
-    of_keeper = f"keeper {money(keeper)} at most" if keeper is not None else "keeper, whose price is not known"
-    of_run = f"run {money(run)} at most" if run is not None else "run, whose price is not known"
+    of_keeper = f"keeper {money(keeper)} at most" if keeper is not None else "keeper at an unknown price"
+    of_run = f"run {money(run)} at most" if run is not None else "run at an unknown price"
     text = f"{count} in the next 30 days x ({of_keeper} + {of_run})"
     if keeper is not None:
         least = "" if run is not None else "at least "

@@ -79,7 +79,7 @@ def ensure(plan: Plan, number: int, store: Store, archives: tuple[str, str], clo
 
 
 class Kept:
-    """What is known of a run's keeper: when it was created, and what it costs."""
+    """The facts about a run's keeper: its creation time and its costs."""
 
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
         self._keeper = plan.keeper
@@ -91,7 +91,7 @@ class Kept:
         """True for some minutes after the keeper of the jobs from this number on was created."""
         if self._keeper is not None:
             with suppress(MissingError):
-                # By the clock of the bucket: that of this machine may be wrong.
+                # By the clock of the bucket: this machine's clock may be wrong.
                 return self._files.age_s(create_job.KEYS.keeper(number)) < _STARTS_S
         return False
 

@@ -1,7 +1,7 @@
-"""What follows the end of a job: a verdict on the run, or another job in the same or in the next location. Pure.
+"""The decision after the end of a job: a verdict on the run, or another job in the same or the next location. Pure.
 
-One object that only one process can create says which (`final_record`), so that a client that only looks, one that waits and
-a keeper never disagree.
+One object that only one process can create holds it (`final_record`), so that a read-only client, a waiting client and a keeper
+never disagree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ELSEWHERE = (Reason.STOCKOUT, Reason.QUOTA, Reason.PREEMPTED, Reason.CHECKPOINT
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """A job that has ended, and those before it since the last resume by a user.
+    """A job that has ended, and the jobs before it since the last resume by a user.
 
     Args:
         plan: the plan of the run.
@@ -48,7 +48,7 @@ class JobEnd:
 
 
 def following(ended: JobEnd) -> tuple[AttemptEnd, dict[str, object]]:
-    """Return how the run has ended, and what the final record of the job says in addition if another job follows it."""
+    """Return how the run has ended, and the additional fields of the job's final record if another job follows."""
     options, resources = Vertex.of(ended.plan.target), ended.plan.job.resources
     locations = options.locations_for(resources)
     decision, location = _decide(ended, len(locations))
@@ -75,12 +75,12 @@ def _words(location: Location, resources: Resources) -> str:
 
 
 def price(plan: Plan, location: int) -> Price | None:
-    """Return what a job costs in a location; None where nothing is billed."""
+    """Return the price of a job in a location; None where nothing is billed."""
     return plan.prices[location] if plan.prices else None
 
 
 def _spent(ended: JobEnd) -> tuple[Spent, float]:
-    """Return what the run has used, and the time since the last resume by a user, which counts against the time limit."""
+    """Return the expenses of the run, and the time since the last resume by a user, which counts against the time limit."""
     finals = [event.data for event in ended.events if event.kind == "final"]
     since = [event.data for event in ended.events if continues(event) and event.data["number"] >= ended.first]
     whole, recent = (spending.total([*records, ended.booked]) or Spent() for records in (finals, since))
@@ -88,18 +88,18 @@ def _spent(ended: JobEnd) -> tuple[Spent, float]:
 
 
 def _decide(ended: JobEnd, locations: int) -> tuple[Decision, int]:
-    """Return whether another job follows as far as the budgets allow, and its location."""
+    """Return whether the budgets allow another job, and its location."""
     moves = ended.end.reason in _ELSEWHERE and ended.location + 1 < locations
     if ended.end.reason is Reason.QUOTA and not moves:
         # The same request would be rejected again.
         return Decision(restart=False), ended.location
-    # Machines of another location say nothing about a program that ends at the same step.
+    # On machines of another location, an end at the same step is no evidence against the program.
     drill = ended.plan.drill is not None or moves
     return decide(_history(ended), ended.plan.job.retry, drill=drill), ended.location + moves
 
 
 def _history(ended: JobEnd) -> list[EndedAttempt]:
-    """Return the ends of attempts within the jobs, and those of the jobs themselves."""
+    """Return the ends of attempts within the jobs, and the ends of the jobs themselves."""
     jobs: dict[int, list[int]] = {}
     for event in ended.events:
         if event.kind == "attempt_started":

@@ -47,7 +47,7 @@ class RunKeeper:
         return True
 
     def give_up(self) -> None:
-        """Do nothing: the run goes on."""
+        """Do nothing: the run continues."""
 
     def close(self) -> None:
         """Stop waiting for the run."""

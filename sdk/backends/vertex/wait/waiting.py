@@ -40,7 +40,7 @@ class WaitingLease:
         self._shared = -math.inf  # monotonic time at which another holder was last seen
 
     def renew(self) -> None:
-        """Hold the lease, or go on holding it."""
+        """Acquire the lease, or renew it."""
         if self._clock.monotonic() - self._renewed < RENEW_S:
             return
         data = json.dumps({"holder": self._holder, "time": self._clock.now()}).encode()
@@ -52,7 +52,7 @@ class WaitingLease:
                 self._shared = now
             self._generation = self._store.swap(KEYS.waiting, [data], expected=expected).generation
         except ConflictError:
-            # Another one that renews it at this moment holds it, too.
+            # Another process that renews it at this moment holds it, too.
             self._shared = now
         self._renewed = now
 
@@ -70,7 +70,7 @@ class WaitingLease:
 
 
 class Resubmission:
-    """Submits the next job of a run, for a process that waits for it; `archives` are those that a keeper was started from."""
+    """Submits the next job of a run, for a process that waits for it; `archives` are the archives of a keeper's start."""
 
     def __init__(
         self, plan: Plan, store: Store, job: LatestJob, clock: Clock, archives: Archives | None = None
@@ -79,8 +79,8 @@ class Resubmission:
         self.lease = WaitingLease(plan.url, store, clock)
         self._plan, self._store, self._job, self._clock = plan, store, job, clock
         self._told = job.number
-        self._seen_going = False  # the run was not lost at some look of this process
-        self.gave_up = False  # this process only looks from now on
+        self._seen_going = False  # this process has found the run alive at least once
+        self.gave_up = False  # this process is read-only from now on
         self.refused = ""  # why
         self.asked = -math.inf  # monotonic time of the last look
 
@@ -88,7 +88,7 @@ class Resubmission:
         """Submit the latest job if it does not exist and no other process is about to; True if that has changed anything."""
         job = self._job
         self._seen_going |= not job.lost
-        # One that comes to wait for a lost run gets its verdict. One that has waited goes on, even after a long outage.
+        # A process that begins to wait for a lost run gets its verdict. One that has waited continues even after an outage.
         if self.gave_up or job.is_created or not self._seen_going or not self._is_due():
             return False
         # A resume may have changed the code.
@@ -105,15 +105,15 @@ class Resubmission:
                 return False
             if error.busy:
                 # The next try follows when the claim has expired.
-                _log.warning(f"The service is too busy to create the next job of the run, and is asked again. {error}")
+                _log.warning(f"The service is too busy to create the next job of the run; podlift retries. {error}")
                 return False
             create_job.write_rejection(self._store, job.number, self._clock.now(), error)
             return True
 
     def give_up(self, why: str) -> None:
-        """Only look from now on."""
+        """Be read-only from now on."""
         self.gave_up, self.refused = True, why
-        _log.warning(f"This process may not submit the next job of the run, and only looks from now on. {why}")
+        _log.warning(f"This process may not submit the next job of the run, and only reads from now on. {why}")
 
     def _is_due(self) -> bool:
         job, requested_s = self._job, self._job.intent_age_s()
@@ -121,7 +121,7 @@ class Resubmission:
             return requested_s >= create_job.LEASE_S
         begun = job.begun
         if begun is not None:
-            # By the clock of the bucket: that of the machine that wrote the record may be wrong.
+            # By the clock of the bucket: the clock of the machine that wrote the record may be wrong.
             return job.requested_age_s() >= float(begun.data["continues"]["delay_s"])
         # The process that submitted or resumed the run may be alive. After some minutes the run counts as lost.
         return job.requested_age_s() >= create_job.LEASE_S
