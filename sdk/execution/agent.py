@@ -1,20 +1,20 @@
 """The agent owns the tasks of one host, attempt after attempt: all tasks of a run on a laptop, one in a container.
 
-It joins an attempt, runs it to its end, and joins the next one if the end says so. What differs is data: the host (`Host`)
-says how tasks are started and where they write, and the agreement (`Agreement`) how all agents of the run decide on one start
-and one end of each attempt.
+It joins an attempt, runs it to its end, and joins the next one if the end demands it. Two values hold the differences between
+laptop and cloud: the host (`Host`) defines how tasks are started and where they write, and the agreement (`Agreement`) how all
+agents of the run decide on one start and one end of each attempt.
 
 For example, the process of worker 1 of 3 is killed. On a laptop the one agent sees that within a twentieth of a second,
 concludes the end of the attempt by itself, and stops the two other tasks: SIGTERM, two seconds, SIGKILL. In a cloud, the
 agent in the container of worker 1 sees it, and writes the end into the run's store unless another agent has; the two others
 read that end within two seconds, and each stops its task in the same way. A kill counts against the restarts after
-infrastructure failures; if none is left, the end says no restart, and the run ends. Otherwise all join the next attempt after
-the delay that the end names: the laptop at once, the containers when each of them has said that it is ready. If the whole
-container is killed, its agent too, the service starts another one for worker 1, whose agent finds in `join` an attempt that
-it is no member of, and ends that as preempted. With parameter servers, `Attempt` restarts a worker alone: the attempt goes
-on, and nothing of this happens.
+infrastructure failures; if none is left, the end forbids a restart, and the run ends. Otherwise all join the next attempt after
+the delay that the end names: the laptop at once, the containers when each of them has reported that it is ready. If the whole
+container is killed, its agent too, the service starts another one for worker 1, and its new agent finds in `join` an attempt
+that it is not a member of, and ends that attempt as preempted. With parameter servers, `Attempt` restarts a worker alone: the
+attempt continues, and nothing of this happens.
 
-`attempt.py` has what happens within an attempt; `ending.py` decides.
+`attempt.py` has the course of one attempt; `ending.py` decides about its end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logger("runtime")
 
 
 class Agent(Generic[B]):
-    """Runs the tasks of a host; `payload` is that of all attempts."""
+    """Runs the tasks of a host; `payload` is the same for all attempts."""
 
     def __init__(self, host: Host[B], payload: Payload, agreement: Agreement) -> None:
         self._host, self._payload, self._agreement = host, payload, agreement
@@ -65,7 +65,7 @@ class Agent(Generic[B]):
             self._host.tidy(membership.attempt, begun, more=restarts)
 
     def _record(self, end: AttemptEnd, membership: Membership, recorder: Recorder) -> None:
-        """Record the end of an attempt in one agent: the one that has concluded it, or the first task's if that one is gone.
+        """Record the end of an attempt in one agent: the one that has concluded it, or the first task's if that is gone.
 
         `end.nonce` names the container of the agent that has concluded it; a laptop has none.
         """

@@ -1,6 +1,6 @@
-"""What the agents of a run agree on: its attempts, and the end of each one.
+"""The agreement between the agents of a run: on its attempts, and on the end of each one.
 
-One agent that owns all tasks agrees with itself. Those of several hosts agree through the run's store (`shared_agreement.py`).
+One agent that owns all tasks agrees with itself. Agents of several hosts agree through the run's store (`shared_agreement.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Membership:
     job: int = 1  # number of the run's vendor job, from 1
     members: Mapping[str, str] = field(default_factory=dict)  # the nonce of each task's container
     times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
-    addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if the containers have told
+    addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if published
 
 
 class Agreement(Protocol):
@@ -49,7 +49,7 @@ class Agreement(Protocol):
         ...
 
     def requested(self) -> tuple[AttemptEnd, float] | None:
-        """Return the end that is asked for now, by a user or by the time limit, and how many seconds the tasks have to stop."""
+        """Return the end that a user or the time limit requests now, and how many seconds the tasks have to stop."""
         ...
 
     def grace_s(self) -> float | None:
@@ -57,12 +57,12 @@ class Agreement(Protocol):
         ...
 
     def follow(self, attempt: int, steps: Callable[[], Sequence[int]]) -> Callable[[], None]:
-        """Look from now on for the end of an attempt, until the function is called that this returns.
+        """Look for the end of an attempt from now on, until a call of the returned function.
 
         Args:
             attempt: its number.
             steps: the steps of the tasks of this agent, each of which needs all others: while they grow as usual, the attempt
-                has not ended, and looks that cost money are left out.
+                has not ended, and requests that cost money are left out.
         """
         ...
 
@@ -75,7 +75,7 @@ class Agreement(Protocol):
         ...
 
     def known_end(self, attempt: int) -> AttemptEnd | None:
-        """Return the end that another agent has concluded, as far as this one knows, without asking."""
+        """Return the end that another agent has concluded, if this agent has read it already; sends no request."""
         ...
 
     def finished(self, attempt: int) -> set[str]:
@@ -85,7 +85,7 @@ class Agreement(Protocol):
     def conclude(
         self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
-        """Decide what follows an attempt, and return the decision that holds: this one, or another agent's.
+        """Decide how to continue after an attempt, and return the valid decision: this one, or another agent's.
 
         Args:
             attempt: its number.
@@ -101,17 +101,17 @@ class Agreement(Protocol):
         ...
 
     def training_step(self) -> int | None:
-        """Return the training's step, as far as it is known here."""
+        """Return the training's step, or None if it is unknown here."""
         ...
 
     def restart_alone(self, attempt: int, task: str, reason: Reason, step: int | None = None) -> Decision:
-        """Decide whether a task is restarted while the others go on.
+        """Decide whether a task is restarted while the others continue.
 
         Args:
             attempt: its number.
             task: the task that has ended.
-            reason: why.
-            step: that of the training; None if it says nothing about why the task has ended.
+            reason: the reason of its end.
+            step: the training's step; None if it is no evidence for the cause.
 
         Raises:
             LeaveError: another agent runs the task now.
@@ -128,14 +128,14 @@ class Agreement(Protocol):
 
 
 class StopRequests(Protocol):
-    """What asks an agent of all tasks to stop."""
+    """The stop requests to an agent of all tasks."""
 
     def stop_requested(self) -> tuple[AttemptEnd, float] | None: ...
     def cancel_grace_s(self) -> float | None: ...
 
 
 class OwnAgreement:
-    """The agreement of an agent that owns all tasks with itself: `earlier` attempts are those of earlier supervisors."""
+    """The agreement of an agent that owns all tasks with itself: `earlier` supervisors made the `earlier` attempts."""
 
     def __init__(
         self, paths: RunPaths, payload: Payload, retry: Retry, conditions: StopRequests, clock: Clock, *, earlier: int
@@ -153,7 +153,7 @@ class OwnAgreement:
         return Membership(attempt=self._attempt)
 
     def wait(self, delay_s: float) -> None:
-        """Wait `delay_s` seconds; LeaveError if the run is asked to stop."""
+        """Wait `delay_s` seconds; LeaveError if a request ends the run."""
         until = self._clock.monotonic() + delay_s
         while self.requested() is None and self._clock.monotonic() < until:
             self._clock.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """One attempt of the tasks of one host: starts them, watches them, finds out why they ended, and leaves no process running.
 
-An agent owns all tasks of a run on a laptop, and one in a container. It looks at them twenty times a second, and at what the
-other agents of the run have agreed on (`Agreement`). Whatever ends the attempt, the tasks that still run are ended alike.
+An agent owns all tasks of a run on a laptop, and one in a container. Twenty times a second it looks at them, and at the
+agreement with the other agents of the run (`Agreement`). An attempt ends its running tasks in one way, whatever the cause.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logger("runtime")
 
 # SIGKILL takes effect at once, except on another user's process.
 _KILL_S = 10.0
-# How often to check whether a process is wanted that waits for the next attempt.
+# How often to check whether a standby process for the next attempt is needed.
 _STANDBY_S = 1.0
 
 
@@ -102,7 +102,7 @@ class Attempt(Generic[B]):
     # --- While the tasks run
 
     def _watch(self) -> tuple[AttemptEnd, float | None]:
-        """Wait for the end of the attempt. Return it and, if it was asked for, how many seconds the tasks have to stop."""
+        """Wait for the end of the attempt. Return it and, if it was requested, how many seconds the tasks have to stop."""
         self._pauses.begin()
         detector = HangDetector(self._payload.limits.hang_s if self._in_step else None, self._activity, self._clock)
         while True:
@@ -159,7 +159,7 @@ class Attempt(Generic[B]):
         )
 
     def _awaits_cause(self, view: ending.View) -> bool:
-        """Return whether another task may have failed, whose failure will be known in a moment."""
+        """Return whether the failure of another task may be reported in a moment."""
         scope, limits, now = self._host.scope, self._payload.limits, self._clock.monotonic()
         view = replace(view, done=self._done())
         wait_s = 0.0 if self._host.stop_requested else ending.echo_s(view, scope, limits)
@@ -170,7 +170,7 @@ class Attempt(Generic[B]):
                 view = replace(view, done=self._agreement.finished(self._number))
                 wait_s = ending.echo_s(view, scope, limits)
             if view.first_is_done:
-                # It waits for the others, and looks whether they have ended.
+                # It waits for the others, and checks whether they have ended.
                 self._record_exits(self._unrecorded)
             self._echo_until = now + wait_s
         return now < self._echo_until
@@ -187,9 +187,9 @@ class Attempt(Generic[B]):
         return self._conclude(seen, task)
 
     def _leaving(self, task: str) -> AttemptEnd:
-        """Return how this host leaves the attempt: a new container continues its task while the others go on."""
+        """Return how this host leaves the attempt: a new container continues its task while the others keep running."""
         self._unrecorded = []
-        why = f"The others go on without {task}, until a new container of it joins them."
+        why = f"The others continue without {task}, until a new container of it joins them."
         return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, restart=True, why=why)
 
     def _may_restart(self) -> bool:
@@ -230,7 +230,7 @@ class Attempt(Generic[B]):
             return None
 
     def _hung(self, hang: Hang) -> Failure:
-        """Let the tasks write their stacks, and return what a user reads."""
+        """Let the tasks write their stacks, and return the failure for the user."""
         self._write_stacks()
         failure = Failure(task=hang.task, message=hang.message)
         if hang.task not in self._tasks:
@@ -282,7 +282,7 @@ class Attempt(Generic[B]):
         self._pauses.update()
         if self._clock.monotonic() >= self._standby_due:
             self._standby_due += _STANDBY_S
-            # What tasks have left, and has ended since: without this they would be zombies for the whole training.
+            # Processes that outlived a task, and then ended: without this they would be zombies for the whole training.
             spawn.reap_orphans([task.pid for task in self._tasks.values()])
             if any(self._beats(task) for task in (self._in_step or self._host.tasks)[:1]):
                 self._host.keep_standby()
@@ -295,19 +295,19 @@ class Attempt(Generic[B]):
                 self._codes[task.name] = self._code(task.name, code)
                 self._unrecorded.append(task.name)
                 self._let_go_on(task.name)
-        # The exit of a task that may be restarted alone is recorded with its restart, that of the first one with the end.
+        # The exit of a task that may be restarted alone is recorded with its restart, the exit of the first task with the end.
         self._record_exits(
             [name for name in self._unrecorded if self._end or not (self._codes[name] or name == self._first)]
         )
 
     def _let_go_on(self, name: str) -> None:
-        """Let no other task wait for one that has left with 0 before its program was done, as by `os._exit(0)`."""
+        """Let no other task wait for a task that has left with 0 before its program was done, as by `os._exit(0)`."""
         if self._codes[name] or name == self._first or name not in self._in_step or name in self._done():
             return
         try:
             self._agreement.let_go_on(self._number, name, self._beats(name))
         except (PodliftError, OSError) as error:
-            _log.info(f"cannot tell the other tasks now that {name} has exited: {error}")
+            _log.info(f"cannot report to the other tasks now that {name} has exited: {error}")
 
     def _code(self, name: str, code: int) -> int:
         """Return the exit code of a task, 0 if it crashed once everything of it was done."""
@@ -355,7 +355,7 @@ class Attempt(Generic[B]):
     # --- Tasks that are restarted alone
 
     def _restarted_alone(self, seen: AttemptEnd, name: str) -> bool:
-        """Return whether a task that has ended is restarted while the others go on."""
+        """Return whether a task that has ended is restarted while the others continue."""
         step = self._agreement.training_step()
         decision = self._agreement.restart_alone(self._number, name, seen.reason, step)
         if not decision.restart:
@@ -398,7 +398,7 @@ class Attempt(Generic[B]):
             start = self._starts[name]
             start = replace(start, env={**start.env, TASK_RESTARTS: str(self._restarts[name])})
             self._tasks[name] = self._host.start_again(start)
-            # All ends until now are explained. What killed this task does not explain a later one.
+            # All ends until now are explained. The cause that killed this task does not explain a later end.
             self._memory = MemoryWatch()
             self._recorder.record("task_started", task=name, pid=self._tasks[name].pid)
 
@@ -433,7 +433,7 @@ class Attempt(Generic[B]):
             ways = self._ways(end)
             now = self._clock.monotonic()
             if (asked := self._agreement.requested()) is not None:
-                # A save of all tasks has what a stop would give it.
+                # A save of all tasks gets the same time as a stop.
                 until = min(until, now + asked[1] if end.state is State.CHECKPOINTED else now)
             if now >= min(until, begun + max((way.wait_s for way in ways), default=0.0)):
                 break
@@ -503,7 +503,7 @@ class Attempt(Generic[B]):
             text = f"Processes of another user could not be ended and may still run: {listed}. Next: end them as that user."
             self._report(text)
 
-    # --- What a failure means: `ending.Evidence`
+    # --- The evidence for a failure: `ending.Evidence`
 
     def memory(self, task: str) -> OutOfMemory:
         return self._memory.ended()

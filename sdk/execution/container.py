@@ -1,8 +1,8 @@
 """A container as an agent's host: it runs one task, and uploads the task's records and outputs.
 
-It knows its own task, and what the other agents have written into the run's directory. A task that fails is restarted in the
-container, together with its gang. It never imports TensorFlow, and knows nothing of the service that runs the container but the
-terms in the launch spec.
+It knows its own task, and the records of the other agents in the run's directory. A task that fails is restarted in the
+container, together with its gang. It never imports TensorFlow, and knows the service that runs the container only by the terms
+in the launch spec.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ from .standby import Forks, Launch, Standby
 from .task import StopSignals, TaskProcess
 
 _log = logs.logger("runtime")
-# For the last uploads of a container that nothing has asked to stop.
+# For the last uploads of a container without a stop request.
 _NORMAL_S = 120.0
 # The container whose task has failed ends first, so that the service reports that one.
 _YIELD_S, _POLL_S = 5.0, 0.1
-# A task that is still waiting for its imports then does them itself, where the hang watch looks at it.
+# A task that still waits for its imports after this time imports by itself, under the hang watch.
 _IMPORT_S = 600.0
 # Where there are some, an import may open one of them, and could not be forked then.
 _ACCELERATORS = ("dev/nvidia*", "dev/accel*", "dev/vfio*", "dev/kfd")
@@ -154,7 +154,7 @@ class Container:
         self._is_first = self._task == payload.tasks[0]
         self._source = task_records.agent_of(self._task, payload.tasks)
         self._read_secrets()
-        # Words that are never stored, and those that are not shown in the log either.
+        # Values that are never stored, and values that the log hides too.
         self._hidden = secret_values.words(os.environ, payload.copied)
         self._secrets = secret_values.words(os.environ, payload.secrets)
         self._uploader = self._new_uploader()
@@ -169,7 +169,7 @@ class Container:
         self._later: list[threading.Thread] = []
 
     def _read_secrets(self) -> None:
-        """Read what the program gets from Secret Manager: every attempt the same, also of a version that is destroyed."""
+        """Read the program's secrets from Secret Manager, once: later attempts get them even if a version was destroyed."""
         if self._payload.secrets:
             from ..storage import secret_manager
 
@@ -207,7 +207,7 @@ class Container:
             _log.info(f"{available}: TensorFlow gets {limits[cores.INTRA]} threads")
         self._redirected = start.start(os.environ, self._home)
         if not any(path for pattern in _ACCELERATORS for path in Path("/").glob(pattern)):
-            # What its task imports is imported while the other containers are awaited.
+            # The modules of its task are imported while the container waits for the others.
             Path(self._scratch(1)).mkdir(parents=True, exist_ok=True)
             self._standby.prepare([self._start(1, self._environment(1))], yields=False)
         end, error, code = None, None, None
@@ -224,7 +224,7 @@ class Container:
                 error = problem
         return self._finish(end, error, code)
 
-    # --- An attempt: what its agent asks for
+    # --- An attempt: the calls of its agent
 
     def begin(self, membership: Membership) -> Begun:
         if not self._attempt:
@@ -250,7 +250,7 @@ class Container:
         return Begun(recorder=recorder, output=self._output, restarts=len(restarts))
 
     def _record_inherited(self) -> None:
-        """Record the restarts that no other agent records: those of attempts whose first task's container is gone."""
+        """Record the restarts that no other agent records: after attempts that lost the container of the first task."""
         while self._agreement.inherited:
             attempt, end = self._agreement.inherited.popitem()
             if self._is_first:
@@ -292,7 +292,7 @@ class Container:
             process = launch.finish(stop).get(self._task) or start.spawn()
         if launch.why_fresh not in (forks.why_not, forks.why_not_first):
             _log.info(f"the task was not forked: {launch.why_fresh}")
-            # What could not be forked once will not be forked later.
+            # A task that could not be forked once will not be forked later.
             self._standby = Standby(replace(forks, prepares=False))
         signals.forward_to(process.pid)
         self._output.started()
@@ -368,7 +368,7 @@ class Container:
     # --- After the last attempt
 
     def _finish(self, end: AttemptEnd | None, error: PodliftError | None, code: int | None) -> int:
-        """Do what follows the last attempt, and return the container's exit code."""
+        """Finish the work after the last attempt, and return the container's exit code."""
         registers = end is not None and end.state is State.SUCCEEDED and self._is_first and bool(self._payload.model)
         if not registers or self._kept is None:
             return self._leave(end, error, code=code)
@@ -378,7 +378,7 @@ class Container:
         # It has imported TensorFlow, and the evaluation may need the memory.
         self._standby.close()
         try:
-            # The version is made of what the bucket has.
+            # The version consists of the files in the bucket.
             self._uploader.flush(_NORMAL_S)
         except PodliftError as problem:
             return self._leave(None, problem)
@@ -483,17 +483,17 @@ def _any(requests: CancelWatch) -> bool:
 
 
 def container_code(code: int, terms: ContainerTerms) -> int:
-    """Return the container's exit code for that of its task, which is negative if a signal ended it."""
+    """Return the container's exit code for the code of its task, which is negative after a signal."""
     # As a shell would report it.
     plain = code if code >= 0 else _SHELL_SIGNAL - code
-    # The service would start what no retry budget covers, as often as its own rules allow.
+    # With such a code, the service would restart the container by its own rules, beyond the retry budget.
     return EXIT_INFRASTRUCTURE if plain in terms.restarting_codes else plain
 
 
 def environment(
     own: Mapping[str, str], payload: Payload, task: str, scratch: str, installed: str, addresses: Iterable[str]
 ) -> dict[str, str]:
-    """Return a task's environment variables: the container's own, and what podlift adds."""
+    """Return a task's environment variables: the container's own, and the ones that podlift adds."""
     bucket = RunPaths(path_of(payload.bucket_url))
     hosts = [address.rpartition(":")[0] for address in addresses]
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]

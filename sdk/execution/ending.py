@@ -1,7 +1,7 @@
 """How an attempt ends: pure decisions about exit codes, records and time, which every agent makes alike.
 
-An agent owns some of the tasks of a run: all of them on a laptop, one in a container. What it cannot see of the others, it
-waits for.
+An agent owns some of the tasks of a run: all of them on a laptop, one in a container. It waits for the records of tasks that it
+does not own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..records.exits import OutOfMemory
 from ..records.verdicts import CHECKPOINTED, SUCCEEDED, AttemptEnd, failed
 from ..status import EXIT_CHECKPOINTED, Failure, Reason, State
 
-# How often an agent looks at its tasks.
+# How often an agent polls its tasks.
 POLL_S = 0.05
 # The signal handler writes the stacks within milliseconds and needs no lock of Python.
 STACKS_S = 0.5
 # Tasks that are stopped because another one decided the attempt have no result to write.
 DECIDED_GRACE_S = 2.0
-# How long a task may at least save what all tasks save, after another one has left with 75.
+# The least time of a task for its part of a common save, after another task has left with 75.
 SAVING_S = 30.0
 # Of the output of a program that exits with a number.
 _LAST_LINES = 5
@@ -38,14 +38,14 @@ _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What differs between an agent of all tasks and one of several agents.
+    """The differences between an agent of all tasks and one of several agents.
 
     Args:
-        echo_s: how long a failed peer may take to be known, after an error that is its consequence ("peer unavailable").
+        echo_s: how long the record of a failed peer may take, after an error that is its consequence ("peer unavailable").
         failed_grace_s: time between SIGTERM and SIGKILL for tasks that outlive a failed one; 0 for SIGKILL at once, where the
             next attempt may have begun elsewhere.
-        ends_with_record: whether the record of a failure ends the attempt; if not, the exit of the task that has failed does.
-        records_stop: whether a record says that the attempt is being ended; several agents have an object of their own for it.
+        ends_with_record: whether the record of a failure ends the attempt; if not, the exit of the failed task does.
+        records_stop: whether a record says that the attempt is being ended; several agents use a separate object for it.
     """
 
     echo_s: float
@@ -62,15 +62,15 @@ SHARED = Scope(echo_s=5.0, failed_grace_s=0.0, ends_with_record=False, records_s
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What an agent knows of an attempt when it looks.
+    """The knowledge of an agent about an attempt at one moment.
 
     Args:
         tasks: all tasks of the run, the first one first.
-        own: those of this agent.
+        own: the tasks of this agent.
         codes: exit codes of its tasks that have ended; the negative number of the signal that ended one.
-        failed: records of failures, without those of tasks that were restarted alone since.
-        done: tasks whose program is done and whose last checkpoint is committed.
-        stop_requested: whether the agent itself was asked to end, and its tasks with it.
+        failed: records of failures, except of tasks that were restarted alone since.
+        done: tasks with a finished program and a committed last checkpoint.
+        stop_requested: whether the agent itself received a request to end, and its tasks with it.
     """
 
     tasks: Sequence[str]
@@ -88,10 +88,10 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Why an attempt ends, as far as an agent sees: a task that is done, asks for a restart, failed or died silently."""
+    """Why an attempt ends, from an agent's view: a task is done, requests a restart, failed or died silently."""
 
     task: str
-    code: int | None = None  # None if its record says why
+    code: int | None = None  # None if its record has the cause
     record: Event | None = None
 
     @property
@@ -101,7 +101,7 @@ class Cause:
 
 
 def cause(view: View) -> Cause | None:
-    """Return why the attempt ends, or None as long as it goes on."""
+    """Return why the attempt ends, or None while it continues."""
     first = view.tasks[0]
     if view.codes.get(first) == 0:
         return Cause(task=first, code=0)
@@ -122,7 +122,7 @@ def echo_s(view: View, scope: Scope, limits: Limits) -> float:
     record, silent = _record(view), _silent(view)
     if len(view.tasks) == 1 or not (record or silent) or (record is not None and not is_collateral(record)):
         return 0.0
-    # TensorFlow aborts a process if a peer is gone, whose end an agent of all tasks would have seen.
+    # TensorFlow aborts a process if a peer is gone. An agent of all tasks would have seen the end of that peer.
     expects_peer = view.first_is_done or not set(view.tasks) <= set(view.own)
     if silent and not (expects_peer and all(view.codes[task] == -signal.SIGABRT for task in silent)):
         return 0.0
@@ -135,7 +135,7 @@ def _record(view: View) -> Event | None:
 
 
 def _silent(view: View) -> list[str]:
-    """Return the tasks that ended without a record, those that were killed first."""
+    """Return the tasks that ended without a record, killed tasks first."""
     recorded = {event.source for event in view.failed}
     silent = [task for task, code in view.codes.items() if code and task not in recorded]
     return sorted(silent, key=lambda task: view.codes[task] != -signal.SIGKILL)
@@ -146,7 +146,7 @@ def _is_exit_with_number(record: Event) -> bool:
 
 
 class Evidence(Protocol):
-    """What an agent finds out about a task that has failed, once it is the cause."""
+    """The evidence that an agent collects about a failed task, once it is the cause."""
 
     def memory(self, task: str) -> OutOfMemory: ...
     def cpu_limit(self, task: str) -> float | None: ...
@@ -163,7 +163,7 @@ class Evidence(Protocol):
 
 
 def explained(cause: Cause, view: View, evidence: Evidence) -> AttemptEnd:
-    """Return the end of the attempt, with what a user reads."""
+    """Return the end of the attempt, with the failure for the user."""
     task, code, record = cause.task, cause.code, cause.record
     if code == 0:
         return SUCCEEDED
@@ -179,7 +179,7 @@ def explained(cause: Cause, view: View, evidence: Evidence) -> AttemptEnd:
         exited = [task for task in cluster.in_step(view.tasks) if view.codes.get(task) == 0]
         reason, message, traceback = reason_of(record, exited), message_of(record, exited), record.data["traceback"]
         if _is_exit_with_number(record) and (lines := evidence.last_lines(task)):
-            # The traceback says only where the program has ended; the reason was printed before.
+            # The traceback shows only where the program has ended; the program printed the reason before.
             traceback = "\n".join([traceback.rstrip(), "Last lines of its output:", *lines.split("\n")[-_LAST_LINES:]])
         hint = evidence.full_disk() if is_disk_full(record) else ""
         if hint := hint or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message"))):
@@ -187,12 +187,12 @@ def explained(cause: Cause, view: View, evidence: Evidence) -> AttemptEnd:
         if is_lost_peer(record) and not exited:
             message = evidence.lost_peers(message)
     failure = Failure(task=task, message=message, traceback=traceback, log=evidence.log(task))
-    # A task that is asked to end may fail in any way.
+    # A task may fail in any way after a request to end.
     return failed(Reason.PREEMPTED if view.stop_requested else reason, failure)
 
 
 def restarts_alone(end: AttemptEnd, tasks: Sequence[str], codes: Mapping[str, int]) -> str:
-    """Return the task that caused an end if the others can go on without it, and none of them needs a restart of all."""
+    """Return the task that caused an end if the others can continue without it, and none of them needs a restart of all."""
     ended = [task for task, code in codes.items() if code]
     if not all(cluster.restarts_alone(task, tasks) for task in ended):
         return ""
@@ -233,10 +233,10 @@ def stop(
     scope: Scope,
     limits: Limits,
 ) -> Stop:
-    """Return how a task is ended that runs at the end of an attempt.
+    """Return how to stop a task that still runs at the end of an attempt.
 
     It is `done` if its program is; `saving_s` is the time that it announced for a save after its own failure. With `steps`, it
-    reports them, and looks between them for what all tasks do together.
+    reports its steps, and joins actions of all tasks between them.
     """
     decided_s = min(DECIDED_GRACE_S, limits.grace_s)
     if end.state is State.SUCCEEDED:

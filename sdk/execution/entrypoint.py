@@ -1,4 +1,4 @@
-"""A container's entrypoint: downloads the launch spec and what it names, checks the image, hands over to the agent.
+"""A container's entrypoint: downloads the launch spec and its archives, checks the image, hands over to the agent.
 
 It is one file that needs the standard library only. The container's command, `storage/gcs/download.py`, fetches it by
 its digest and calls `main`. It must also run under a Python that is too old for everything else, in order to report that.
@@ -27,13 +27,13 @@ from typing import Any, BinaryIO, Callable, TextIO  # noqa: UP035
 _INFRASTRUCTURE = 3
 # Set by the backend: the exit code after which the service starts this container again.
 _RESTART = "PODLIFT_RESTART_CODE"
-# Set by a backend whose containers are child processes: the number of the process with which this one ends.
+# Set by a backend whose containers are child processes: the id of a process; this one ends with it.
 _PARENT, _PARENT_POLL_S, _LEAVE_S = "PODLIFT_ENDS_WITH", 0.5, 60.0
 _VERSION = 1
 _TENSORFLOWS = ["tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly"]
 _CHUNK = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-# They would change what pip installs, or where.
+# They would change the packages that pip installs, or their folder.
 _HIDDEN_FROM_PIP = re.compile(r"PIP_(TARGET|PREFIX|ROOT|USER|DRY_RUN|REPORT|REQUIREMENT|EDITABLE|CONSTRAINT|GROUP)")
 _PIP = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-color", "--quiet"]
 _SHOWN_LINES = 15
@@ -152,7 +152,7 @@ def check_python(spec: Any) -> None:
 
 
 def check_tensorflow(spec: Any) -> None:
-    """Refuse an image whose TensorFlow is outside of the spec's range, if it names one."""
+    """Refuse an image with a TensorFlow outside of the spec's range, if the spec has one."""
     if not spec.get("tensorflow"):
         return
     low, high = spec["tensorflow"]
@@ -192,7 +192,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def install(requirements: Any, home: Path) -> str:
-    """Install the packages that the image lacks into a folder of their own, and return it; "" if it lacks nothing."""
+    """Install the packages that the image lacks into a separate folder, and return it; "" if it lacks nothing."""
     name, version = tensorflow()
     lines = []
     for line in requirements.get("lines", ()):
@@ -224,7 +224,7 @@ def install(requirements: Any, home: Path) -> str:
 
 
 def has_all(lines: Any, constraints: Any) -> bool:
-    """Return whether the image has these requirements and all that they require; False if only pip can tell.
+    """Return whether the image has these requirements and all of theirs; False if only pip can decide.
 
     pip, which takes two seconds to find that out, would keep the installed versions then.
     """
@@ -253,7 +253,7 @@ def has_all(lines: Any, constraints: Any) -> bool:
             known |= new
             due += [(requirement(line), extra) for _, extra in new for line in distribution.requires or ()]
     except (TypeError, ValueError):
-        # A requirement, a version or a marker that is none: pip says so, or knows better.
+        # A malformed requirement, version or marker: pip reports it, or can read it.
         return False
     return True
 
@@ -292,7 +292,7 @@ def _pip(arguments: Any, home: Path, wanted: Any) -> None:
 
 
 def set_path(runtime: Path, installed: str) -> None:
-    """Search podlift first, then the installed packages, then the image's, then those in the runtime archive."""
+    """Search podlift first, then the installed packages, then the image's, then the ones in the runtime archive."""
     rest = [path for path in sys.path if path]
     sys.path[:] = [str(runtime / "podlift"), *([installed] if installed else []), *rest, str(runtime / "vendor")]
     importlib.invalidate_caches()
@@ -320,7 +320,7 @@ def with_checksums(runtime: Path, requirements: Any, home: Path, installed: str)
     checksums.search_again()
     if checksums.is_compiled():
         say(
-            f"installed {pin}: this image has no compiled crc32c, and that of the runtime archive is for another platform"
+            f"installed {pin}: this image has no compiled crc32c, and the one in the runtime archive is for another platform"
         )
         return target
     raise EntrypointError(

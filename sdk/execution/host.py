@@ -1,4 +1,4 @@
-"""What an agent needs of the machine or container on which it runs tasks."""
+"""The calls of an agent to the machine or container on which it runs tasks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .task import TaskProcess
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """An attempt whose tasks are not started yet."""
+    """An attempt before the start of its tasks."""
 
     recorder: Recorder  # writes the agent's records
     output: Output
     restarts: int = 0  # how often the host's task was restarted alone before, in other containers
 
 
-# What a host keeps for the time of an attempt.
+# The state of a host for the time of an attempt.
 B = TypeVar("B", bound=Begun)
 
 
@@ -36,8 +36,8 @@ class Host(Protocol[B]):
     Attributes:
         paths: the run's folder here.
         tasks: the names of its tasks.
-        scope: what the agent sees.
-        folders: those of the tasks, whose disk may be full.
+        scope: the view of the agent.
+        folders: the folders of the tasks; their disk may be full.
     """
 
     paths: RunPaths
@@ -67,11 +67,11 @@ class Host(Protocol[B]):
         """Remove the working and temporary files of a task that has ended."""
 
     def keep_standby(self) -> None:
-        """Called once a second while the tasks train: the host may import now what the next attempt needs."""
+        """Called once a second while the tasks train: the host may import modules for the next attempt now."""
 
     def exit_code(self, seen: AttemptEnd, code: int) -> int:
-        """Return the code with which the host ends if no attempt follows; `code` is that of its task which has ended."""
+        """Return the code with which the host ends if no attempt follows; `code` is the exit code of its task."""
         ...
 
     def tidy(self, attempt: int, begun: B, *, more: bool) -> None:
-        """Collect what an attempt has left; with `more`, another one follows, which need not wait for that."""
+        """Collect the files of an ended attempt; with `more`, another one follows, which need not wait for this."""

@@ -1,7 +1,7 @@
-"""Which task of the run a container is, by variables that the service or the backend sets. What is in them varies.
+"""Which task of the run a container is, by variables that the service or the backend sets. Their contents vary.
 
 A variable holds the name of the task or of its replica, or JSON with "task", a type and an index, and "cluster", the addresses
-of each type, as TF_CONFIG does. The terms of the service say which task a replica is.
+of each type, as TF_CONFIG does. The terms of the service map replicas to tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..process.ports import PortReservation
 
 
 class TaskAddress:
-    """Where a task is, for services that do not tell the tasks where the others are: an address, and a port that it holds."""
+    """The address of a task, and a port that it holds, for services that do not publish the addresses of the tasks."""
 
     def __init__(self, task: str, terms: ContainerTerms, environ: Mapping[str, str]) -> None:
         self._task, self.address = task, ""
@@ -30,7 +30,7 @@ class TaskAddress:
             self._held.close()
 
     def variables(self, tasks: Sequence[str], addresses: Mapping[str, str], run_id: str) -> dict[str, str]:
-        """Return the variables that tell TensorFlow of the cluster, and to use the port that is held for it."""
+        """Return the variables that pass the cluster to TensorFlow, and let it use the port that is held for it."""
         members = cluster.named(tasks)
         own = next(member for member in members if member.name == self._task)
         return {**cluster.environment(own, members, addresses, {"run": run_id}), "TF_GRPC_REUSE_PORT": "true"}
@@ -54,7 +54,7 @@ def task_of(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTe
 
 
 def addresses(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTerms) -> dict[str, str]:
-    """Return "host:port" of each task whose address the first of the terms' variables with any has."""
+    """Return "host:port" of the tasks, from the first of the terms' variables with any address."""
     for variable in terms.identity:
         known_to_service = _json(environ, variable).get("cluster")
         addresses = {

@@ -25,10 +25,10 @@ class Output(Protocol):
     """The output of the tasks of one attempt."""
 
     def ended(self, task: str) -> None:
-        """Take the rest of what a task has written. All its processes are gone."""
+        """Take the rest of a task's output. All its processes are gone."""
 
     def update(self) -> None:
-        """Do what is due; called twenty times a second."""
+        """Do the due work; called twenty times a second."""
 
     def count(self, task: str) -> int:
         """Return how many bytes a task has written so far."""

@@ -1,13 +1,13 @@
 """How the containers of a job form attempts, and agree on the end of each one.
 
-A service may replace single containers and restart whole jobs, at any time and in any order. What all containers have to agree
-on is therefore in objects that are created only if absent:
+A service may replace single containers and restart whole jobs, at any time and in any order. The agreements of all containers
+are therefore objects that are created only if absent:
 
 - `ready`: this container can take part in that attempt. An earlier task of it is gone.
 - `membership`: the attempt, with one container of each task. The first task's container creates it.
-- `end`: how the attempt ended, and whether another one follows. Any container creates it that sees the end: one whose task
-  ended, or a new one whose predecessor is a member. All others only read it, so that no two can disagree.
-- `restarts`: the tasks that were restarted alone, while the attempt went on (`task_restarts.py`).
+- `end`: how the attempt ended, and whether another one follows. Any container that sees the end creates it: its task ended, or
+  its predecessor is a member of the attempt. All others only read it, so that no two can disagree.
+- `restarts`: the tasks that were restarted alone, while the attempt continued (`task_restarts.py`).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ WAIT_S = 900.0
 
 
 class StepPauses:
-    """Says when to look whether an attempt has ended: soon once its tasks pause for longer than usual, else rarely.
+    """Decides when to check whether an attempt has ended: soon once its tasks pause for longer than usual, else rarely.
 
-    Tasks that step without the others learn of the end, too.
+    Tasks that step without the others find the end, too.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class ReadyContainer:
     job: int  # number of the run's vendor job, from 1
     nonce: str  # distinguishes it from other containers of that task
     time: float  # unix time of its start
-    address: str = ""  # "host:port" for the other tasks; "" if the service tells them
+    address: str = ""  # "host:port" for the other tasks; "" if the service passes it on
 
 
 def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, ReadyContainer]:
@@ -107,14 +107,14 @@ def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, R
 
 
 class SharedAgreement:
-    """One container's side of it.
+    """One container's side of the agreement.
 
     Args:
         job: the number of the vendor's job.
-        resumes_by_users: that of the last job before the last resume by a user.
+        resumes_by_users: the number of the last job before the last resume by a user.
         hang_s: how long tasks may do nothing until that counts as a hang.
-        stop: tells whether this container has to end.
-        address: where this task is, if the tasks tell each other.
+        stop: returns whether this container has to end.
+        address: the address of this task, if the tasks exchange their addresses.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class SharedAgreement:
                 if last is not None and replaced:
                     self._end_of_predecessor(last)
             if requests.look():
-                # Also if no client watches the run: a job may start after the process that created it has ended.
+                # Even if no client watches the run: a job may start after the process that created it has ended.
                 raise LeaveError("the run was cancelled: its program is not started", EXIT_CANCELLED)
             waited_s = self._clock.monotonic() - begun
             missing = self._missing(number, may_create=waited_s >= delay_s)
@@ -210,7 +210,7 @@ class SharedAgreement:
         return bool(cancels.cancel_requests(self._store, self._job - 1, self._resumes_by_users))
 
     def cancel_watch(self) -> cancels.CancelWatch:
-        """Return what looks for cancel requests again and again."""
+        """Return a watch that polls for cancel requests."""
         return cancels.CancelWatch(self._store, self._clock, self._job - 1, self._resumes_by_users, every_s=_CANCEL_S)
 
     def _last_membership(self) -> Membership | None:
@@ -283,7 +283,7 @@ class SharedAgreement:
         times = {task: container.time for task, container in present.items()}
         data = {"job": self._job, "members": members, "times": times, "time": self._clock.now()}
         data |= {"addresses": {task: container.address for task, container in present.items()}} if self._address else {}
-        # Read next: it is that of another container, or of this very request, whose answer was lost.
+        # The next read finds the object of another container, or of this very request after a lost answer.
         create(self._store, _KEYS.membership(number), json.dumps(data).encode())
         return None
 
@@ -300,7 +300,7 @@ class SharedAgreement:
             # They never change.
             if stat.key not in self._ready:
                 self._ready[stat.key] = decode(ReadyContainer, parsed(bytes(self._store.get(stat.key))))
-        # Those of an earlier job may have waited for this attempt, and are gone.
+        # Containers of an earlier job may have waited for this attempt, and are gone.
         return [
             container for key, container in self._ready.items() if key.startswith(prefix) and container.job == self._job
         ]
@@ -355,7 +355,7 @@ class SharedAgreement:
         """None, likewise."""
 
     def stop_agreed(self, attempt: int) -> bool:
-        """Return False: the first task's exit code tells it."""
+        """Return False: the first task's exit code shows it."""
         return False
 
     def is_own(self, end: AttemptEnd) -> bool:
@@ -486,7 +486,7 @@ class SharedAgreement:
             return False
         self._idle_asked = now
         if self._said_idle is None:
-            # An earlier container of this task may have said so.
+            # An earlier container of this task may have recorded it.
             self._said_idle = bool(self.restarts_of_task(attempt))
         if not (idle or self._said_idle) or (idle is self._said_idle and now < self._idle_due):
             return False

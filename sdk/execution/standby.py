@@ -19,9 +19,9 @@ from ..process.template import CannotForkError, Imports, TaskStart, Template, ro
 _PER_TASK = frozenset(
     {"PODLIFT_TASK", "PODLIFT_PARENT", "TMPDIR", *cluster.VARIABLES, cores.VARIABLE, cores.INTRA, cores.INTER}
 )
-# The same for those that differ between attempts: gRPC reads its own when the program connects.
+# The same for variables that differ between attempts: gRPC reads its own when the program connects.
 _PER_ATTEMPT = frozenset({"PODLIFT_ATTEMPT", TASK_RESTARTS, "no_grpc_proxy", "TF_GRPC_REUSE_PORT"})
-# How often a host may start one that waits: each import costs the training two CPU seconds.
+# How often a host may start a standby process: each import costs the training two CPU seconds.
 _MOST_PREPARED = 5
 
 
@@ -30,12 +30,12 @@ class Forks:
     """When a host forks its tasks.
 
     Args:
-        imports: what is imported before.
+        imports: the modules to import before.
         folder: for the logs of the imports.
         why_not: why no task is ever forked, or "".
-        why_not_first: why no process imports for an attempt itself, so that only one that stands by is forked; or "".
+        why_not_first: why no process imports for the attempt itself, so that only a standby process is forked; or "".
         stays: whether a process stands by for the next attempt.
-        prepares: whether one is started for that while the tasks train.
+        prepares: whether the standby process is started while the tasks train.
     """
 
     imports: Imports
@@ -71,7 +71,7 @@ class Standby:
         self._template = template
 
     def prepare(self, starts: Sequence[TaskStart], *, yields: bool = True) -> None:
-        """Start one that imports while the tasks train or wait, if one is wanted at all times and there is none."""
+        """Start a standby process that imports while the tasks train or wait, if the host always needs one and has none."""
         if not self.forks.prepares or self._prepared == _MOST_PREPARED:
             return
         if self._template is not None and not self._template.is_alive:
@@ -137,7 +137,7 @@ class Launch:
                 self._template, self._may_import = standby.imported(starts), False
 
     def close(self) -> None:
-        """End what waited for this attempt, if `finish` was not reached: nothing else ends it before the run does."""
+        """End the process that waited for this attempt, if `finish` was not reached: else it would live as long as the run."""
         if self._template is not None:
             self._template.close()
             self._template = None
@@ -162,6 +162,6 @@ class Launch:
                 self.why_fresh = ""
                 return dict(zip(names, tasks, strict=True))
             if self._may_import and not stop():
-                # What stood by has died: what it had imported is imported again.
+                # The standby process died; start another one.
                 self._template, self._may_import = self._standby.imported(self._starts), False
         return {} if stop() else dict(zip(names, [start.spawn() for start in self._starts], strict=True))

@@ -1,6 +1,6 @@
 """Keeps the last output of a task in the run's directory, for when the service has deleted its logs.
 
-The output goes through the agent, which copies it to the container's own. From time to time it uploads what is new as one
+The output goes through the agent, which copies it to the container's own. From time to time it uploads the new output as one
 part, named by the number of bytes before it, and removes the oldest parts. A container that is killed without a warning
 therefore leaves its output up to the last upload.
 """
@@ -34,7 +34,7 @@ _FIRST_S, _PERIOD_S, _BYTES_PER_S = 5.0, 30.0, 64 << 10
 _CHECK_S = 1.0
 # A reader of the container's output that takes nothing for this long does not come back.
 _STALLED_S = 5.0
-# What a failure without a traceback shows: lines, and characters of each.
+# Limits of the output in a failure without a traceback: lines, and characters of each.
 _TAIL_LINES, _TAIL_CHARACTERS = 20, 600
 
 
@@ -149,7 +149,7 @@ class TailUploader:
                 self._waiting.popleft()
             while self._waiting:
                 key, data = self._waiting[0]
-                # A repeated request whose first answer was lost.
+                # A repeated request, after its first answer was lost.
                 with suppress(AlreadyExistsError):
                     self._store.put_new(key, [data])
                 self._parts.append((key, len(data)))
@@ -180,7 +180,7 @@ def _pieces(data: bytes, most: int) -> list[bytes]:
 
 
 class CopiedOutput:
-    """Two named pipes whose content is copied line by line to this process's stdout and stderr, and to `add`.
+    """Two named pipes. Their content is copied line by line to this process's stdout and stderr, and to `add`.
 
     The agent may write messages of its own to the same streams. `secrets` are hidden, and `never_stored`, which include them,
     in the last lines and errors, because records have these.
@@ -233,7 +233,7 @@ class CopiedOutput:
         return self.count + self._written
 
     def _emit(self, target: int, data: bytes) -> None:
-        """Keep and write this. If the container's output has no reader any more, the task must not notice."""
+        """Keep and write this. A lost reader of the container's output must not affect the task."""
         data = secret_values.hidden_bytes(data, self._secrets)
         text = secret_values.hidden_bytes(data, self._never_stored).decode(errors="replace")
         self.last_error = last_error(text) or self.last_error

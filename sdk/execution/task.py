@@ -15,7 +15,7 @@ _END_POLL_S = 0.005
 
 
 class TaskProcess:
-    """A task that was started, in a process group of its own. Only `poll` waits for it."""
+    """A started task, in its own process group. Only `poll` waits for it."""
 
     def __init__(self, start: TaskStart, process: spawn.Process, *, exited: Callable[[], None] = lambda: None) -> None:
         self.start, self._process = start, process
@@ -57,7 +57,7 @@ class TaskProcess:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the task and its group; `poll` tells when they are gone."""
+        """Kill the task and its group; `poll` returns the code once they are gone."""
         if self.code is None:
             spawn.end_group(self._process)
 

@@ -25,7 +25,7 @@ class TaskRestart:
     step: int | None = None  # of the training
     ended_at: float | None = None  # unix time of the end of the task before
     why: str = ""  # one sentence about the decision
-    id: str = field(default_factory=lambda: secrets.token_hex(8))  # tells a repeated request from another container's
+    id: str = field(default_factory=lambda: secrets.token_hex(8))  # distinguishes containers with the same request
 
     @property
     def ended(self) -> EndedAttempt:
