@@ -1,4 +1,4 @@
-"""Counts what a task spends its time on. At every moment the task is in one part, so that the parts add up to its time."""
+"""Counts how a task spends its time. At every moment the task is in one part, so that the parts add up to its time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from ..records.accounts import ACCOUNT_VERSION, PARTS, Part
 
-# Reading what the graph has counted takes 20 microseconds, so it is not read in every step.
+# Reading the counter of the graph takes 20 microseconds, so it is not read in every step.
 _SETTLE_NS = 1_000_000_000
 START, COMPILE, INPUT_WAIT, STEP, CHECKPOINT, EVALUATION, OTHER = range(len(PARTS))
 
@@ -18,8 +18,8 @@ class Account:
 
     Attributes:
         waited_ns: returns for how long the process has waited for input so far; None if that cannot be measured.
-        settled: called with the part that this is about, when the waiting is known.
-        in_fit: True while Keras tells when a step begins.
+        settled: called with a finished part, once its waiting time is known.
+        in_fit: True while Keras reports the beginning of each step.
     """
 
     def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns, now: Callable[[], float] = time.time) -> None:

@@ -168,7 +168,7 @@ def _instrument(
 
 
 def _evaluator(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> evaluator.Evaluator:
-    """Return what evaluates the checkpoints of the run, from the first one that no earlier process of it has evaluated."""
+    """Return the evaluator of the run's checkpoints, from the first one that no earlier process of it has evaluated."""
     paths, finished = RunPaths(payload.run_url), _finished(RunPaths(payload.run_url), payload)
 
     def wait() -> None:
@@ -329,7 +329,7 @@ def _report_finding(recorder: Recorder, text: str) -> None:
 
 
 def _describe(error: BaseException, secrets: Sequence[str]) -> dict[str, object]:
-    """Return the error for its record, without what must not be stored."""
+    """Return the error for its record, without secret values."""
     # Shortened here; the task's log has the whole traceback.
     text = tracebacks.clip(tracebacks.fold(_stored("".join(_lines(error)), secrets)), _MAX_TRACEBACK)
     message = tracebacks.clip(tracebacks.fold(_stored(_message(error), secrets)), _MAX_MESSAGE)
@@ -344,7 +344,7 @@ def _message(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return what an error says; of an exit with a number, also the reason that a parser of arguments has printed."""
+    """Return the message of an error; for an exit with a number, also the reason that a parser of arguments has printed."""
     if not (isinstance(error, SystemExit) and isinstance(error.code, int)):
         return str(error)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -353,7 +353,7 @@ def _said(error: BaseException) -> str:
         for frame in frames
         if frame.f_code.co_name == "exit" and frame.f_globals.get("__name__") == "argparse"
     ]
-    # Others, such as absl and click, catch an error of their own, print it and exit.
+    # Other parsers, such as absl and click, catch their own error, print it and exit.
     reason = next(filter(None, [*printed, str(error.__context__ or "").strip()]), "")
     return f"{error.code} ({reason})" if reason else str(error)
 
@@ -370,7 +370,7 @@ def _lines(error: BaseException) -> list[str]:
         shown = shown.tb_next
     try:
         return traceback.format_exception(type(error), error, shown)
-    except Exception:  # Python asks the error for its notes; the program's class may refuse
+    except Exception:  # Python reads the notes of the error; the program's class may refuse
         first, last = "Traceback (most recent call last):\n", f"{type(error).__name__}: {_message(error)}\n"
         return [first, *traceback.format_tb(shown), last]
 
@@ -390,7 +390,7 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
 
 
 def _finished(paths: RunPaths, payload: Payload) -> Callable[[], set[str]]:
-    """Return what tells which tasks of the attempt are done."""
+    """Return a function that returns the finished tasks of the attempt."""
     if not payload.bucket_url:
         return functools.partial(_finished_tasks, paths, payload)
     from ..records.sync.index import SYNC_RETRY
@@ -404,7 +404,7 @@ def _finished(paths: RunPaths, payload: Payload) -> Callable[[], set[str]]:
 def _finished_tasks(paths: RunPaths, payload: Payload) -> set[str]:
     unsettled_events = unsettled(read_events(paths, ("done", "exited", TASK_RESTARTING)))
     events = [event for event in unsettled_events if event.attempt == payload.attempt and event.kind != TASK_RESTARTING]
-    # A task that ended by os._exit or exec has no record of its own, but the supervisor's.
+    # A task that ended by os._exit or exec wrote no record; the supervisor wrote one.
     return {event.data["task"] if event.kind == "exited" else event.source for event in events}
 
 
@@ -427,7 +427,7 @@ def _print(text: str) -> None:
 
 
 def leave_process(code: int) -> None:
-    """Join threads, call exit handlers, drop what the program has made, flush, and end this process.
+    """Join threads, call exit handlers, drop the program's objects, flush, and end this process.
 
     Python clears all imported modules on exit. With TensorFlow and Keras that takes half a second to a second, in a forked task
     also because it touches memory that was shared until then, and the next attempt waits for it.
@@ -443,10 +443,10 @@ def leave_process(code: int) -> None:
 
 
 def _drop_program() -> None:
-    # Writers flush when they are dropped. What was imported before the fork is not searched.
+    # Writers flush when they are dropped. Modules imported before the fork are not searched.
     vars(sys.modules["__main__"]).clear()
     gc.collect()
-    iterator_ends.settle()  # what is being dropped is not to be found below, and ended here
+    iterator_ends.settle()  # the search below must not find objects that are being dropped, and end them here
     for item in gc.get_objects():  # the files that other modules of the program hold
         if isinstance(item, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not item.closed:
             with contextlib.suppress(Exception):

@@ -177,7 +177,7 @@ class Context:
         """
         if self.is_evaluator:
             raise InputError(
-                "An evaluator has no training loop of its own. Received: ctx.checkpoint() in the evaluator. Next: before it, "
+                "An evaluator has no training loop. Received: ctx.checkpoint() in the evaluator. Next: before it, "
                 "`if ctx.is_evaluator: for step in ctx.each_checkpoint(model=model): ctx.report(...)`, and leave the program."
             )
         from .hooks.loop import Loop
@@ -212,7 +212,7 @@ class Context:
         unless the program has called this. Without `warm_start` in the job, and outside any run, nothing is loaded.
 
         Args:
-            model: the model whose weights are replaced; nothing else is, such as its optimizer.
+            model: the model to load the weights into; nothing else is replaced, such as its optimizer.
             file: the model file, if the registered version has several: "best.keras".
 
         Raises:

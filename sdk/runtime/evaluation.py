@@ -1,7 +1,7 @@
-"""Evaluates models with a function of the project, one after the other, in a process of their own.
+"""Evaluates models with a function of the project, one after the other, in a separate process.
 
 The process has the program's packages and code, and nothing of the training: no cluster, no memory of an accelerator, no state
-of TensorFlow. It may crash: what it has found out by then is in files.
+of TensorFlow. It may crash: the results so far are in files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the process evaluates; `home` takes its copy of the code and what it finds out."""
+    """The models to evaluate; `home` takes the copy of the code and the results."""
 
     function: str  # module:function
     models: tuple[str, ...]  # folders
@@ -51,7 +51,7 @@ class Request:
 
 
 def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]:
-    """Evaluate the models in a new process, and return what is known of each."""
+    """Evaluate the models in a new process, and return the result for each."""
     own_folders.discard(*posixpath.split(request.home), private=False)
     Path(request.home).mkdir(parents=True)
     about = posixpath.join(request.home, "request.json")
@@ -72,7 +72,7 @@ def _found(path: str, otherwise: str) -> Evaluation:
 
 
 def main(payload_path: str, task: str, home: str, about: str) -> int:
-    """Evaluate each model of the request, and write what is found out about it at once."""
+    """Evaluate each model of the request, and write its result at once."""
     bootstrap.die_with_parent()
     logs.start()
     payload = Payload.from_json(Path(payload_path).read_bytes())
@@ -110,7 +110,7 @@ def _function(name: str) -> Callable[[str, str], object]:
 
 
 def measured(function: Callable[[str, str], object], folder: str, data: str) -> Evaluation:
-    """Call the function for one model, and return its numbers or what went wrong."""
+    """Call the function for one model, and return its numbers or its error."""
     try:
         return checked(function(folder, data))
     except BaseException as error:  # also SystemExit: it is the project's code
@@ -118,7 +118,7 @@ def measured(function: Callable[[str, str], object], folder: str, data: str) -> 
 
 
 def checked(returned: object) -> Evaluation:
-    """Return what a function returned as numbers by name, or what is wrong with it. NaN and infinity are numbers."""
+    """Return the result of a function as numbers by name, or its mistake. NaN and infinity are numbers."""
     if not isinstance(returned, Mapping):
         return Evaluation(problem=f"It returned {_kind(returned)} instead of numbers by name.")
     wrong = [f"{name!r}: {_kind(value)}" for name, value in returned.items() if _number(value) is None]

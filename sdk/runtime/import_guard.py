@@ -24,7 +24,7 @@ def install(folders: Sequence[str], work: Path) -> None:
 
 
 class _OutsideImports:
-    """Asks the other finders, and checks where the module that they found would be loaded from."""
+    """Calls the other finders, and checks the path of the module that they found."""
 
     def __init__(self, folders: Sequence[str], work: Path) -> None:
         podlift = os.path.dirname(os.path.dirname(__file__))

@@ -34,7 +34,7 @@ _MODEL = "model"
 
 
 def main(payload_path: str, task: str, home: str) -> int:
-    """Do what the phase does, and return its exit code, 0 if it needs no repetition."""
+    """Execute the phase, and return its exit code, 0 if it needs no repetition."""
     bootstrap.die_with_parent()
     logs.start()
     payload = Payload.from_json(Path(payload_path).read_bytes())
@@ -60,9 +60,9 @@ def main(payload_path: str, task: str, home: str) -> int:
 
 
 def judge(root: str, model: str, version: int, payload_path: str) -> Registered:
-    """Evaluate a version and the champion, decide, and promote the version if the gate says so.
+    """Evaluate a version and the champion, decide, and promote the version if the gate permits it.
 
-    The payload is that of a task: it has the gate, the place of its data, and the code with its function.
+    The payload of a task has the gate, the path of its data, and the code with its function.
     """
     payload = Payload.from_json(Path(payload_path).read_bytes())
     gate = payload.gate
@@ -99,13 +99,13 @@ def _version(payload: Payload, folder: str) -> ModelVersion:
 
 
 def _skipped(paths: RunPaths) -> list[tuple[str, str]] | None:
-    """Return what was not collected, and why; None if nothing was."""
+    """Return the files that were not collected, and why; None without a collection."""
     last = max(read_events(paths, ("collected",)), key=lambda event: event.attempt, default=None)
     return None if last is None else [(str(path), str(reason)) for path, reason in last.data["skipped"]]
 
 
 def _copy(payload: Payload, folder: str) -> RunPaths:
-    """Download what the version is made of."""
+    """Download the files of the version."""
     paths = RunPaths(f"{folder}/run")
     copy = SyncedRun(paths, payload.bucket_url, SystemClock())
     copy.pull_plan()

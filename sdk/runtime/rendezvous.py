@@ -1,6 +1,6 @@
-"""What all tasks of an attempt do after the same training step: save their state, or leave their loop.
+"""The actions of all tasks of an attempt after the same training step: save their state, or leave their loop.
 
-Tasks exchange nothing as long as nothing is to be done. Then one of them asks, by creating a file for which all of them look.
+Tasks exchange nothing until an action is due. Then one of them asks, by creating a file that all of them look for.
 Each task answers with its limit, a step that it does not go past before all agree; a thread answers, so that a task inside a
 step does so too. The largest limit is the step after which all tasks act, and the first task writes it down. No task can be
 further than its own limit, so this holds however late a file becomes visible to some of them, and however far a device runs
@@ -38,24 +38,24 @@ _log = logger("runtime")
 
 # "epoch": the end of the epoch that this step belongs to is saved.
 Action = Literal["save", "epoch", "stop", "preempt"]
-# What makes a checkpoint due now, if anything.
+# Returns the cause that makes a checkpoint due now, if any.
 Due = Callable[[], Literal["save", "epoch"] | None]
 SAVING = ("save", "epoch")
-# Written by a first task that takes no more steps: the others go on without an agreement.
+# Written by a first task that takes no more steps: the others continue without an agreement.
 _END = "end"
 # In a bucket, limits lie this many seconds ahead, but at most a tenth of the time since the first step: a short training
 # would be over before. A save is not urgent; a machine that is preempted has 30 seconds.
 _AHEAD_S, _URGENT_AHEAD_S, _AHEAD_SHARE = 4.0, 1.0, 0.1
-# Steps are counted over the last few seconds: where a device runs behind Python, many end at once, and then none for a while.
+# Steps are counted over the last few seconds: where a device lags behind Python, many end at once, and then none for a while.
 _SAMPLE_S, _SAMPLES = 0.5, 8
-# How often a thread looks for a question, at most: more often at the beginning of a training. And for answers.
+# The time between two polls of a thread for a question: less at the beginning of a training. And for answers.
 _QUIET_S, _QUIET_SHARE, _SOONEST_S, _ASKED_S = 2.0, 0.05, 0.1, 0.5
-# A list of answers costs as much as twelve reads: the first task makes few of them for a save, and looks late for tasks that
+# A list of answers costs as much as twelve reads: the first task makes few of them for a save, and checks late for tasks that
 # are done.
 _LIST_S, _LOOKS = 1.0, 4
-# Tasks of one machine look between steps: the thread only answers for one that is inside a long step.
+# Tasks of one machine poll between steps: the thread only answers for one that is inside a long step.
 _FALLBACK_S = 0.2
-# How often a task that waits at its limit looks.
+# How often a task that waits at its limit polls.
 _WAITING_S, _WAITING_HERE_S = 0.1, 0.002
 # Longer than anything that a task does between two steps.
 _MAX_WAIT_S = 1800.0
@@ -89,7 +89,7 @@ class Board(Protocol):
         """Return the names of the files in a folder."""
 
     def is_stop_requested(self) -> bool:
-        """Return whether the run is asked to stop. Called by the first task only."""
+        """Return whether a request to stop the run exists. Called by the first task only."""
 
 
 class FolderBoard:
@@ -128,7 +128,7 @@ class FolderBoard:
 
 
 class Agreed(NamedTuple):
-    """What all tasks do after a step."""
+    """The action of all tasks after a step."""
 
     step: int
     action: str
@@ -136,32 +136,32 @@ class Agreed(NamedTuple):
 
 @dataclass
 class Question:
-    """What the training and the thread know of the question that is open, or of the next one."""
+    """The shared state of the training and the thread about the open question, or the next one."""
 
     number: int
-    due: Literal["save", "epoch"] | None = None  # what the first task wants to ask
+    due: Literal["save", "epoch"] | None = None  # the question that the first task will write
     action: str = ""  # as it was asked
     step: int = 0  # of the task that asked
     limit: int | None = None  # this task does not go past it before all agree
     has_answered: bool = False
     looks: int = 0  # of the first task, for answers
-    written: Mapping[str, object] | None = None  # what the first task agrees to, also where it has to write it again
+    written: Mapping[str, object] | None = None  # the agreement of the first task, also for a repeated write
     agreed: Agreed | None = None
-    following: Question | None = None  # what this task asks as soon as all have saved
+    following: Question | None = None  # the question of this task as soon as all have saved
 
 
 class StepCoordinator:
-    """Counts the steps of one task, and returns what is done after each.
+    """Counts the steps of one task, and returns the action after each.
 
     Args:
         board: shared by the tasks.
         task: this task.
-        tasks: those that step together, the first task first.
+        tasks: the tasks that step together, the first task first.
         decided: a file that exists once the attempt is decided: SIGTERM then ends the task at once.
         clock: the time.
 
     Attributes:
-        save_due: what decides that a checkpoint is due; the first task asks it after each step.
+        save_due: decides whether a checkpoint is due; the first task calls it after each step.
         apart: whether the tasks train without a connection, each at its own pace.
         exit_action: why this task has to leave its loop; None as long as it does not.
     """
@@ -179,7 +179,7 @@ class StepCoordinator:
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._count, self._begun = 0, math.inf
         self._samples = deque[tuple[float, int]](maxlen=_SAMPLES)  # a time, and the count then
-        # The training replaces it as a whole: what the thread still writes into an old one changes nothing.
+        # The training replaces it as a whole: a late write of the thread into an old one has no effect.
         self._question = Question(1)
         self._error: Exception | None = None  # of the last look
         self._report_due = -math.inf
@@ -198,7 +198,7 @@ class StepCoordinator:
             self._thread.start()
 
     def step(self) -> Action | None:
-        """Count a step, and return what all tasks do after it."""
+        """Count a step, and return the action of all tasks after it."""
         if self.exit_action is not None:
             return self.exit_action
         self.begin()
@@ -217,7 +217,7 @@ class StepCoordinator:
         return action
 
     def close(self) -> None:
-        """Let the other tasks go on without this one, which takes no more steps."""
+        """Let the other tasks continue without this one, which takes no more steps."""
         self._is_over = True
         self._wake.put(None)
         if self._thread is not None:
@@ -281,7 +281,7 @@ class StepCoordinator:
     def _done(self, question: Question) -> Action:
         action: Action = question.action  # type: ignore[assignment]
         if action not in SAVING:
-            self.exit_action = action  # first: who leaves asks nothing more
+            self.exit_action = action  # first: a task that leaves writes no more questions
         self._question = question.following or Question(question.number + 1)
         self._wake.put(None)
         return action
@@ -295,7 +295,7 @@ class StepCoordinator:
                     break
             if self._clock.monotonic() >= until:
                 raise self._error or StoreError(
-                    f"The tasks did not agree within {_MAX_WAIT_S:g} s what to do after step {self._count}: "
+                    f"The tasks did not agree within {_MAX_WAIT_S:g} s on an action after step {self._count}: "
                     f"{self._missing(question)}. Is it in another loop, or does its loop not call should_stop()?"
                 )
             self._is_waiting = True
@@ -309,7 +309,7 @@ class StepCoordinator:
     def _set_limit(self, question: Question, action: str) -> int:
         with self._lock:
             if question.limit is None:
-                # From the step at which it was asked: who hears of it late must not make it later for all.
+                # From the step of the question: a task that finds it late must not delay the action of all.
                 asked = question.step if question.action else self._count
                 question.limit = max(self._count + 1, asked + self._ahead(action))
             return question.limit
@@ -341,13 +341,13 @@ class StepCoordinator:
         return min(_QUIET_S, max(_SOONEST_S, (self._clock.monotonic() - self._begun) * _QUIET_SHARE))
 
     def look(self) -> None:
-        """Do once what is due: ask, answer, agree."""
+        """Do the due action once: ask, answer or agree."""
         if not self._looking.acquire(blocking=False):
             return
         try:
             self._look(self._question)
             self._error = None
-        except Exception as error:  # the training goes on until it needs what this look was for
+        except Exception as error:  # the training continues until it needs the result of this poll
             if self._clock.monotonic() >= self._report_due:
                 self._report_due = self._clock.monotonic() + _REPORT_S
                 _log.info(f"cannot agree with the other tasks now: {type(error).__name__}: {error}")
@@ -358,7 +358,7 @@ class StepCoordinator:
             self._looking.release()
 
     def _withdraw(self, question: Question) -> None:
-        """Let the training go on where a save could not even be asked for: a full disk must not end it."""
+        """Let the training continue if the question for a save cannot be written: a full disk must not end it."""
         with self._lock:
             if not question.action:
                 question.due = question.limit = None
@@ -382,7 +382,7 @@ class StepCoordinator:
                 self._ask(question.following)
 
     def _ask(self, question: Question) -> bool:
-        """Ask, or find what another task asks; return whether there is a question."""
+        """Ask, or find the question of another task; return whether there is one."""
         wish = "stop" if self._is_stopped else "preempt" if self._is_preempted else question.due
         if self.exit_action is not None:
             wish = None
@@ -407,7 +407,7 @@ class StepCoordinator:
                 closed = self._limits("closed")
                 if missing - closed.keys():
                     return None
-                # The last step of one that did not hear of the question: the others must not act after that one either.
+                # The last step of a task that did not find the question: the others must not act after that step either.
                 step += any(closed[task] > step for task in missing)
             # On one machine the step is always the second one after the question, however the tasks are scheduled.
             least = question.step + 2 if self._board.is_instant else 0
@@ -482,5 +482,5 @@ def _agreed(number: int) -> str:
 
 
 def closed(task: str, steps: int) -> str:
-    """Return the file that lets the others go on without a task that takes no more steps."""
+    """Return the file that lets the others continue without a task that takes no more steps."""
     return f"closed/{task}.{steps + 1}.json"

@@ -28,7 +28,7 @@ _log = logger("runtime")
 class ProgressWriter:
     """Counts one task's steps in a small file that its supervisor and clients read; `path` is None without a supervisor.
 
-    The file holds the progress, and what the task has spent its time on. It is memory-mapped: a write at every step needs no
+    The file holds the progress, and how the task has spent its time. It is memory-mapped: a write at every step needs no
     system call, and survives a kill.
     """
 
@@ -51,7 +51,7 @@ class ProgressWriter:
         return self._steps
 
     def begin(self, steps: int) -> None:
-        """Set the steps of the run, those of earlier attempts included. This does not count as a sign of life."""
+        """Set the steps of the run, including earlier attempts. This does not count as a sign of life."""
         self._steps = steps
         self._write()
 
@@ -120,7 +120,7 @@ class Reporter:
         epoch: int | None = None,
         strict: bool = True,
     ) -> dict[str, float]:
-        """Append one record, and return its numbers; those that JSON cannot hold are None in it.
+        """Append one record, and return its numbers; a number that JSON cannot hold is None in it.
 
         Raises:
             TypeError: a value is no number, unless `strict` is False.
@@ -204,7 +204,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         on_predict_batch_end = on_test_batch_end
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            # If the size of the data is unknown, the first epoch tells it.
+            # If the size of the data is unknown, the first epoch shows it.
             self._steps = self._in_epoch
             reporter.progress.begin((self._before or 0) + self._step)
             reporter.report(dict(logs or {}), step=self._step, epoch=epoch, strict=False)

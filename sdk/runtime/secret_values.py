@@ -1,4 +1,4 @@
-"""Values that are stored nowhere: secrets, those copied from the caller's environment, and the emulator's token."""
+"""Values that are stored nowhere: secrets, values copied from the caller's environment, and the emulator's token."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Imports once what a program will import, and then forks one process per task, for one attempt after the other.
+"""Imports a program's modules once, and then forks one process per task, for one attempt after the other.
 
-Usage: `python template.py JSON`. In the JSON, "orders", "go" and "news" are file descriptors, "modules" what to import,
+Usage: `python template.py JSON`. In the JSON, "orders", "go" and "news" are file descriptors, "modules" the modules to import,
 "outside" and "work" the arguments of `import_guard.install`,
 "log" the file that this process writes to, and "yields" whether the import gives way to other processes.
 
-Only what a fork copies completely may exist here: no TensorFlow context, device, thread pool or collective. Importing creates
-none. OpenBLAS ends its own threads before a fork and restarts them when needed. Other threads would be missing in the tasks,
-so their number is reported. The tasks are forked by a fork of this process that then exits: the supervisor is their parent
-then, and sees their ends like those of any other child.
+Only objects that a fork copies completely may exist here: no TensorFlow context, device, thread pool or collective. Importing
+creates none. OpenBLAS ends its own threads before a fork and restarts them when needed. Other threads would be missing in the
+tasks, so their number is reported. A fork of this process forks the tasks and then exits: the supervisor is their parent then,
+and sees their ends as with any other child.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _LINGER_S = 0.5
 _LOWEST = 19
 _DIED = "a process ended while the tasks were being forked"
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd", "/dev/dri")
-# The library that owns it goes on without it after a fork: jemalloc, which pandas brings in with pyarrow.
+# The library that owns it continues without it after a fork: jemalloc, which pandas brings in with pyarrow.
 _HARMLESS = (b"jemalloc_bg_thd",)
 _ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
@@ -80,7 +80,7 @@ def main() -> ForkedTask:
 
 
 def _load(given: TemplateOptions) -> list[str]:
-    """Import everything; return the top-level names that were searched for, apart from those of every task."""
+    """Import everything; return the top-level names that were searched for, except the names in every task."""
     runpy.run_path(str(Path(__file__).absolute().with_name("task_main.py")))["load"]()
     bootstrap = importlib.import_module("sdk.runtime.bootstrap")
     import_guard = importlib.import_module("sdk.runtime.import_guard")
@@ -166,7 +166,7 @@ def _fork(given: TemplateOptions, lines: list[bytes], go: bytes) -> ForkedTask:
 def _yielding() -> Iterator[None]:
     """Run at the lowest priority, where the usual one can be had again: the tasks inherit it."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    # A capability says nothing: in a user namespace, as of a container without root, it does not hold for priorities.
+    # A capability proves nothing: in a user namespace, as of a container without root, it does not hold for priorities.
     if (trying := os.fork()) == 0:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, _LOWEST)
@@ -211,7 +211,7 @@ def _become(task: ForkedTask) -> None:
     """Set session, folder, output and environment as if the task's command had been started."""
     os.setsid()
     if task["cpus"]:
-        # What is allowed may have changed, and a sandbox may forbid it: without it the task is only slower.
+        # The allowed CPUs may have changed, and a sandbox may forbid the call: without it the task is only slower.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, task["cpus"])
     os.chdir(task["cwd"])
@@ -254,7 +254,7 @@ def _rename(words: list[str]) -> None:
 def _tell(news: int, message: dict[str, object]) -> None:
     # There is no listener once the supervisor has given up forking; its own tasks write to this log by then.
     with contextlib.suppress(BrokenPipeError):
-        # One short write, which is not interleaved with those of other processes.
+        # One short write, which never interleaves with writes of other processes.
         os.write(news, json.dumps(message).encode() + b"\n")
 
 

@@ -236,4 +236,4 @@ def test_a_program_that_asks_for_more_threads_may_use_all_cpus(monkeypatch: pyte
     patch.apply(module)
     assert asking(1) == whole[:1]
     assert asking(2) == whole
-    assert lines == ["the program asks for 2 threads for an operation: this task may use all CPUs of the run"]
+    assert lines == ["the program requests 2 threads for an operation: this task may use all CPUs of the run"]

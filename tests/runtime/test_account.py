@@ -208,7 +208,7 @@ CACHE, PREFETCH, BATCH = (Stage(kind=f"{name}Dataset") for name in ("Cache", "Pr
         ((PREFETCH, BATCH, SLOW_MAP), ".map(parse, num_parallel_calls=tf.data.AUTOTUNE)"),
         ((BATCH, Stage(kind="InterleaveDataset")), ".interleave(function, num_parallel_calls=tf.data.AUTOTUNE)"),
         ((SLOW_MAP, CACHE, GENERATOR), ".map(parse, num_parallel_calls"),
-        ((BATCH, GENERATOR), "what the Python generator yields with .cache()"),
+        ((BATCH, GENERATOR), "the elements of the Python generator with .cache()"),
         ((BATCH, PARALLEL), "in memory with .cache() before shuffle"),
         ((BATCH, CACHE, SLOW_MAP), "more CPUs"),
     ],

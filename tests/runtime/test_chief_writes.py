@@ -274,7 +274,7 @@ def test_after_a_kill_the_chief_has_written_every_shared_file(job):
 def test_after_a_kill_the_worker_has_cleaned_up_and_said_one_line(job):
     assert not (job.folder / "temp").exists()
     log = (job.folder / "run" / "worker-0.log").read_text()
-    assert log.count("This task is not the chief: what it saves to ") == 1
+    assert log.count("This task is not the chief: its saves to ") == 1
     kept = [name for name in job.worker["copies"] if "/every/" in name or "/steps/" in name]
     assert len(kept) == 2, "older checkpoints are the chief's to keep"
 

@@ -12,7 +12,7 @@ from sdk.job.payload import Drill, Kill
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 
 PROGRAM = PROGRAMS / "replica_numbers.py"
-OUTSIDE = "was made outside strategy.scope(): each of the 2 tasks has one of its own, which knows the examples"
+OUTSIDE = "was made outside strategy.scope(): each of the 2 tasks has its own one, which counts the examples"
 OVERWRITES = "in each step instead of adding to it, and the values of all 2 replicas are added up when it is read"
 AVERAGES = (
     "averages the loss over the examples of one replica, and the optimizer adds up the gradients of all 2 replicas"

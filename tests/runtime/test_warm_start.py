@@ -112,7 +112,7 @@ def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_c
     losses = numbers(run, "last", 3)
     assert {*losses} == {*tasks} and losses[tasks[-1]] == losses["chief-0"]
     assert losses["chief-0"][0] < loss
-    assert "warm start: not loaded, the run has a checkpoint of its own" in log(run)
+    assert "warm start: not loaded, the run already has a checkpoint" in log(run)
 
 
 def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Path, float]) -> None:

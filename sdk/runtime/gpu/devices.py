@@ -1,8 +1,8 @@
-"""Logical CPU devices under the name of an accelerator: what the stand-ins for TPUs and for GPUs are made of.
+"""Logical CPU devices under the name of an accelerator: the basis of the stand-ins for TPUs and for GPUs.
 
-The accelerator's physical devices are added to TensorFlow's own context. Its functions then check and remember what a program
-sets for them (visible devices, memory growth, logical devices), and fail where they would fail on the accelerator. Each logical
-device of the accelerator is a logical device of the CPU, on which everything is placed.
+The accelerator's physical devices are added to TensorFlow's own context. Its functions then check and remember the settings of
+a program for them (visible devices, memory growth, logical devices), and fail where they would fail on the accelerator. Each
+logical device of the accelerator is a logical device of the CPU, on which everything is placed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tensorflow.python.eager import context
 
 from ..patches import Function, around
 
-# Libraries that ask for devices in order to choose a kernel: cuDNN's, or one that XLA compiles.
+# Libraries that query devices in order to choose a kernel: cuDNN's, or one that XLA compiles.
 _CHOOSE_KERNELS = ("keras", "tf_keras")
 
 
 class LogicalDevices:
-    """The devices of one kind, "TPU" or "GPU"; `count` is called when the program first asks for devices."""
+    """The devices of one kind, "TPU" or "GPU"; `count` is called when the program first requests devices."""
 
     def __init__(self, kind: str, count: Callable[[], int]) -> None:
         self.kind = kind
         self.physical: list[Any] = []
         self._count, self._context = count, context.context()
-        self._cpus = 1  # that the program asks for; all other logical devices of the CPU are the accelerator
+        self._cpus = 1  # that the program requests; all other logical devices of the CPU are the accelerator
         self._name = re.compile(rf"(?<![a-z]){kind}(?=:|$)", re.IGNORECASE)
 
     @property

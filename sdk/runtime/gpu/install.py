@@ -1,6 +1,6 @@
-"""Puts logical CPU devices behind TensorFlow's own names of GPUs, so that programs for GPUs run unmodified.
+"""Replaces TensorFlow's GPUs by logical CPU devices under the same names, so that programs for GPUs run unmodified.
 
-Strategies stay TensorFlow's. This module answers what they, and programs, ask the hardware.
+Strategies stay TensorFlow's. This module answers queries of the hardware, by strategies and by programs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _visible(count: int, environ: MutableMapping[str, str]) -> int:
     environ[_VISIBLE] = HIDDEN_GPUS
     if asked == HIDDEN_GPUS:
         return count
-    # CUDA ignores all that follows a number that is not of a GPU.
+    # CUDA ignores everything after the number of a missing GPU.
     return len(list(itertools.takewhile(lambda number: number.isdecimal() and int(number) < count, asked.split(","))))
 
 

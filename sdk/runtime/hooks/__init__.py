@@ -1,1 +1,1 @@
-"""What podlift adds to a training: checkpoints, limits, kill points."""
+"""The additions of podlift to a training: checkpoints, limits, kill points."""

@@ -1,4 +1,4 @@
-"""Tells the account of a task what `fit`, `evaluate` and `predict` of Keras 3 and of tf_keras do."""
+"""Reports the phases of `fit`, `evaluate` and `predict` of Keras 3 and of tf_keras to the account of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fit` and custom loops have in common: which state is saved, when, and how training ends early."""
+"""The common part of `fit` and custom loops: which state is saved, when, and how training ends early."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AutoCheckpoint:
     """The checkpoints of one task. A training consists of phases: each `fit` and each custom loop is one."""
 
     make_manager: Callable[[], CheckpointManager]
-    coordinator: StepCoordinator  # decides with the other tasks what is done after which step
+    coordinator: StepCoordinator  # decides with the other tasks on the action after a step
     grace_s: float  # from a stop request to the end of the task
     record: Callable[..., None]  # writes a record of the run
     progress: ProgressWriter
@@ -59,13 +59,13 @@ class AutoCheckpoint:
 
     def __post_init__(self) -> None:
         self._phase: PhaseCheckpoints | None = None
-        self.unsaved: UnsavedState | None = None  # what an exception left, to be saved if it ends the program
+        self.unsaved: UnsavedState | None = None  # the state after an exception, to be saved if it ends the program
         self._logged: set[str] = set()
         self.coordinator.save_due = self._due
 
     @cached_property
     def manager(self) -> CheckpointManager:
-        """What writes and reads the checkpoints; it opens their store at the first phase."""
+        """The manager of the checkpoints; it opens their store at the first phase."""
         return self.make_manager()
 
     @property
@@ -112,7 +112,7 @@ class AutoCheckpoint:
         return self._phase
 
     def end(self) -> None:
-        """End the current phase. Needed for custom loops, which do not tell when they are over."""
+        """End the current phase. Needed for custom loops, which do not report their end."""
         if self._phase is not None:
             self._phase.finish()
 
@@ -210,10 +210,10 @@ class PhaseCheckpoints:
     Attributes:
         steps: training steps in this phase so far.
         at: the saved position in the phase; {} at the beginning.
-        variables: what is saved and restored, by path.
+        variables: the saved and restored variables, by path.
         finished: True if an earlier attempt has finished this phase.
-        interrupted: True once the phase was asked to stop.
-        has_epochs: False for a loop that does not tell when an epoch is over.
+        interrupted: True once the phase received a stop request.
+        has_epochs: False for a loop that does not report the end of an epoch.
         in_step: True while the variables may be between two steps.
         restored: True once variables were restored.
     """
@@ -238,12 +238,12 @@ class PhaseCheckpoints:
         self.finished = begun.known.finished
         self.history = begun.known.history
         self.epochs = list(begun.known.epochs)
-        # What only this loop knows: blobs by name, and its position.
+        # The state of this loop alone: blobs by name, and its position.
         self.capture: Capture = lambda: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
-        """What this task saved at that position; {} at the beginning, and if the tasks have changed."""
+        """The blobs that this task saved at that position; {} at the beginning, and if the tasks have changed."""
         return self._begun.blobs
 
     @property
@@ -288,13 +288,13 @@ class PhaseCheckpoints:
         size = checkpoint.manifest.world.get("size")
         if self.at and size != tasks:
             self.downgrade(
-                f"the checkpoint is of {size} tasks, and there are {tasks}: random generators start anew, and the data "
+                f"the checkpoint is of {size} tasks, and there are {tasks}: random generators restart, and the data "
                 "continues after the same number of global batches"
             )
         elif self.at and "random" not in self.blobs:
             self.downgrade(
                 "the checkpoint holds the state of the first task alone, because the tasks trained without a connection: this "
-                "task continues with its variables and after the same number of batches, and its random generators start anew"
+                "task continues with its variables and after the same number of batches, and its random generators restart"
             )
         return True
 
@@ -310,9 +310,9 @@ class PhaseCheckpoints:
         self.in_step = False
 
     def settle(self, count: int, *, hold: bool = False) -> Action | None:
-        """Save what is due after the last `count` steps, and return "stop" if the loop has to end.
+        """Write the checkpoint that is due after the last `count` steps, if any, and return "stop" if the loop has to end.
 
-        With `hold` nothing can be saved now, since the end of the epoch follows at once. A preempted task does not return.
+        With `hold`, the save waits for the end of the epoch, which follows at once. A preempted task does not return.
         """
         from ...checkpoint.policy import due_by_steps
 
@@ -340,7 +340,7 @@ class PhaseCheckpoints:
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
-        """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
+        """Write the checkpoint that was held for the end of the epoch, or is compared by its metrics, unless the phase ends."""
         self._auto.kill_points.reached("epoch")
         held, self.held = self.held, ""
         compared = self._manager.policy.best is not None and metrics
@@ -439,7 +439,7 @@ _EMULATOR_WAIT_S = 60.0
 class KillPoints:
     """Kills this task at the points that a drill has chosen: each once, in the first attempt that reaches it.
 
-    `kills` are those of all tasks.
+    `kills` are the kills of all tasks.
     """
 
     def __init__(self, records: KillRecords, attempt: int, task: str, kills: Sequence[Kill]) -> None:
@@ -470,7 +470,7 @@ class KillPoints:
         self._announce(kill)
 
     def _announce(self, kill: Kill) -> None:
-        """Let the emulator do it, which reads the output. A machine that is taken away has some time left."""
+        """Let the emulator do it, which reads the output. A preempted machine has some time left."""
         sys.stdout.flush()
         # In one piece, and not at the end of another line.
         os.write(1, f"\n{kill.announcement}\n".encode())

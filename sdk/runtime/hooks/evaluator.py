@@ -27,13 +27,13 @@ _BOARD = "evaluator"
 
 
 class Evaluator:
-    """What the evaluator does in place of training.
+    """The work of the evaluator, in place of training.
 
     Args:
         feed: the checkpoints of the run.
         reporter: of the evaluator's metrics.
         tensorboard: the run's TensorBoard folder.
-        file_patches: returns what keeps its Keras files from the chief's paths.
+        file_patches: returns the patches that keep its Keras files out of the chief's paths.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Evaluator:
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
             try:
                 bound = signature.bind(model, *args, **options)
-            except TypeError:  # a misspelt argument: fit says so itself
+            except TypeError:  # a misspelt argument: fit reports it
                 return original(model, *args, **options)
             bound.apply_defaults()
             return self._fit(module, model, SimpleNamespace(**bound.arguments))
@@ -157,7 +157,7 @@ def load_weights(model: Any, checkpoint: Checkpoint) -> None:
 def load(
     objects: Mapping[str, object], checkpoint: Checkpoint, is_wanted: Callable[[Any], bool] = lambda variable: True
 ) -> None:
-    """Assign a checkpoint's values to those of the objects' variables that are wanted."""
+    """Assign a checkpoint's values to the selected variables of the objects."""
     from ...checkpoint.tf import loading, snapshot
 
     candidates = snapshot.variables_of(**objects)
@@ -165,7 +165,7 @@ def load(
     variables = snapshot.Variables(kept.items(), candidates.per_replica & kept.keys())
     arrays = {path: array for path, array in checkpoint.arrays.items() if path in kept}
     own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
-    # As if the training went on with one replica: what differs between replicas is merged.
+    # As if the training continued with one replica: values that differ between replicas are merged.
     loading.load(variables, arrays, per_replica=own, rank=0, tasks=1)
 
 

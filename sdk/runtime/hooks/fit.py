@@ -105,7 +105,7 @@ class FitHooks:
                 original(callbacks, logs)
                 return
             is_saved = self._is_wanted(callbacks)
-            # Before the program's callbacks, one of which may restore what it saved itself.
+            # Before the program's callbacks, one of which may restore its own save.
             self._warm_start(callbacks, is_saved)
             original(callbacks, logs)
             if is_saved:
@@ -117,7 +117,7 @@ class FitHooks:
         @around(kind, "on_train_batch_end")
         def end_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
             if (fit := self._fit_of(callbacks)) is not None:
-                # Now the variables are those after the step; a callback may change them.
+                # The variables have their values after the step now; a callback may change them.
                 done = fit.count(batch, logs)
                 original(callbacks, batch, logs)
                 fit.end_step(done)
@@ -128,7 +128,7 @@ class FitHooks:
                 callbacks.model.stop_training = True
 
     def _call(self, name: str, original: Function, callbacks: Any, *args: Any, **options: Any) -> None:
-        """Call a hook of all callbacks, and then that of the fit."""
+        """Call a hook of all callbacks, and then the same hook of the fit."""
         fit = self._fit_of(callbacks)
         if fit is not None and name in _HALF_CALLED:
             fit.calling = name
@@ -141,7 +141,7 @@ class FitHooks:
     def _warm_start(self, callbacks: Any, is_saved: bool) -> None:
         warm = self._checkpoint.warm_start
         if warm.is_pending and is_saved and not self._checkpoint.is_fresh:
-            warm.end("the run has a checkpoint of its own, or has trained before")
+            warm.end("the run already has a checkpoint, or has trained before")
         warm.before_fit(callbacks.model, _epochs_of(callbacks).build_weights)
 
     def _is_wanted(self, callbacks: Any) -> bool:
@@ -184,10 +184,10 @@ class _SavedFit:
         self.begun = 0
         self._epoch, self._batch = 0, 0
         self._resumed = False
-        # The logs of the last step: those of an epoch that was interrupted after its last batch.
+        # The logs of the last step, for an epoch that was interrupted after its last batch.
         self.logs: Any = None
         self._metrics: dict[str, float] = {}
-        # The hook whose callbacks are being called, and the last state that is complete for all callbacks.
+        # The hook that is running, and the last state that is complete for all callbacks.
         self.calling = ""
         self._kept: UnsavedState | None = None
         self._since, self._spent_s = time.monotonic(), 0.0
@@ -212,7 +212,7 @@ class _SavedFit:
         return self._phase.steps
 
     def start(self) -> None:
-        """Restore what an earlier attempt saved."""
+        """Restore the state that an earlier attempt saved."""
         phase = self._phase
         phase.capture = self._capture
         if not self._restore() or not phase.at:
@@ -265,7 +265,7 @@ class _SavedFit:
         self._phase.in_step = True
 
     def count(self, last: int, logs: Any) -> int:
-        """End an execution, whose last step has this number, and return how many steps it had."""
+        """End an execution with this last step, and return how many steps it had."""
         # With parameter servers a step is scheduled, and not yet done.
         self.logs, self.calling = logs if isinstance(logs, dict) else None, "on_train_batch_end"
         next_batch = steps_done(self.model, self.begun, last, self._steps)
@@ -274,7 +274,7 @@ class _SavedFit:
         return done
 
     def end_step(self, done: int) -> None:
-        """Save what is due after that many steps."""
+        """Write the checkpoint that is due after these steps, if any."""
         self.calling = ""
         # After the last batch comes the end of the epoch, and maybe of `fit`: there is no batch to continue with.
         hold = self._legacy or self._batch == self._steps or self.model.stop_training
@@ -330,7 +330,7 @@ class _SavedFit:
         return self.calling if self.calling and several else ""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save what was held for the end of the epoch."""
+        """Write the checkpoint that was held for the end of the epoch."""
         self._check_sizes(logs or {})
         self._metrics, _ = reporting.numbers(logs or {})
         self._epoch, self._batch = epoch + 1, 0
@@ -347,8 +347,8 @@ class _SavedFit:
 
         for name in (name for name, value in logs.items() if has_large_arrays(value)):
             self._phase.downgrade(
-                f"the metric {name} has arrays of more than {LOGGED_BYTES // 1000} kB: after a restart, the history has only a "
-                "short text of those of the epochs before it"
+                f"the metric {name} has arrays of more than {LOGGED_BYTES // 1000} kB: after a restart, the history only has a "
+                "short text for earlier epochs"
             )
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -423,7 +423,7 @@ def _kept(value: Any) -> Any:
 
 
 def restored(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return logs, or a history, whose values `_kept` made JSON of."""
+    """Return logs, or a history, from the JSON that `_kept` made."""
     from ...checkpoint.tf import object_state
 
     decode = object_state.decode

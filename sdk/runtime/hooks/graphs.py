@@ -1,4 +1,4 @@
-"""Questions about the graph that a step is traced into: what a tensor is made of, and whether it counts all replicas.
+"""Questions about the graph of a traced step: the inputs of a tensor, and whether it counts all replicas.
 
 They err towards silence: an operation that they do not know ends the search.
 """
@@ -30,7 +30,7 @@ def is_traced(value: Any) -> bool:
 
 
 def history(tensor: Any, within: frozenset[str] | None = None) -> Iterator[Any]:
-    """Yield a tensor and all that it is made of, nearest first; nothing beyond what the replicas have exchanged.
+    """Yield a tensor and all its inputs, nearest first, up to the values that the replicas have exchanged.
 
     within: the operations to look beyond; None for all.
     """
@@ -52,7 +52,7 @@ def is_of_data(tensor: Any) -> bool:
 
 
 def knows_replicas(tensor: Any, replicas: int) -> bool:
-    """Return whether a value is scaled by the number of replicas, or made of what they have exchanged."""
+    """Return whether a value is scaled by the number of replicas, or computed from values that they have exchanged."""
     return any(
         _is_exchanged(part) or _scales(part, replicas) or _is_number(part, replicas)
         for part in history(tensor, _SCALING)
@@ -60,7 +60,7 @@ def knows_replicas(tensor: Any, replicas: int) -> bool:
 
 
 def comes_unscaled(tensor: Any, mark: str, replicas: int) -> Any:
-    """Return what `mark` says of the marked tensor that this one was made of in a few steps; None if one scaled it."""
+    """Return the `mark` of the tensor that this one was computed from in a few steps; None if one of them scaled it."""
     for part in islice(history(tensor), _NEAR):
         if hasattr(part, mark):
             return getattr(part, mark)
@@ -70,7 +70,7 @@ def comes_unscaled(tensor: Any, mark: str, replicas: int) -> Any:
 
 
 def _inputs_of(tensor: Any) -> list[Any]:
-    """Return what an operation reads, through the borders of functions and branches."""
+    """Return the inputs of an operation, across the borders of functions and branches."""
     if tensor.op.type == "Placeholder":
         return [given for given, inner in tensor.graph.captures if inner is tensor and is_traced(given)]
     return list(tensor.op.inputs)

@@ -76,7 +76,7 @@ class InputWait:
             def make(
                 original: Function, model: Any, force: bool = False, *, _made: weakref.WeakSet[Any] = with_clock
             ) -> Any:
-                # Made before determinism was asked for, the function would read the clock, and fail.
+                # A function made before the request for determinism would read the clock, and fail.
                 again = _is_deterministic() and model in _made
                 (_made.discard if _is_deterministic() else _made.add)(model)
                 return original(model, force=force or again)
@@ -154,10 +154,10 @@ def _is_deterministic() -> bool:
 
 
 def _is_of_keras(graph: Any) -> bool:
-    """Return whether a graph is that of a train function of Keras 3, whose step is a function of its own.
+    """Return whether a graph belongs to a train function of Keras 3, where the step is a separate function.
 
-    In functions of the program, further operations would change random numbers, which depend on how many there are, and what
-    is captured could not be exported.
+    In functions of the program, further operations would change random numbers, which depend on the number of operations, and a
+    captured value could not be exported.
     """
     return any(getattr(outer, "name", "") in _OF_KERAS for outer in _outwards(graph))
 

@@ -1,8 +1,8 @@
 """`max_steps`: every `fit` ends early and cleanly, with one validation, as smoke tests need it.
 
-Keras checks `model.stop_training` after every step and `model.stop_evaluating` after every step of a validation. Both are
-set from inside CallbackList, whose methods Keras calls in the training thread, in step with the loop. Separate callbacks
-could run later, in another thread.
+Keras checks `model.stop_training` after every step and `model.stop_evaluating` after every step of a validation. Both are set
+inside CallbackList: Keras calls its methods in the training thread, in step with the loop. Separate callbacks could run later,
+in another thread.
 """
 
 from __future__ import annotations
@@ -133,4 +133,4 @@ class Limit:
         if hasattr(model, "stop_evaluating"):
             model.stop_evaluating = True
         elif getattr(model, "_eval_data_handler", None) is not None and model._eval_data_handler.inferred_steps is None:
-            raise StopIteration  # tells tf_keras that data of unknown size is exhausted
+            raise StopIteration  # reports to tf_keras that data of unknown size is exhausted

@@ -42,7 +42,7 @@ class Loop:
         self._skip: tuple[int, bytes | None] = (0, None)
 
     def restore(self) -> bool:
-        """Restore what an earlier attempt saved; return False if there is nothing.
+        """Restore the state that an earlier attempt saved; return False if there is none.
 
         Call it once all variables exist: the optimizer is built, the model was called. If it is not called, the state is
         restored when the loop begins.
@@ -70,7 +70,7 @@ class Loop:
     def data(self) -> Iterator[Any]:
         """One pass over the data. The first pass continues where an earlier attempt stopped.
 
-        A pass ends early when the run is asked to stop.
+        A pass ends early after a stop request.
         """
         if self._data is None:
             raise TypeError("This loop has no data. Expected: ctx.checkpoint(..., data=dataset).")
@@ -101,7 +101,7 @@ class Loop:
             self._phase.epoch_over()
 
     def step(self, count: int = 1) -> int:
-        """Count a completed training step, save what is due, and return the number of steps so far.
+        """Count a completed training step, save if a checkpoint is due, and return the number of steps so far.
 
         Call it after every step, in every task. If the machine is preempted, it saves and ends the task with exit code 75.
         If the run is cancelled, it saves, `ctx.should_stop()` becomes True and `data` ends.

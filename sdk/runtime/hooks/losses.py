@@ -44,7 +44,7 @@ class LossWatch:
         @around(tf.GradientTape, "gradient")
         def gradient(original: Function, tape: Any, target: Any, *args: Any, **options: Any) -> Any:
             grads = original(tape, target, *args, **options)
-            with suppress(Exception):  # a training goes on, whatever its loss is made of
+            with suppress(Exception):  # an unknown kind of loss must not end the training
                 self._mark(target, tf.nest.flatten(grads))
             return grads
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logger("runtime")
 
-# Tasks that fail alike reach the same step within moments. One that hangs in a collective never does.
+# Tasks that fail alike reach the same step within moments. A task that hangs in a collective never does.
 _MEET_S, _MEET_SHARE = 5.0, 0.8
 _T = TypeVar("_T")
 
@@ -81,7 +81,7 @@ def save(
 
 
 def _save(manager: CheckpointManager, state: UnsavedState, until: float, ended: Callable[[], Collection[str]]) -> str:
-    """Save, and return what prevented it; "" if nothing did."""
+    """Save, and return the obstacle if it failed, else ""."""
     from ...checkpoint.tf import snapshot
 
     checked = [array for array in state.contents.arrays if array.path not in state.metrics]

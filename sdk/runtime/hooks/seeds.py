@@ -1,7 +1,7 @@
-"""Randomness in a drill: seeds every generator, and records calls that ask for random numbers without a seed.
+"""Randomness in a drill: seeds every generator, and records calls for random numbers without a seed.
 
-Only calls in the program's own files are recorded, each line once: what libraries do internally is seeded, or does not
-affect the weights. These calls are the likely causes if two trainings differ.
+Only calls in the program's own files are recorded, each line once: internal calls of libraries are seeded, or do not affect the
+weights. These calls are the likely causes if two trainings differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..patches import Patch, plumbing
 # Calls from these modules count as calls of their callers.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "threading", "concurrent", "multiprocessing"})
 _SECRETS = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice", "randbits")
-_THREAD = "a thread, whose steps run in another order each time"
+_THREAD = "a thread, with another order of its steps each time"
 _NUMPY = ("RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 Note = Callable[[str], None]
@@ -80,7 +80,7 @@ class UnseededCalls:
             "numpy": lambda module: _numpy(module, self.note),
             "tensorflow": lambda module: _tensorflow(module, self.note),
         }
-        return plumbing("unseeded", "the drill reports what made two trainings differ", changes)
+        return plumbing("unseeded", "the drill reports why two trainings differ", changes)
 
 
 def _passes_on(module: str) -> bool:

@@ -60,13 +60,13 @@ class StarvedInput:
         data, self._data, self._judged = self._data, None, True
         account.settled = None
         if waited >= _SHARE * (worked + waited):
-            # A training goes on, whatever its data are.
+            # An unknown kind of data must not end the training.
             with suppress(Exception):
                 self._report(sentence(pipeline_of(data), waited / steps / 1e6, (worked + waited) / steps / 1e6))
 
 
 def sentence(pipeline: Pipeline, waited_ms: float, step_ms: float) -> str:
-    """Return what was seen, and the one change to make."""
+    """Return the measured times, and the one change to make."""
     return (
         f"The input starves the training: of the {step_ms:.3g} ms of a step, {waited_ms:.3g} ms "
         f"({waited_ms / step_ms:.0%}) are spent waiting for the next batch. Next: {change(pipeline)}"
@@ -85,8 +85,8 @@ def change(pipeline: Pipeline) -> str:
         )
     kinds = [stage.kind for stage in pipeline.stages]
     if not (pipeline.prefetches or "PrefetchDataset" in kinds):
-        return "end the data set with .prefetch(tf.data.AUTOTUNE): batches are made only once a step asks for them."
-    # Those before a cache run in the first pass only.
+        return "end the data set with .prefetch(tf.data.AUTOTUNE): batches are made only once a step requests them."
+    # Stages before a cache run in the first pass only.
     live = pipeline.stages[: kinds.index("CacheDataset")] if "CacheDataset" in kinds else pipeline.stages
     for stage in live:
         if stage.kind in ("MapDataset", "InterleaveDataset"):
@@ -94,7 +94,7 @@ def change(pipeline: Pipeline) -> str:
             return f"write .{call}: it makes one element after the other."
     if any(stage.python and stage.kind == "FlatMapDataset" for stage in live):
         return (
-            "cache what the Python generator yields with .cache() after it, if each epoch has the same elements and they fit "
+            "cache the elements of the Python generator with .cache() after it, if each epoch has the same ones and they fit "
             "into memory; else make them with tf.data's own operations. A generator yields one element after the other."
         )
     if "CacheDataset" not in kinds and pipeline.made_by == "dataset":
@@ -106,7 +106,7 @@ def change(pipeline: Pipeline) -> str:
 
 
 def pipeline_of(data: Any) -> Pipeline:
-    """Look at what a program passes to `fit` or to `ctx.checkpoint`."""
+    """Inspect the data that a program passes to `fit` or to `ctx.checkpoint`."""
     import tensorflow as tf
 
     from ...checkpoint.tf.position import steps_of

@@ -1,4 +1,4 @@
-"""What a replica's step changes, a metric's variables above all, and whether it counts for all replicas.
+"""The changes that a replica's step makes, above all to a metric's variables, and whether they count for all replicas.
 
 TensorFlow adds up the replicas' values of a metric's variable when it is read outside of a step. That is right for a sum, and
 wrong for a maximum or a last value; and a variable that was made outside of `strategy.scope()` knows one task's examples only.
@@ -29,11 +29,11 @@ _FRAMES = 40
 
 
 def finding(variable: Any, value: Any, *, replaces: bool, replicas: int, here: int) -> str:
-    """Return what is wrong with a change that one of the replicas makes, "" if nothing is.
+    """Return the mistake in a change that one of the replicas makes, "" for none.
 
     Args:
-        variable: that of this replica.
-        value: what it is assigned, or what is added to it.
+        variable: the variable of this replica.
+        value: the assigned or added value.
         replaces: False if the value is added.
         replicas: their number, of which `here` are of this task.
     """
@@ -42,7 +42,7 @@ def finding(variable: Any, value: Any, *, replaces: bool, replicas: int, here: i
     if isinstance(value, tf.Variable) and not tf.executing_eagerly():
         value = value.read_value()
     if graphs.is_traced(value) and graphs.keeps(value, variable.handle):
-        return ""  # what an empty batch changed is undone
+        return ""  # the change by an empty batch is undone
     container = getattr(variable.handle, "_distributed_container", lambda: None)()
     updated = _metric()
     metric = "" if updated is None else str(updated.name)
@@ -75,18 +75,18 @@ def _of_one_task(variable: Any, value: Any, metric: str, replicas: int, here: in
         )
     import tensorflow as tf
 
-    # A number of steps is the same in all tasks. An eager value does not say what it is made of.
+    # A number of steps is the same in all tasks. An eager value does not show its inputs.
     if not (graphs.is_of_data(value) if graphs.is_traced(value) else metric and tf.executing_eagerly()):
         return ""
     what = f"The metric {metric!r}" if metric else f"The variable {variable.name!r}"
     return (
-        f"{what} was made outside strategy.scope(): each of the {replicas} tasks has one of its own, which knows the examples "
+        f"{what} was made outside strategy.scope(): each of the {replicas} tasks has its own one, which counts the examples "
         f"of that task only. {INSIDE}"
     )
 
 
 def _of_sum(container: Any, variable: Any, value: Any, replicas: int, what: str, whose: str) -> str:
-    """Judge a variable whose values are added up over the replicas when it is read."""
+    """Judge a variable that adds up the values of its replicas when it is read."""
     import tensorflow as tf
 
     update = graphs.update_of(value, variable.handle)
@@ -110,7 +110,7 @@ def _of_sum(container: Any, variable: Any, value: Any, replicas: int, what: str,
 
 
 def _has_parts(container: Any, replicas: int) -> bool:
-    """Return whether each replica still has its part of what all were assigned before the first step.
+    """Return whether each replica still has its part of the common assignment before the first step.
 
     A restored state was assigned to each replica alone, and is the replica's own extreme.
     """

@@ -1,7 +1,7 @@
-"""What a program does with strategies: how its batches are divided, and mistakes.
+"""The use of strategies by a program: how its batches are divided, and mistakes.
 
-TensorFlow and Keras do not report these mistakes, or without the change to make. What certainly fails raises; what trains, but
-not as it was meant, is a finding of the run. Both before or at the first step.
+TensorFlow and Keras do not report these mistakes, or do not name the cure. A certain failure raises; a program that trains, but
+not as intended, gets a finding of the run. Both before or at the first step.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class StrategyWatch:
     ) -> Any:
         replica = library.get_replica_context()
         if replica is not None and isinstance(replica.strategy.extended, mirrored.MirroredExtended):
-            with suppress(Exception):  # a training goes on, whatever it assigns
+            with suppress(Exception):  # an unknown assignment must not end the training
                 value, replaces = args[0] if args else options["value"], original.__name__ == "assign"
                 self._check_change(replica.strategy, variable, value, replaces)
         return original(variable, *args, **options)
@@ -194,7 +194,7 @@ class StrategyWatch:
 def _replicas_here(strategy: Any) -> int:
     try:
         return len(strategy.extended.worker_devices)
-    except RuntimeError:  # a strategy without devices of its own
+    except RuntimeError:  # a strategy without its own devices
         return 1
 
 
@@ -203,7 +203,7 @@ def _batch_size(dataset: Any) -> int:
     library: Any = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
     try:
         return int(library.compute_batch_size(dataset))
-    except Exception:  # not a data set, or inside a function: TensorFlow says so itself
+    except Exception:  # not a data set, or inside a function: TensorFlow reports it
         return -1
 
 
@@ -211,7 +211,7 @@ def _size_of_arrays(fit: Function, model: Any, args: Any, options: Any) -> int:
     """Return the size of the batches that `fit` makes of arrays; 0 for data that comes in batches."""
     try:
         given = inspect.signature(fit).bind_partial(model, *args, **options).arguments
-    except TypeError:  # a misspelt argument: fit says so itself
+    except TypeError:  # a misspelt argument: fit reports it
         return 0
     first = next(iter(given["x"].values()), None) if isinstance(given.get("x"), dict) else given.get("x")
     first = first[0] if isinstance(first, (list, tuple)) and first else first

@@ -37,14 +37,14 @@ class WarmStart:
             _log.info(f"warm start: {initial}")
 
     def end(self, why: str) -> None:
-        """Load nothing by itself any more."""
+        """End the automatic warm start."""
         if self.is_pending:
             _log.info(f"warm start: not loaded, {why}")
         self.is_pending = False
 
     @property
     def unused(self) -> str:
-        """Return what to tell about a program that has ended without these weights, "" if it has used them."""
+        """Return the warning for a program that has ended without these weights, "" if it has used them."""
         return self._initial.unused if self._initial is not None and self.is_pending else ""
 
     def before_fit(self, model: Any, build: Callable[[Any], None]) -> None:
@@ -83,7 +83,7 @@ class WarmStart:
         beside = f" Not used: {and_more(others, _NAMED)}." if others else ""
         _log.info(
             f"warm start: {count} weights of {source.name} in {self._version} are loaded into {model.name!r}. Optimizer and "
-            f"steps begin anew.{beside}"
+            f"steps start from zero.{beside}"
         )
         return True
 

@@ -1,4 +1,4 @@
-"""Patches of upstream modules; the cures for bugs have one file each: if it applies, if it is needed, what it does, why.
+"""Patches of upstream modules; the cures for bugs have one file each: if it applies, if it is needed, its effect, its reason.
 
 A cure must not import TensorFlow or Keras before the program does (a script may set `KERAS_BACKEND` or `TF_*` before its
 imports). It therefore names the module that it changes, and runs right after the first import of that module.
@@ -20,9 +20,9 @@ _log = logger("runtime")
 
 Function = Callable[..., Any]
 _TENSORFLOW = ((2, 16), (2, 21))
-# The modules whose CallbackList drives `fit` in Keras 3 and in tf_keras.
+# The modules with the CallbackList that drives `fit` in Keras 3 and in tf_keras.
 CALLBACK_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
-# The classes whose `fit` trains, by module.
+# The classes with a `fit` that trains, by module.
 TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 
 
@@ -40,7 +40,7 @@ class Patch:
     # created before any op.
     needed: Callable[[ModuleType], bool] = _always
     apply: Callable[[ModuleType], None]  # changes the module
-    quiet: bool = False  # True to log nothing: for what is not a cure
+    quiet: bool = False  # True to log nothing: for patches that are not cures
 
 
 def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], None]]) -> list[Patch]:
@@ -100,7 +100,7 @@ class _AfterImport:
 
 
 def around(owner: Any, name: str) -> Callable[[Function], Function]:
-    """Replace `owner.name` by the decorated function, whose first argument is the original."""
+    """Replace `owner.name` by the decorated function; its first argument is the original."""
     original = getattr(owner, name)
 
     def install(replacement: Function) -> Function:
@@ -142,7 +142,7 @@ def keras_version() -> tuple[int, int]:
 def steps_done(model: Any, first: int, last: int, steps: int | None) -> int:
     """Return how many steps of an epoch are complete after the execution that began with step `first`.
 
-    `last` is the number that Keras reports: that of the last step, but before Keras 3.11 that of the first one.
+    `last` is the number that Keras reports: the last step's, but before Keras 3.11 the first one's.
     """
     per_execution = getattr(model, "steps_per_execution", 1)
     done = max(last + 1, first + (per_execution if isinstance(per_execution, int) else 1))

@@ -1,4 +1,4 @@
-"""Divides a data set between workers by its files if there are enough of them, and otherwise by examples; says which.
+"""Divides a data set between workers by its files if there are enough of them, and otherwise by examples; reports which.
 
 TensorFlow's AUTO chooses files whenever a pipeline reads any, and fails at the first batch if there are fewer than workers.
 """
@@ -34,7 +34,7 @@ class SharedInput:
     """Chooses how the data sets of one process are divided.
 
     Args:
-        logs: False in tasks that need not say it.
+        logs: False in tasks that need not report it.
         seeded: whether the seed of a step of a pipeline was derived, and is the same in all tasks.
     """
 
@@ -59,7 +59,7 @@ class SharedInput:
             return datasets
 
     def divided(self, dataset: Any, workers: int) -> Any:
-        """Return the data set with a policy that works; InputError if it asks for one that does not."""
+        """Return the data set with a policy that works; InputError if it demands one that does not."""
         if workers < 2:
             return dataset
         import tensorflow as tf
@@ -84,11 +84,11 @@ class SharedInput:
         return dataset.with_options(options)
 
     def _warn(self, dataset: Any, workers: int, why: str) -> None:
-        """Say that all workers train on the same batches, if they do."""
+        """Report that all workers train on the same batches, if they do."""
         from ...checkpoint.tf.position import steps_of
 
         steps = list(steps_of(dataset)) if workers > 1 else []
-        # What was divided by hand before it became a data set is not seen here: the sentence says what it depends on.
+        # A division by hand before the data became a data set is invisible here: the sentence names this condition.
         if any(map(self._seeded, steps)) and not any("Shard" in type(step).__name__ for step in steps):
             self._say(_UNDIVIDED.format(workers, why))
 

@@ -1,8 +1,8 @@
 """Keras 3 under CentralStorageStrategy with several replicas: its metrics, BatchNormalization and dropout.
 
 The strategy keeps one variable for all replicas. Keras adds to a metric by assigning "the variable plus this"; TensorFlow adds
-up what the replicas assign, so the old value counts once for each replica. Variables without an aggregation, such as moving
-averages and the state of random numbers, cannot be assigned at all. docs/explanation/decisions/central-storage.md.
+up the assignments of the replicas, so the old value counts once for each replica. Variables without an aggregation, such as
+moving averages and the state of random numbers, cannot be assigned at all. docs/explanation/decisions/central-storage.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _applies(core: ModuleType) -> bool:
 
 
 def _needed(core: ModuleType) -> bool:
-    """Add 1 to a variable that only records what it is assigned."""
+    """Add 1 to a variable that only records the assigned value."""
     assigned: list[Any] = []
 
     class Recorder(core.Variable):  # type: ignore[misc,name-defined]

@@ -1,4 +1,4 @@
-"""Only the chief writes shared paths: the other tasks of a gang save to temporary folders of their own.
+"""Only the chief writes shared paths: the other tasks of a gang save to their own temporary folders.
 
 Every task of a synchronous gang runs the same program, so all of them save to the same path. All must execute the save,
 because reading a variable that is aggregated on read is a collective, but only one may write the file.
@@ -23,8 +23,8 @@ from .task_files import ChiefFiles, TaskFiles, as_text
 
 _log = logger("runtime")
 
-# Runs in place of the function of that name, with the task's files and the original as its first arguments. Those that keep
-# or drop copies need `TaskFiles`.
+# Runs in place of the function of that name, with the task's files and the original as its first arguments. Hooks that keep or
+# drop copies need `TaskFiles`.
 Hook = Callable[..., Any]
 # Hooks by module and name.
 Hooks = Mapping[str, Mapping[str, Hook]]
@@ -62,7 +62,7 @@ def _patches(files: ChiefFiles | TaskFiles, hooks: Mapping[str, Hooks]) -> list[
     return [
         Patch(
             name=f"chief-writes ({package})",
-            why="only the chief writes shared paths (keras#20585; asked for by TensorFlow's multi-worker guide)",
+            why="only the chief writes shared paths (keras#20585; required by TensorFlow's multi-worker guide)",
             module=package,
             applies=is_supported_keras,
             apply=functools.partial(_apply, hooks[package], files),

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import Function, around
 
-# Where the sums of the batch that is being taken go; None unless a step asks for them.
+# Where the sums of the batch that is being taken go; None unless a step requests them.
 _sums: ContextVar[list[Any] | None] = ContextVar("_sums", default=None)
 _asking: ContextVar[bool] = ContextVar("_asking", default=False)
 
@@ -35,7 +35,7 @@ def can_count(tf: ModuleType, iterator: Any) -> bool:
 
 def _specs(tf: ModuleType, iterator: Any) -> Iterator[Any]:
     for spec in tf.nest.flatten(iterator.element_spec):
-        yield from getattr(spec, "_value_specs", (spec,))  # those of each replica
+        yield from getattr(spec, "_value_specs", (spec,))  # the specs of each replica
 
 
 @contextmanager

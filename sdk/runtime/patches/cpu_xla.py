@@ -1,4 +1,4 @@
-"""Functions with `jit_compile=True` under a strategy on CPUs, whose sums over replicas TensorFlow cannot compile.
+"""Functions with `jit_compile=True` under a strategy on CPUs: TensorFlow cannot compile their sums over replicas.
 
 "Collectives are not yet implemented for CPU devices when compiling with XLA", with one worker as well, or a variable of one
 device that another one reads. They run without XLA, so that a job for GPUs can be tried on a machine without any.

@@ -1,4 +1,4 @@
-"""Gives a program its devices: a TPU or its stand-in, the stand-ins for GPUs, and as many threads as it asks for."""
+"""Gives a program its devices: a TPU or its stand-in, the stand-ins for GPUs, and as many threads as it requests."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def stand_in(row: Accelerator, replicas: int, install: Callable[[], None]) -> Pa
         counted = f"{replicas} logical CPU devices" if replicas > 1 else "a logical CPU device"
         _log.info(
             f"{row.name} is a stand-in here: {counted} of this machine in each task. Results are right, but the time of a step "
-            f"tells nothing about a {kind} (docs/how-to/{row.family}.md)"
+            f"does not predict a {kind} (docs/how-to/{row.family}.md)"
         )
 
     return Patch(
@@ -173,9 +173,9 @@ def gpu_patches(payload: Payload, task: str, environ: Mapping[str, str]) -> list
 
 
 def thread_patches() -> list[Patch]:
-    """Return the patch that lets a task use all CPUs of its run if its program asks for more threads than its part has CPUs."""
+    """Return the patch that lets a task use all CPUs of its run if its program requests more threads than its part has CPUs."""
     hooks = {"tensorflow.python.eager.context": _free_threads} if cores.own_part() else {}
-    return plumbing("own-threads", "threads that a program asks for are not confined", hooks)
+    return plumbing("own-threads", "threads that a program requests are not confined", hooks)
 
 
 def _free_threads(module: ModuleType) -> None:
@@ -187,6 +187,6 @@ def _free_threads(module: ModuleType) -> None:
         if number > cores.own_part():
             # The threads are made later, by this one.
             cores.widen()
-            _log.info(f"the program asks for {number} threads for an operation: this task may use all CPUs of the run")
+            _log.info(f"the program requests {number} threads for an operation: this task may use all CPUs of the run")
 
     module.Context.intra_op_parallelism_threads = asked.setter(ask)

@@ -1,4 +1,4 @@
-"""Joins what the replicas of several workers return, of any type and number, at once and in the order of the examples.
+"""Joins the outputs of the replicas of several workers, of any type and number, at once and in the order of the examples.
 
 TensorFlow gathers five types only (tensorflow: `CollectiveGatherV2`), and Keras gathers each output by itself, and its length
 once more. Here all outputs of a replica become one vector of 32-bit words: the sizes of all dimensions, then the bytes.
@@ -29,7 +29,7 @@ def can_join(trainer: Any, strategy: Any, values: Any) -> bool:
 
 
 def joined(trainer: Any, strategy: Any, values: Any) -> Any:
-    """Return a structure whose tensors are those of all replicas, one after the other. A collective."""
+    """Return a structure with the tensors of all replicas, one after the other. A collective."""
     tf, tree = trainer.tf, trainer.tree
     leaves, first = tree.flatten(values), _tensors(trainer, strategy, values)
 

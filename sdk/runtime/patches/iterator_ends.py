@@ -1,9 +1,9 @@
 """Releases iterators of tf.data in another thread: their end may wait for one that sleeps.
 
 A thread of each iterator tunes its input, first after 10 ms and then after twice as long each time, up to a minute. The end
-wakes it before the flag is set that it looks at (`CancellationManager::StartCancel` runs the callbacks first). If it looks too
-early, it sleeps on, and the end waits for it. The buffers are freed before that. At the end of the process no other thread
-can do it: Python aborts if one returns from C++ then. So nothing that is woken there runs before the end waits for it.
+wakes it, and then sets the flag that it checks (`CancellationManager::StartCancel` runs the callbacks first). If it checks too
+early, it sleeps again, and the end waits for it. The buffers are freed before that. At the end of the process no other thread
+can do it: Python aborts if one returns from C++ then. So no woken thread may run there before the end waits for it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from . import Function, Patch, around, version
 # An end that has neither run nor been woken for so long waits for the sleeping thread, and has freed everything else.
 _STILL_S = 0.1
 _POLL_S = 0.01
-# The last release of TensorFlow that was seen to wait: tests/runtime/test_iterator_ends.py.
+# The last release of TensorFlow that is known to wait: tests/runtime/test_iterator_ends.py.
 _LAST = (2, 21)
 _OWNED, _DEVICES = "tensorflow.python.data.ops.iterator_ops", "tensorflow.python.data.ops.multi_device_iterator_ops"
 _PYTHON = "tensorflow.python.ops.script_ops"
 # Their unfinished iterators hold a lock file until they end.
 _WRITERS = ("CacheDataset", "_SnapshotDataset")
-# What refers to an iterator of several devices: the data sets of its devices are garbage only in the next collection.
+# References to an iterator of several devices: the data sets of its devices are garbage only in the next collection.
 _CAPTURED = ("_variant_tensor_attr", "_init_captured_args", "_next_captured_args", "_finalize_captured_args")
 _KEY = "_podlift_end"
 
@@ -41,7 +41,7 @@ _KEY = "_podlift_end"
 def patches() -> list[Patch]:
     why = "the end of an iterator waits for a sleeping thread of tf.data"
     changes = {_OWNED: _RELEASER.owned, _DEVICES: _RELEASER.of_devices}
-    # Before those of the program, so that it is called after them.
+    # Before the exit handlers of the program, so that it is called after them.
     atexit.register(_RELEASER.go_first)
     return [
         Patch(name="iterator-ends", why=why, module=module, applies=_applies, apply=change, quiet=True)
@@ -50,12 +50,12 @@ def patches() -> list[Patch]:
 
 
 def leave_waiting() -> None:
-    """Let the exit of this process not wait for what is being released: it will end by `os._exit`."""
+    """Let this process exit without a wait for iterators that are being released: it will end by `os._exit`."""
     _RELEASER.waits = False
 
 
 def settle() -> None:
-    """Wait for what was dropped, but not for a sleeping thread."""
+    """Wait for dropped iterators, but not for a sleeping thread."""
     _RELEASER.settle()
 
 
@@ -100,7 +100,7 @@ class _Held:
 
 
 class _Releaser:
-    """Drops in threads what iterators own.
+    """Drops the resources of iterators in threads.
 
     An iterator reports its end by a function of C: a destructor in Python would lose the exception of a signal's handler
     that runs in it.
@@ -170,7 +170,7 @@ class _Releaser:
         return True
 
     def _keep(self) -> None:
-        """In a child that was forked, never end what belongs to its parent: its threads are not here."""
+        """In a forked child, never end iterators of the parent: their threads are not here."""
         for container in (self._held, self._ending, self._recent, self._dropped) if self._pid else ():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(container))
 
@@ -192,7 +192,7 @@ class _Releaser:
         self._ending.discard(held)
 
     def settle(self) -> None:
-        """Wait for what was dropped, so that the next iterator finds its files closed and its buffers freed."""
+        """Wait for dropped iterators, so that the next one finds its files closed and its buffers freed."""
         if self._pid != os.getpid() or self._over or (self._dropped.empty() and not self._recent):
             return
         self._pass().acquire(timeout=1)
@@ -202,11 +202,11 @@ class _Releaser:
                 held.settle()
 
     def go_first(self) -> None:
-        """Let this thread end the iterators that are left: what it wakes runs when it waits, on the same processor."""
+        """Let this thread end the remaining iterators: the threads that it wakes run when it waits, on the same processor."""
         if self._user != os.getpid() or not hasattr(os, "SCHED_BATCH"):
             return
         own = threading.get_native_id()
-        with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not tell
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not report it
             cpu = _processor_of(own)
             for thread in map(int, os.listdir("/proc/self/task")):
                 with contextlib.suppress(OSError):  # it has ended, or a sandbox forbids it
@@ -228,7 +228,7 @@ class _Releaser:
             return
         self._over = True
         interrupted = _wait(self._pass())
-        # What was dropped a moment ago is released by now; iterators that live on own what they are made of.
+        # Recently dropped iterators are released by now; living iterators own their resources.
         self._held.clear()
         self._dropped.put(None)
         for held in self._ending.copy():
@@ -244,7 +244,7 @@ def _locked() -> _thread.LockType:
 
 
 def _wait(lock: _thread.LockType) -> BaseException | None:
-    """Wait for a lock to be free; return what a signal's handler has raised meanwhile."""
+    """Wait for a lock to be free; return the exception that a signal's handler has raised meanwhile."""
     raised = None
     while True:
         try:
@@ -281,7 +281,7 @@ def _writes(dataset: Any) -> bool:
 
 
 def _parts(devices: Sequence[Any]) -> Iterator[Any]:
-    """Take out what keeps an iterator of several devices alive."""
+    """Take out the references that keep an iterator of several devices alive."""
     for device in devices:
         yield vars(device).pop("_iterator_resource", None)
         dataset = vars(device).get("_dataset")

@@ -2,7 +2,7 @@
 
 Keras fails under MultiWorkerMirroredStrategy at the first batch (keras#20585). Under every synchronous strategy it
 gives all replicas the same weight, which is wrong if the global batch does not divide evenly: see `keras_shares`. Other
-strategies use Keras's own code. The reasoning, the costs and what remains inexact:
+strategies use Keras's own code. The reasoning, the costs and the remaining inexactness:
 docs/explanation/decisions/keras-multi-worker.md.
 """
 
@@ -147,7 +147,7 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
 
 
 def _mean_over_replicas(trainer: ModuleType, present: ReplicaShare, outputs: Any) -> Any:
-    """Average what the step returns, in one collective per type instead of one per metric."""
+    """Average the results of the step, in one collective per type instead of one per metric."""
     tf = trainer.tf
     leaves = [tf.convert_to_tensor(leaf) if isinstance(leaf, float) else leaf for leaf in trainer.tree.flatten(outputs)]
     indices: dict[Any, list[int]] = {}
@@ -169,7 +169,7 @@ def _applies(trainer: ModuleType) -> bool:
 
 
 def _needed(trainer: ModuleType) -> bool:
-    """Call Keras's two functions with a strategy that only records how it is asked to reduce."""
+    """Call Keras's two functions with a strategy that only records the requested reductions."""
     calls: list[Any] = []
 
     class RecordingExtended:

@@ -43,7 +43,7 @@ def _counts(tf: ModuleType) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaShare:
-    """This replica's amount of something, and the sum over all replicas: examples, or what else a loss divides by."""
+    """This replica's amount of something, and the sum over all replicas: examples, or another divisor of a loss."""
 
     tf: ModuleType
     amount: Any  # both in `_counts`
@@ -75,7 +75,7 @@ class ReplicaShare:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaStep:
-    """What the functions below need while a replica runs one train or test step."""
+    """The state of the functions below while a replica runs one train or test step."""
 
     batch: ReplicaShare
     present: ReplicaShare  # 1, or 0 for a replica without examples, of the number of replicas that have any
@@ -85,7 +85,7 @@ class ReplicaStep:
 
     @classmethod
     def measure(cls, tf: ModuleType, size: Any, sums: Any = None) -> ReplicaStep:
-        """Return the step of a replica with that many examples; `sums`, if they are known, are those of `counted_batches`."""
+        """Return the step of a replica with this number of examples; `sums`, if known, come from `counted_batches`."""
         both = ReplicaShare.measure(tf, tf.stack([size, tf.minimum(size, 1)]), None if sums is None else sums[1:])
         parts = (ReplicaShare(tf=tf, amount=both.amount[i], whole=both.whole[i]) for i in range(2))
         return cls(batch=(batch := next(parts)), present=next(parts), divisor=batch, metric=batch)
@@ -106,7 +106,7 @@ def in_step() -> bool:
 
 
 def counted(variable: Any, increment: Any) -> Any:
-    """Return what this replica adds to a variable that all replicas share: nothing to a metric if it has no examples."""
+    """Return the amount that this replica adds to a shared variable: nothing to a metric if it has no examples."""
     step = _step.get()
     if step is None or all(variable is not other for other in step.counted):
         return increment
@@ -122,7 +122,7 @@ def during(step: _Step) -> Iterator[_Step]:
         _step.reset(token)
 
 
-# --- Losses: weighted by the replica's share of what the loss divides by ------------------------------------------
+# --- Losses: weighted by the replica's share of the loss's divisor ------------------------------------------------
 
 
 def cure_losses(trainer: ModuleType) -> None:
@@ -174,7 +174,7 @@ def _cure_total(trainer: ModuleType) -> None:
 
 
 def _divisor(losses: ModuleType, sample_weight: Any, mask: Any, reduction: str, dtype: Any) -> Any:
-    """Return what this loss divides its sum by on this replica; None if that is the number of examples."""
+    """Return the divisor of this loss on this replica; None if it is the number of examples."""
     if mask is not None:
         mask = losses.ops.cast(mask, dtype)
     if reduction != "mean_with_sample_weight":

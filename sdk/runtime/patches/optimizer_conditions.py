@@ -23,7 +23,7 @@ def _applies(trainer: ModuleType) -> bool:
 
 
 def _needed(trainer: ModuleType) -> bool:
-    """Return whether Keras uses the code of all backends, which knows no strategies."""
+    """Return whether Keras uses the code of all backends, which does not support strategies."""
     optimizers = trainer.optimizers_module
     return getattr(optimizers.Optimizer, _APPLY) is getattr(optimizers.base_optimizer.BaseOptimizer, _APPLY)
 

@@ -78,7 +78,7 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
 
 
 class _TakenLater:
-    """Data whose batches the function that predicts takes itself: each batch is this object."""
+    """A placeholder for data: the function that predicts takes the batches itself, and each batch is this object."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -114,7 +114,7 @@ def _predict_function(trainer: ModuleType, model: Any, make: Function) -> Functi
 
 
 class _Predicts:
-    """A function that takes the batches of `predict` itself. Its type tells it from what a program puts in its place."""
+    """A function that takes the batches of `predict` itself. Its type distinguishes it from a program's replacement."""
 
     def __init__(self, given: Function, alone: Function, on_iterator: Function) -> None:
         self._given, self._alone, self._on_iterator = given, alone, on_iterator
@@ -126,7 +126,7 @@ class _Predicts:
 
 
 class _PredictsNothing:
-    """A model whose `predict_step` returns no rows for an empty batch. Used to make `predict_function`."""
+    """A model with a `predict_step` that returns no rows for an empty batch. Used to make `predict_function`."""
 
     def __init__(self, trainer: ModuleType, model: Any) -> None:
         self._trainer, self._model = trainer, model

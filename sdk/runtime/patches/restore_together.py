@@ -18,7 +18,7 @@ _CALLBACK_MODULES = {"keras": "keras.src.callbacks.backup_and_restore", "tf_kera
 def patches() -> list[Patch]:
     """Return the cure for one task.
 
-    If the backup is that of a finished training, the chief deletes it at once, and a task that reads it later would start
+    If the backup belongs to a finished training, the chief deletes it at once, and a task that reads it later would start
     from the beginning without the chief. A task on another machine that cannot see the chief's disk would do the same, and
     average gradients of different weights with it.
     """

@@ -94,7 +94,7 @@ def await_first_server(config: str, longest_s: float = _LONGEST_S) -> None:
         host, _, port = (cluster.get("chief") or cluster["worker"])[0].rpartition(":")
         address = host, int(port)
     except (ValueError, LookupError, TypeError, AttributeError):
-        return  # TensorFlow reports what is wrong with it
+        return  # TensorFlow reports the mistake
     until = time.monotonic() + longest_s
     while time.monotonic() < until:
         try:

@@ -1,7 +1,7 @@
 """One order of shuffled data for all tasks, and again after a restart, in programs that set no seed.
 
 Without a seed, each process shuffles its copy of the data differently. Workers that keep every n-th example of their own order
-see some examples twice in an epoch and others never. The seed is derived from the run and from the line that asks for it.
+see some examples twice in an epoch and others never. The seed is derived from the run and from the line that shuffles.
 """
 
 from __future__ import annotations

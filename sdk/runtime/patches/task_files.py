@@ -67,7 +67,7 @@ class ChiefFiles:
     """The paths of the chief: the shared ones, even if the program does not recognize its task as the chief.
 
     The test of the Keras tutorial, `worker and task_id == 0`, is false on a chief and true on worker 0. The chief would
-    save to a folder that it then deletes, while podlift redirects what worker 0 saves: no task would write the file.
+    save to a folder that it then deletes, while podlift redirects the saves of worker 0: no task would write the file.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class TaskFiles:
         self._owner = os.getpid()
         atexit.register(self._remove)
         _log.info(
-            f"This task is not the chief: what it saves to {path} and to other shared paths goes to a temporary "
+            f"This task is not the chief: its saves to {path} and to other shared paths go to a temporary "
             'folder, and the chief writes the shared files. To write from all tasks: Code(writes="all") or --code-writes all.'
         )
 

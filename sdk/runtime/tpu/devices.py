@@ -23,7 +23,7 @@ class System:
     """One TPU host made of logical CPU devices."""
 
     mesh: tuple[int, int, int, int]  # x, y, z of the chips, and cores per chip
-    cores: int  # number of replicas; fewer than in the mesh if the job says so
+    cores: int  # number of replicas; fewer than in the mesh if the job sets fewer
     names: tuple[str, ...]  # under which a program finds it, besides "local"
 
     @property
@@ -48,7 +48,7 @@ class System:
         )
 
     def check_name(self, name: Any) -> None:
-        """Raise if a program looks for a different TPU."""
+        """Raise if a program requests a different TPU."""
         if name in (None, "", _THIS_HOST) or name in self.names:
             return
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A machine that has a TPU: sets what TensorFlow reads at its import, and waits until the TPU is present.
+"""A machine that has a TPU: sets the variables that TensorFlow reads at its import, and waits until the TPU is present.
 
 Sources of the facts: docs/reference/tpu-stand-in.md. No TensorFlow here.
 """

@@ -1,7 +1,7 @@
-"""Puts the stand-in behind TensorFlow's own TPU names.
+"""Replaces the TPU by the stand-in under TensorFlow's own names.
 
 The classes stay TensorFlow's: `isinstance(strategy, tf.distribute.TPUStrategy)` is true for every name under which a program
-may have imported it. This module answers what they ask the hardware.
+may have imported it. This module answers their queries of the hardware.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Nest = Any
 
 
 class Replicated(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
-    """Marks the graph of a step; TensorFlow's TPU variables ask it for their handles."""
+    """Marks the graph of a step; TensorFlow's TPU variables get their handles from it."""
 
     def __init__(self, graph: Any, devices: Sequence[str], replica: Any) -> None:
         super().__init__(name="podlift_tpu", num_replicas=len(devices), pivot=None)
@@ -45,7 +45,7 @@ class Replicated(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
             return self.graph.capture(handles[0])
 
     def IsXLAContext(self) -> bool:
-        """False: what is traced here runs on CPUs."""
+        """False: the code traced here runs on CPUs."""
         return False
 
     def AddOp(self, op: Any) -> None:

@@ -14,7 +14,7 @@ from ...errors import InputError
 from .model_files import ModelFile, check_own
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# What else is saved, by the first part of its key. Keras lists the variables of an exported model twice.
+# Other saved objects, by the first part of the key. Keras lists the variables of an exported model twice.
 _NO_WEIGHTS = ("optimizer", "keras_api", "_all_variables", "save_counter")
 
 

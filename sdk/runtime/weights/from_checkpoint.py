@@ -42,9 +42,9 @@ def load(model: Any, checkpoint: Checkpoint, what: str) -> None:
 
 
 def _named(arrays: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> dict[str, LoadedArray]:
-    """Return the arrays by the names that the model's weights have.
+    """Return the arrays by the names of the model's weights.
 
-    Objects whose names collide were saved below the keyword that they were passed by: `decoder/dense/kernel`.
+    Objects with colliding names were saved below the keyword that they were passed by: `decoder/dense/kernel`.
     """
     tops = dict.fromkeys(name.partition("/")[0] for name in arrays)
     whole = {name: name for name in arrays}
@@ -67,10 +67,10 @@ def _fits(saved: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> bool
 
 
 def _left_over(saved: Iterable[str], here: Iterable[str]) -> list[str]:
-    """Return what seems to be further weights of the saved model.
+    """Return the arrays that seem to be further weights of the saved model.
 
     A smaller model would fit otherwise, with the weights of other layers. Optimizers name their slots after weights, and
-    another model may be saved beside this one, below a name of its own.
+    another model may be saved beside this one, below another name.
     """
     mine = set(here)
     ends, tops = {_parts(name)[-1] for name in mine}, {_parts(name)[0] for name in mine}

@@ -39,7 +39,7 @@ def find(folder: str, what: str, file: str | None = None) -> tuple[ModelFile, Se
     """Return the file to read, and the names of the other ones; `wanted` names it.
 
     Raises:
-        InputError: there is none, or it is not clear which one; `what` says what the folder is.
+        InputError: there is none, or it is not clear which one; `what` names the folder.
     """
     paths = sorted(trees.walk(folder).files)
     candidates = _candidates(folder, paths)
@@ -66,7 +66,7 @@ def check(paths: Sequence[str], what: str) -> None:
     has, hint = and_more(paths, _NAMED) or "no files", ""
     if any(names.parse_commit(path[path.rfind(names.COMMITS) :]) for path in paths if names.COMMITS in path):
         hint = (
-            " These are checkpoints of podlift, the state of a training. Next: register what keras.Model.save writes, or "
+            " These are checkpoints of podlift, the state of a training. Next: register a file of keras.Model.save, or "
             "continue from that state with checkpoint_resume_from instead of warm_start."
         )
     raise InputError(f"{what} has no weights that can be read. Expected: {_READABLE}. It has {has}.{hint}")

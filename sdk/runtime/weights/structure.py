@@ -1,7 +1,7 @@
-"""Keras's own files, which hold weights by their place in the structure of a model: `layers/dense_1/vars/0`.
+"""Keras's own files, which hold weights by their position in the structure of a model: `layers/dense_1/vars/0`.
 
-Keras's loader ignores what only the file has. Therefore its saver is run over the program's model first, into a dictionary: its
-names are those that the file must have, no more and no less. Then Keras loads, with whatever its layers do while they load.
+Keras's loader ignores extra weights in a file. Therefore its saver first runs over the program's model, into a dictionary: the
+file must have exactly its names. Then Keras loads, with the loading code of its layers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Array(Protocol):
 
 _Entry = dict[str, _Array]
 _IN_ARCHIVE = "model.weights.h5"
-# What files hold besides weights, by a part of its name.
+# Contents of files besides weights, by a part of the name.
 _NO_WEIGHTS = frozenset({"optimizer", "metrics", "_metrics", "seed_generator"})
 
 
@@ -45,7 +45,7 @@ def is_legacy(model: Any) -> bool:
 
 
 def _without_weights(model: Any) -> set[int]:
-    """Return the ids of what is saved with a model, and is not to be loaded: optimizers, metrics and random generators."""
+    """Return the ids of the objects that are saved with a model but not loaded: optimizers, metrics and random generators."""
     parts: list[Any] = []
     for layer in [model, *model._flatten_layers()]:
         parts += [getattr(layer, "optimizer", None), getattr(layer, "_loss_tracker", None)]
@@ -88,7 +88,7 @@ def _expected(model: Any, library: Any, skipped: set[int]) -> tuple[dict[str, Sh
     """Return the shapes of the weights that a file of this model has, and the names of the layers."""
 
     class Recorder(library.H5IOStore):  # type: ignore[misc]
-        """Keeps what Keras would write."""
+        """Keeps the arrays that Keras would write."""
 
         def __init__(self) -> None:
             self.entries: dict[str, _Entry] = {}
@@ -118,7 +118,7 @@ def _expected(model: Any, library: Any, skipped: set[int]) -> tuple[dict[str, Sh
 
 @contextmanager
 def _unread() -> Iterator[None]:
-    """Have the layers of tf_keras save their variables instead of the values, whose reading may be a collective operation."""
+    """Have the layers of tf_keras save their variables instead of the values: reading a value may be a collective operation."""
     module = sys.modules.get("tf_keras.src.engine.base_layer")
     if module is None:
         yield
