@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def folders(controller: str, root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's groups and of those that contain them, in both versions: the own one first.
+    """Yield the folders of this process's groups and of their parents, in both versions: the own group first.
 
-    A container's own group is mounted at the top, though the path may be that of the host.
+    A container's own group is mounted at the top, though the path may be the one on the host.
     """
     try:
         lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]

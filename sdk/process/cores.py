@@ -1,4 +1,4 @@
-"""Divides the cores of this machine between the tasks of a run, and tells how many a process may use.
+"""Divides the cores of this machine between the tasks of a run, and counts the cores that a process may use.
 
 TensorFlow makes as many threads as the process may use CPUs when it first computes, and not when it is imported: a task that is
 confined before that has pools of the right size.
@@ -26,11 +26,11 @@ _LEAST_INTER = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Cores:
-    """What a process may use."""
+    """The CPUs that a process may use."""
 
     cpus: tuple[
         int, ...
-    ]  # those of a NUMA node, and siblings of a core, next to each other; () if they cannot be chosen
+    ]  # CPUs of a NUMA node, and siblings of a core, next to each other; () if they cannot be chosen
     limit: float  # in CPUs, of which a quota may leave a fraction
 
     @property
@@ -49,7 +49,7 @@ class Cores:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What a task gets. Both are empty if it is not restricted."""
+    """The CPUs and threads of a task. Both are empty if it is not restricted."""
 
     cpus: tuple[int, ...] = ()
     threads: int = 0
@@ -57,7 +57,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """How the tasks of a run divide what they may use."""
+    """How the tasks of a run divide the CPUs that they may use."""
 
     cores: Cores
     shares: Mapping[str, Share]
@@ -82,7 +82,7 @@ class Division:
 
 
 def available(root: Path = Path("/")) -> Cores:
-    """Return what this process may use: its affinity, and the quota of its control groups."""
+    """Return the CPUs that this process may use: its affinity, and the quota of its control groups."""
     if not hasattr(os, "sched_getaffinity"):
         return Cores(cpus=(), limit=os.cpu_count() or 1)
     allowed = os.sched_getaffinity(0)
@@ -106,7 +106,7 @@ def _core(cpu: int, system: Path) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Return the quotas of this process's control groups and of those above them."""
+    """Return the quotas of this process's control groups and of their parents."""
     for folder in control_groups.folders("cpu", root):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             if (folder / "cpu.max").exists():
@@ -163,7 +163,7 @@ def _computing(tasks: Sequence[str]) -> tuple[str, ...]:
 
 
 def parts(cpus: Sequence[int], number: int) -> list[tuple[int, ...]]:
-    """Divide CPUs into parts that have equally many of their own, and share those that are left over."""
+    """Divide CPUs into parts with equal numbers of exclusive CPUs; all parts share the remainder."""
     size = len(cpus) // number
     return [(*cpus[index * size : (index + 1) * size], *cpus[size * number :]) for index in range(number)]
 
@@ -182,7 +182,7 @@ def _named(cpus: Sequence[int]) -> str:
 def confined(cpus: Iterable[int]) -> Iterator[None]:
     """Let the processes that the calling thread starts in the block use these CPUs only; none for all."""
     before = os.sched_getaffinity(0) if cpus else set[int]()
-    # What is allowed may have changed, and a sandbox may forbid it: without it the processes are only slower.
+    # The allowed CPUs may have changed, and a sandbox may forbid the call: without it the processes are only slower.
     with contextlib.suppress(OSError):
         if before:
             os.sched_setaffinity(0, cpus)
@@ -195,9 +195,9 @@ def confined(cpus: Iterable[int]) -> Iterator[None]:
 
 
 def widen() -> None:
-    """Let the calling thread, and those that it starts, use all CPUs of the run, unless the program has chosen its own."""
+    """Let the calling thread, and threads that it starts, use all CPUs of the run, unless the program has chosen its own."""
     own, _, whole = os.environ.get(VARIABLE, "").partition("/")
-    # A quota or a stranger may have changed what is allowed.
+    # A quota or another process may have changed the allowed CPUs.
     with contextlib.suppress(OSError, ValueError):
         if own and os.sched_getaffinity(0) == _numbers(own):
             os.sched_setaffinity(0, _numbers(whole))

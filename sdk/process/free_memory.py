@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .control_groups import counter, folders
 
-# What TensorFlow and Keras need after their import, and as much again for everything else.
+# The memory of TensorFlow and Keras after their import, and as much again for everything else.
 _STANDBY_BYTES = 1_500_000_000
 # Version 1 of control groups reports a huge number if there is no limit.
 _UNLIMITED = 1 << 60

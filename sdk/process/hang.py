@@ -39,7 +39,7 @@ class Hang:
 
 @dataclass(frozen=True, kw_only=True)
 class Activity:
-    """What tasks have done so far."""
+    """The activity of tasks so far."""
 
     beats: tuple[int, ...]  # finished steps and batches of each task
     output_bytes: int
@@ -86,7 +86,7 @@ class HangDetector:
 
 
 def blame(limit_s: float, beats: Mapping[str, int], *, silent: Sequence[str] = ()) -> Hang:
-    """Name the task that is behind the others, from the batches of each task; `silent` ones did not report theirs."""
+    """Name the slowest task, from the batches of each task; `silent` tasks did not report theirs."""
     slow = silent[0] if silent else min(beats, key=lambda task: beats[task])
     if not any(beats.values()):
         text = f"No output and no CPU time for {limit_s:g} s (limit_hang), and no step was ever reported"

@@ -1,9 +1,9 @@
 """The janitor: ends the remaining processes of a run and cleans up once its supervisor is gone, for whatever reason.
 
 The janitor is the supervisor's parent. Orphaned descendants of the supervisor become the supervisor's children, and once it is
-gone too, the kernel gives them to the janitor: including processes in sessions of their own, double forks and those with an
-empty environment. The janitor therefore knows the run's processes by descent. It needs no list that could be out of date, and
-cannot hit a process of anything else.
+gone too, the kernel gives them to the janitor: including processes in other sessions, double forks and processes with an empty
+environment. The janitor therefore knows the run's processes by descent. It needs no list that could be out of date, and cannot
+hit a foreign process.
 
 The janitor can be killed or stopped itself. The supervisor watches it: a stopped one is woken, and a dead one gets a successor,
 which does not inherit the supervisor's orphans. Instead it notes the supervisor's descendants twice a second and searches for
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import ModuleType
 
-# Requests to terminate are meant for the supervisor, which ends the run in order.
+# Requests to terminate are for the supervisor, which ends the run in order.
 _BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _POLL_S = 0.005
 # A process that the kernel cannot kill, for example during I/O to a dead disk, must not block the janitor for ever.
@@ -43,7 +43,7 @@ def fork_supervisor(url: str, temporary: str, events: str, *, earlier: Sequence[
     """Turn this process into the janitor and return in a forked child, the supervisor, with the run's lock (Linux only).
 
     Waits for the janitor of an earlier supervisor of the run, which may still use the same folders. `earlier` are folders for
-    temporary files of earlier supervisors, whose remaining processes are ended.
+    temporary files of earlier supervisors; their remaining processes are ended.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -100,7 +100,7 @@ def successor(supervisor: int, temporary: str, events: str) -> None:
 
 
 def clean(url: str, temporary: Sequence[str], events: str) -> list[str]:
-    """Clean up for a supervisor and a janitor that were both killed, and return what could not be done.
+    """Clean up for a supervisor and a janitor that were both killed, and return the failures.
 
     A living janitor is woken and waited for.
     """
@@ -111,7 +111,7 @@ def clean(url: str, temporary: Sequence[str], events: str) -> list[str]:
         return failed
     until = time.monotonic() + _CLIENT_S
     try:
-        # What another user's run directory says about processes and folders is not to be trusted.
+        # The records of processes and folders in another user's run directory cannot be trusted.
         if not _own_folders().is_mine(folder):
             return failed
         # One that was killed a moment ago holds the lock until the kernel has released it.
@@ -198,7 +198,7 @@ def is_marked(pid: int, url: str, hosts: set[tuple[int, int]]) -> bool:
 
 
 def is_of_task(pid: int, task: str, log: str) -> bool:
-    """Return whether a process of a run was started by this task, whose output goes to `log`."""
+    """Return whether this task, with its output in `log`, started a process of a run."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             if b"PODLIFT_TASK=" + os.fsencode(task) in file.read().split(b"\0"):
@@ -320,7 +320,7 @@ def _wait_for(supervisor: int) -> None:
 
 
 def _trackers(began: float) -> Callable[[int], bool]:
-    """Return which processes may go on for a moment: they remove shared memory once the others of their task are gone."""
+    """Return which processes may continue for a moment: they remove shared memory once the others of their task are gone."""
 
     def spared(pid: int) -> bool:
         if time.monotonic() >= began + _TRACKERS_S:
@@ -356,7 +356,7 @@ def _remove(temporary: str, events: str) -> None:
 
 
 def _own_folders() -> ModuleType:
-    """Return `storage/own_folders.py`, by its path: as a program of its own, this file is in no package."""
+    """Return `storage/own_folders.py`, by its path: as a program, this file is in no package."""
     if __package__:
         from ..storage import own_folders
 

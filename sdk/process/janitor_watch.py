@@ -69,7 +69,7 @@ class JanitorWatch:
 
 
 def end_leftovers(paths: RunPaths) -> None:
-    """End the remaining processes of this user's run whose supervisor is gone. If its janitor is alive, only wake that."""
+    """End the remaining processes of this user's run if it lost its supervisor. If its janitor is alive, only wake it."""
     # These folders are removed last. Without one, there is no need to inspect every process of the machine.
     folders = temporary_folders(paths)
     if folders and sys.platform.startswith("linux"):
@@ -95,7 +95,7 @@ _START_LIMIT_S = 30.0
 
 
 def is_supervised(paths: RunPaths, clock: Clock) -> bool:
-    """Return False once no supervisor can add a verdict any more. Looking ends nothing: see `end_leftovers`."""
+    """Return True while a supervisor may still write a verdict. This ends no process: see `end_leftovers`."""
     if has_ended(paths):
         return False
     events = read_events(paths, ("submitted", "launched", "started", "resumed"))

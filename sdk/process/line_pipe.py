@@ -1,6 +1,6 @@
-"""A named pipe as the output of a task: what is written to it is taken line by line, by a thread of this process.
+"""A named pipe as the output of a task: a thread of this process takes it line by line.
 
-Unbuffered Python writes a line in several pieces. A secret must not pass in two of them, and nothing else may come in between.
+Unbuffered Python writes a line in several pieces. A secret must not pass in two pieces, and no other output may come between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LinePipe:
     def __init__(self, path: str, take: Callable[[bytes], None], whole: Sequence[bytes] = ()) -> None:
         self.path, self._take, self._whole = path, take, whole
         self.count = 0  # of bytes so far
-        # That of an earlier process of this attempt.
+        # The pipe of an earlier process of this attempt.
         with suppress(FileNotFoundError):
             os.unlink(path)
         os.mkfifo(path, 0o600)
@@ -71,7 +71,7 @@ def end_of_lines(data: bytes, whole: Sequence[bytes] = ()) -> int:
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
     if end or len(data) <= LINE_BYTES:
         return end
-    # A word may have begun, too, whose rest is not there yet.
+    # A word may also have begun without its rest.
     end = len(data) + 1 - max(map(len, whole), default=1)
     while cut := [
         at for word in whole if (at := data.find(word, max(0, end + 1 - len(word)), end - 1 + len(word))) >= 0

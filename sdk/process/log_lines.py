@@ -47,9 +47,8 @@ def read(
 ) -> Iterator[LogLine]:
     """Yield the lines of one task or all, of one attempt or all.
 
-    They come attempt by attempt, and within an attempt in the order in which they were written, as far as the log index
-    reaches. Lines after its last entry come task by task. With `follow`, reading ends with the run, or once `supervised`
-    returns False.
+    They come attempt by attempt, and within an attempt in the order of their writing, up to the last entry of the log index.
+    Later lines come task by task. With `follow`, reading ends with the run, or once `supervised` returns False.
     """
     if task is not None and task not in plan.tasks:
         raise InputError(f"The run has no task {task!r}. {nearest(task, plan.tasks)}")

@@ -1,4 +1,4 @@
-"""Parts of one task's log: the lines before or after a place in it, or those with a word. Never the whole file in memory."""
+"""Parts of one task's log: lines before or after a place in it, or lines with a word. Never the whole file in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LogPage:
     """Lines of a log, as a terminal would show them, and the bytes of the file where they begin and end.
 
     Args:
-        skipped: lines between the place that was asked for and these are left out.
+        skipped: lines between the requested place and these are left out.
     """
 
     lines: Sequence[str] = ()
@@ -43,7 +43,7 @@ def before(path: str, most: int, offset: int | None = None) -> LogPage:
 
 
 def after(path: str, most: int, offset: int) -> LogPage:
-    """Return the whole lines after a place; if they are many, or the log was begun anew, its last ones."""
+    """Return the whole lines after a place; if they are many, or the log was restarted, its last ones."""
     with posix.opened(path) as handle:
         size = os.fstat(handle).st_size
         data = os.pread(handle, _CHUNK_BYTES, offset) if offset <= size <= offset + _CHUNK_BYTES else None

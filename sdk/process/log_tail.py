@@ -51,7 +51,7 @@ class LogTail:
         self._splitter = LineSplitter()
 
     def batches(self, *, last: bool) -> Iterator[Batch]:
-        """Yield what was written between the previous call and the start of this one. `last`: include an unterminated line."""
+        """Yield the output between the previous call and the start of this one. `last`: include an unterminated line."""
         if self._handle is None:
             self._open()
         if self._handle is None:

@@ -1,4 +1,4 @@
-"""What the processes of a task use of their machine, read from /proc, cgroup files and NVML. Only the standard library."""
+"""The usage of a machine by the processes of a task, from /proc, cgroup files and NVML. Only the standard library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..status import Failure
 from ..text import compact_duration
 
 _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
-# Fields of /proc/PID/stat after the name: user and system time, those of children that were waited for too.
+# Fields of /proc/PID/stat after the name: user and system time, then the same of children that were waited for.
 _TIMES = slice(11, 15)
 # A task that starts more processes than that is known by the first ones.
 _MOST_PROCESSES = 256
@@ -31,7 +31,7 @@ _NVML = "libnvidia-ml.so.1"
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Counters of a task since its start, and what it holds now."""
+    """Counters of a task since its start, and its current memory."""
 
     cpu_s: float
     memory_bytes: int
@@ -42,7 +42,7 @@ class Reading:
 
 
 def read(pid: int, proc: Path = _PROC) -> Reading | None:
-    """Return what a process and its children have used; None if it is gone, or this system has no /proc."""
+    """Return the usage of a process and its children; None if it is gone, or this system has no /proc."""
     tick_s, page = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     ticks = memory = read_bytes = written = 0
     for process in _tree(pid, proc):
@@ -80,7 +80,7 @@ def _tree(pid: int, proc: Path) -> list[int]:
 
 
 def _network(path: Path) -> tuple[int, int]:
-    """Return the bytes that the network of a process has received and sent: those of its machine, without loopback."""
+    """Return the bytes that the network of a process has received and sent: all traffic of its machine, without loopback."""
     received = sent = 0
     with suppress(OSError, ValueError, LookupError):
         for line in path.read_text().splitlines()[2:]:
@@ -159,7 +159,7 @@ class Gpus:
 
 
 class _Before:
-    """What was read of a task when its last sample was written."""
+    """The reading of a task at its last sample."""
 
     def __init__(self, pid: int, time: float, reading: Reading) -> None:
         self.pid, self.time, self.reading = pid, time, reading
@@ -227,7 +227,7 @@ def _between(before: _Before, now: float, reading: Reading, time: float, gpus: S
     )
 
 
-# NVML tells the share of the last second only: each verdict has several readings.
+# NVML only reports the share of the last second: each verdict has several readings.
 _READINGS, _LONGEST_S = 12, 5.0
 # A desktop draws its windows with less.
 _UNUSED = 0.01
@@ -248,7 +248,7 @@ class IdleWatch:
             return False
         now, every_s = self._clock.monotonic(), min(self._limit_s / _READINGS, _LONGEST_S)
         if now - self._read >= every_s:
-            # Time during which this process was suspended says nothing about the GPUs.
+            # Time during which this process was suspended is no evidence about the GPUs.
             passed, self._read = min(now - self._read, 2 * every_s), now
             self._add(passed, list(visible()))
         return self._idle_s >= self._limit_s
@@ -269,5 +269,5 @@ class IdleWatch:
 
 
 def watched(tasks: Iterable[str]) -> list[str]:
-    """Return the tasks whose GPUs the training uses: parameter servers have none, and an evaluator waits most of the time."""
+    """Return the tasks with GPUs that the training uses: parameter servers have none, and an evaluator mostly waits."""
     return [task for task in tasks if cluster.role_of(task) not in ("ps", "evaluator")]

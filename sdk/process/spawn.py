@@ -1,6 +1,6 @@
 """Child processes: identity, liveness, start and end.
 
-A container's agent imports this module without psutil, which only what runs on other systems than Linux needs.
+A container's agent imports this module without psutil, which is only needed on other systems than Linux.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def identity(pid: int) -> str | None:
 def alive(name: str) -> bool:
     """True while the process of that identity runs on this machine."""
     now = identity(int(name.split(":")[1]))
-    # Without the machine, whose host name may change meanwhile.
+    # Without the machine: its host name may change meanwhile.
     return now is not None and now.partition(".")[2] == name.partition(".")[2]
 
 
@@ -97,7 +97,7 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a process in its own session and process group.
 
-    Its raw output is appended to the file `log`, that of stderr to `errors` if there is one.
+    Its raw output is appended to the file `log`, stderr to `errors` if there is one.
     """
     with open(log, "ab") as output, open(errors, "ab") if errors else nullcontext(subprocess.STDOUT) as error_output:
         return _Spawned(
@@ -146,9 +146,9 @@ def adopt_orphans() -> None:
 
 
 def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
-    """Kill and reap the children that `among` accepts, except those in `SPARED`, and their orphans.
+    """Kill and reap the children that `among` accepts, except the ones in `SPARED`, and their orphans.
 
-    Returns those of other users, which survive.
+    Returns the processes of other users, which survive.
     """
     me = str(os.getpid())
     stay: set[int] = set()
@@ -170,13 +170,13 @@ def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
 
 
 def reap_orphans(besides: Collection[int]) -> None:
-    """Wait for the children that have exited, except those in `SPARED` and `besides`, which others wait for (Linux only)."""
+    """Wait for the exited children, except `SPARED` and `besides`, which other callers wait for (Linux only)."""
     while _BOOT_ID.exists():
         try:
             exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        # One that is waited for elsewhere comes first until then: the next call goes on.
+        # A child that another caller waits for comes first until then: the next call continues.
         if exited is None or exited.si_pid in SPARED or exited.si_pid in besides:
             return
         with suppress(ChildProcessError):
@@ -219,8 +219,8 @@ def signal_group(process: Process, number: signal.Signals) -> None:
 def end_group(process: Process) -> None:
     """Kill the process group of a child, Python's resource trackers last.
 
-    A tracker removes the shared memory that its group has left as soon as the other processes are gone. Nothing else
-    knows who created a segment in /dev/shm.
+    A tracker removes the shared memory of its group as soon as the other processes are gone. Only the tracker knows who created
+    a segment in /dev/shm.
     """
     until = time.monotonic() + _TRACKERS_S
     while time.monotonic() < until and _BOOT_ID.exists():

@@ -91,7 +91,7 @@ def inherited(caller: Mapping[str, str], copied: Collection[str]) -> dict[str, s
 
 
 def callers_values(plan: Plan, caller: Mapping[str, str]) -> dict[str, str]:
-    """Return what a task of a run on this machine gets from the caller: copied variables, secrets, and the machine's own."""
+    """Return the variables of a task on this machine that come from the caller: copied ones, secrets, and the machine's own."""
     files = {name: secret.file for name, secret in plan.job.secrets.items() if secret.file is not None}
     values = {name: Path(plan.code.project, file).read_text().rstrip("\n") for name, file in files.items()}
     return {**inherited(caller, plan.job.callers), **values}

@@ -47,7 +47,7 @@ class CannotForkError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Imports:
-    """What a template imports, and how."""
+    """The modules that a template imports, and how."""
 
     python: str
     script: str  # path of `runtime/template.py`
@@ -59,8 +59,8 @@ class Imports:
 class Template:
     """A process that imports the tasks' modules and then forks the tasks.
 
-    The thread that makes it must outlive it. `env` is what all tasks share, `room` the longest of their commands. One that
-    `yields` imports at the lowest priority.
+    The thread that makes it must outlive it. `env` has the variables that all tasks share, `room` the longest of their
+    commands. One that `yields` imports at the lowest priority.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Template:
     ) -> list[processes.Process]:
         """Fork the tasks and return their processes, in the order of `starts`. The template is ended, or `stays` for more.
 
-        `stop` is polled several times a second. Once it is True, nothing is awaited any more, and no further task is started.
+        `stop` is polled several times a second. Once it is True, all waits end, and no further task is started.
         """
         self._attempts += 1
         try:

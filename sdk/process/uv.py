@@ -1,7 +1,7 @@
 """Runs uv: its arguments, its process, and its failures.
 
 pip's settings hold for it too: they are where users configure a machine's index, proxy and certificates, and a training
-image is installed by pip. uv gets those that it understands, and the log names the others.
+image is installed by pip. uv gets the settings that it understands, and the log names the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SWITCHES = {"no-index": "--no-index", "pre": "--prerelease=allow", "require-has
     "no-cache-dir": "--no-cache"
 }
 _LISTS = {"only-binary": "--only-binary", "no-binary": "--no-binary", "trusted-host": "--allow-insecure-host"}
-# Variables, and what separates several values: URLs may have passwords, and arguments are visible to all users.
+# Variables, and the separator of several values: URLs may have passwords, and arguments are visible to all users.
 _PLACES = {"extra-index-url": ("UV_EXTRA_INDEX_URL", " "), "find-links": ("UV_FIND_LINKS", ",")}
 _VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX",),
@@ -47,14 +47,14 @@ _VARIABLES = {
     "retries": ("UV_HTTP_RETRIES",),
 }
 _OFF = {"0", "false", "no", "off", "n", "f"}
-# Without an effect on what an environment contains.
+# Without an effect on the contents of an environment.
 _PIPS_ALONE = {
     "config-file", "disable-pip-version-check", "no-input", "no-color", "progress-bar", "quiet", "verbose", "user", "log",
     "cache-dir", "root-user-action", "break-system-packages", "require-virtualenv", "no-warn-script-location",
 }  # fmt: skip
 # Runs between the builder and its command, and kills the group when the builder dies. That works on Linux only; elsewhere the
 # command runs to its end, in a folder that is never used. The log is uploaded with the run, so it gets no passwords, not even
-# those in a URL that uv does not understand and quotes. A process that a build has left behind may keep the pipe open.
+# in a URL that uv does not understand and quotes. A process that a build has left behind may keep the pipe open.
 _DIE_WITH_BUILDER = """
 import ctypes, os, runpy, signal, subprocess, sys, threading
 def end(*_):
@@ -105,7 +105,7 @@ _FAILURES = (
     (
         r"Hash mismatch",
         False,
-        "find out why the index has another file than the one whose hash is in the requirements, or renew the hashes.",
+        "find out why the hash of the file in the index differs from the hash in the requirements, or renew the hashes.",
     ),
     (
         r"^error: (Failed to initialize cache|Could not acquire lock)",
@@ -248,7 +248,7 @@ def _parts(option: str) -> tuple[str, list[str]]:
 
 def translated(environ: Mapping[str, str], options: Iterable[str]) -> tuple[list[str], dict[str, str], list[str]]:
     """Return uv's arguments and variables for the caller's settings and for options, and the names that uv does not have."""
-    # The index of an option replaces that of a setting, and lists grow, as with pip.
+    # The index of an option replaces the index of a setting, and lists grow, as with pip.
     arguments: list[str] = []
     variables = {name: environ[name] for name, _ in _PLACES.values() if environ.get(name)}
     unknown = []
@@ -271,7 +271,7 @@ def translated(environ: Mapping[str, str], options: Iterable[str]) -> tuple[list
 
 
 def _in_list(source: str, separator: str) -> str:
-    """Return a folder or URL for a list of uv: one that contains the separator becomes a URL that does not."""
+    """Return a folder or URL for a list of uv: one with the separator becomes a URL without it."""
     if separator not in source:
         return source
     url = source if "://" in source else Path(source).absolute().as_uri()
@@ -282,7 +282,7 @@ def _whole_seconds(text: str) -> str:
     try:
         return str(math.ceil(float(text)))
     except (ValueError, OverflowError):
-        return text  # uv says what is wrong with it
+        return text  # uv reports the mistake
 
 
 def failure(output: str, code: int, *, log: Path) -> EnvironmentBuildError:

@@ -163,7 +163,7 @@ class _Marker:
 
 
 def _damage(home: Path, marker: _Marker, now: float) -> str:
-    """Return what is wrong with an environment, or ""."""
+    """Return the damage of an environment, or ""."""
     try:
         inventoried = (home / _FILES).read_bytes()
     except OSError as error:
@@ -193,7 +193,7 @@ def _build(home: Path, spec: EnvironmentSpec, runner: uv.UvRunner, now: float) -
             (folder / _LINES).write_text("\n".join([*sorted(set(spec.requirements)), ""]), encoding="utf-8")
             (folder / _CONSTRAINTS).write_text("\n".join([*sorted(set(spec.constraints)), ""]), encoding="utf-8")
             words = ["-r", _LINES, "-c", _CONSTRAINTS]
-            # As pip does if one line has a hash. uv alone would only compare those of pinned lines.
+            # As pip does if one line has a hash. uv alone would only compare the hashes of pinned lines.
             words += ["--require-hashes"] if any(_HASHES.search(line) for line in spec.requirements) else []
             runner.install(python, spec.options, words, folder)
         versions = _ask_installed(folder)

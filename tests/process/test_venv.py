@@ -692,7 +692,7 @@ LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in r
         (UNREACHABLE, "error: Request failed", "error sending request", "check the network", True),
         (UNTRUSTED, "error: Request failed", "UnknownIssuer", "set SSL_CERT_FILE, or pip's setting cert", False),
         (CUT, "error: No solution", "Failed to read from zip file", "try again: the download", True),
-        (HASH, "error: Failed to download", "Hash mismatch", "find out why the index has another file", False),
+        (HASH, "error: Failed to download", "Hash mismatch", "find out why the hash of the file", False),
         (CACHE, "error: Could not", "Permission denied", "set UV_CACHE_DIR", False),
         (LONG, "error: Failed to build", "no compiler", "change the requirements", False),
         ("error: write failed: No space left on device", "error: write", "on device", "free disk space", True),

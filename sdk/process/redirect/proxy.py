@@ -1,7 +1,7 @@
-"""Leads TensorFlow's own `gs://` file system, whose servers are fixed in its binary, to an emulator.
+"""Redirects TensorFlow's own `gs://` file system, with servers that are fixed in its binary, to an emulator.
 
-It heeds `https_proxy` and `CURL_CA_BUNDLE`: a proxy on loopback takes connections to Cloud Storage itself, under a certificate
-of its own, and passes all others on. Processes that are started with `Redirect.environment` go through it: their credentials
+It heeds `https_proxy` and `CURL_CA_BUNDLE`: a proxy on loopback takes connections to Cloud Storage itself, under its own
+certificate, and passes all others on. Processes that are started with `Redirect.environment` go through it: their credentials
 for the proxy are the emulator's token, which it writes into their requests to Cloud Storage. Without them it does nothing.
 """
 
@@ -32,7 +32,7 @@ from . import tokens
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 _CONNECT = re.compile(rb"CONNECT ([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5}) HTTP/1\.[01]\r\n")
-# TensorFlow says so with every empty body; the real servers take it, and the parser of the emulator does not.
+# TensorFlow sends it with every empty body; the real servers accept it, and the parser of the emulator does not.
 _IDENTITY = re.compile(rb"\r\ntransfer-encoding:[ \t]*identity[ \t]*(?=\r\n)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
@@ -55,10 +55,10 @@ class Redirect:
     Args:
         emulator_url: such as "http://127.0.0.1:4443/TOKEN".
         folder: of this redirection alone; the trusted authorities are written into it.
-        environ: the variables that the process would have had; a proxy in them goes on to be used for all other servers.
+        environ: the variables that the process would have had; a proxy in them is still used for all other servers.
 
     Raises:
-        InputError: the URL is none, or the proxy in the variables is not one that can be used.
+        InputError: the URL is malformed, or the proxy in the variables cannot be used.
     """
 
     def __init__(self, emulator_url: str, folder: Path, environ: Mapping[str, str]) -> None:
@@ -156,7 +156,7 @@ class Redirect:
             "NO_PROXY": direct,
             "CURL_CA_BUNDLE": bundle,
             "REQUESTS_CA_BUNDLE": bundle,
-            # What TensorFlow says who it is; without, it looks for credentials and a metadata server, for seconds.
+            # The identity of TensorFlow; without it, it searches for credentials and a metadata server, for seconds.
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "emulator",
             "NO_GCE_CHECK": "true",
             "STORAGE_EMULATOR_HOST": self._url,
@@ -174,9 +174,9 @@ class Redirect:
         return bool(self._token) and tokens.equal(password or user, self._token)
 
     async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass what is meant for Cloud Storage to the emulator, through TLS that ends in this process.
+        """Pass a connection to Cloud Storage on to the emulator, through TLS that ends in this process.
 
-        A listener of its own for that could be reached by those who do not know the token.
+        A separate listener would be open to clients without the token.
         """
         # Bytes that the client sent without waiting for the answer: `start_tls` would never see them.
         reader.feed_eof()
@@ -201,7 +201,7 @@ class Redirect:
             back.close()
 
     async def _proven(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return a connection to the emulator, which has shown that it knows the token; OSError for another server."""
+        """Return a connection to the emulator, after its proof that it knows the token; OSError for another server."""
         reader, writer = await asyncio.open_connection(*self._emulator)
         try:
             challenge = emulator_proof.Challenge(self._token, writer.get_extra_info("peername")[0])
@@ -353,14 +353,14 @@ def _upstream(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _make_certificate(folder: Path) -> tuple[ssl.SSLContext, bytes]:
-    """Return what a server of `HOSTS` needs, and the authority that its clients have to trust, in PEM.
+    """Return the TLS context of a server of `HOSTS`, and the authority that its clients have to trust, in PEM.
 
     The authority may sign nothing but these names, and its key is gone when this returns. The key of the server is in the
     folder for a moment.
     """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     names = [x509.DNSName(host) for host in HOSTS]
-    # A client looks for its issuer by name: of two with the same one, it takes the first.
+    # A client finds the issuer by name: of two with the same name, it takes the first.
     issuer = _name(f"podlift emulator authority {secrets.token_hex(8)}")
     signs = ("key_cert_sign", "crl_sign")
     others = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")

@@ -1,4 +1,4 @@
-"""Leads what TensorFlow itself asks of gs:// to the emulator, for the tasks of a run, where an emulator is configured."""
+"""Redirects TensorFlow's own requests to gs:// to the emulator, for the tasks of a run, if an emulator is configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from ...errors import InputError
 from ...storage import emulator
 
-# By name: what trains in a cloud has no emulator, and podlift works without its packages.
+# By name: a training in a cloud has no emulator, and podlift works without its packages.
 _REDIRECT = ".proxy"
 
 
@@ -21,7 +21,7 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
     It is served by threads of this process, until the process ends. `environ` is this process's, `temporary` a folder.
 
     Raises:
-        InputError: an emulator is configured, and its packages are missing or its address is none.
+        InputError: an emulator is configured, and its packages are missing or its address is malformed.
     """
     url = emulator.address(environ)
     if not url or _is_redirected(environ, url):
@@ -30,7 +30,7 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
         redirect: Any = importlib.import_module(_REDIRECT, __package__).Redirect
     except ImportError as error:
         raise InputError(
-            f"{emulator.EMULATOR} is set, and what leads tasks to an emulator is not installed ({error}). Next: pip install "
+            f"{emulator.EMULATOR} is set, but its packages for tasks are not installed ({error}). Next: pip install "
             f"'podlift[emulator]', or unset {emulator.EMULATOR}."
         ) from error
     running = redirect(url, Path(temporary) / "redirect", environ)
@@ -39,6 +39,6 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
 
 
 def _is_redirected(environ: Mapping[str, str], url: str) -> bool:
-    """True in a replica of an emulated job: the emulator has given it the way to itself."""
+    """True in a replica of an emulated job: the emulator has already redirected it."""
     proxy = urlsplit(environ.get("https_proxy", ""))
     return proxy.password is not None and proxy.password == urlsplit(url).path.strip("/")

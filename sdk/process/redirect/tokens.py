@@ -1,4 +1,4 @@
-"""The secret of an emulator, which its clients have in their URL, and those of replicas, which are derived from it."""
+"""The secret of an emulator, which its clients have in their URL, and the secrets of replicas, which are derived from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORM = re.compile(r"[0-9a-f]{32}")
 
 
 class ReplicaIdentity(NamedTuple):
-    """The replica of a job that asks the metadata server; both are "" for another client."""
+    """The replica of a job that sends a request to the metadata server; both are "" for another client."""
 
     job: str = ""
     name: str = ""
@@ -28,7 +28,7 @@ class ReplicaIdentity(NamedTuple):
 def create(folder: Path, *, keep: bool = False) -> str:
     """Return a new token of a data folder, in a file of mode 0600, or with `keep` the one of the server before.
 
-    One that another user can have read or written is not kept.
+    A token that another user can have read or written is not kept.
 
     Raises:
         InputError: the folder is another user's, or nothing can be written into it.
@@ -84,18 +84,18 @@ def is_token(text: str) -> bool:
 
 
 def equal(one: str, other: str) -> bool:
-    """Return whether two secrets are the same, in a time that does not tell how much of them is."""
+    """Return whether two secrets are the same, in a time that does not reveal how much of them is."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
 def replica_token(token: str, replica: ReplicaIdentity) -> str:
-    """Return the secret of a replica: it opens the metadata server, says who asks, and opens nothing else."""
+    """Return the secret of a replica: it opens the metadata server, identifies the client, and opens nothing else."""
     about = f"{replica.job}.{replica.name}"
     return f"{about}.{hmac.digest(token.encode(), about.encode(), hashlib.sha256).hex()[:32]}"
 
 
 def find_replica(token: str, given: str) -> ReplicaIdentity | None:
-    """Return the replica whose secret that is."""
+    """Return the replica with this secret."""
     job, _, rest = given.partition(".")
     replica = ReplicaIdentity(job=job, name=rest.partition(".")[0])
     return replica if equal(replica_token(token, replica), given) else None
