@@ -36,7 +36,7 @@ def sha256(path: str | PathLike[str]) -> str:
 
 
 def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:
-    """Return the crc32c of several buffers in a row; `crc` is that of the bytes before them."""
+    """Return the crc32c of several buffers in a row; `crc` is the crc32c of the bytes before them."""
     extend, in_place = _function().extend, _function().in_place
     for part in parts:
         if isinstance(part, bytes) and len(part) <= _LARGE:
@@ -68,7 +68,7 @@ def is_compiled() -> bool:
 
 
 def search_again() -> None:
-    """Forget what was found, because a package was installed since."""
+    """Forget the search result, because a package was installed since."""
     for name in [name for name in sys.modules if name.split(".")[0] == "google_crc32c"]:
         del sys.modules[name]
     importlib.invalidate_caches()

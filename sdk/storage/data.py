@@ -158,7 +158,7 @@ def _pattern(text: str, base: Path, given: str) -> str:
 
 
 def _nearest_path(path: str) -> str:
-    """Describe what the nearest existing folder contains instead of a missing path."""
+    """Describe the contents of the nearest existing folder, for a missing path."""
     missing = Path(path)
     while not os.path.lexists(missing.parent):
         missing = missing.parent

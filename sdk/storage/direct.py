@@ -19,9 +19,9 @@ _FLAG = getattr(os, "O_DIRECT", 0)  # Linux only
 _TRANSFER = 4 << 20
 # Smaller objects are cheaper in the page cache.
 _LEAST = _TRANSFER
-# Those that no thread is using; appending and popping are atomic.
+# Buffers that no thread is using; appending and popping are atomic.
 _free: deque[TransferBuffer] = deque(maxlen=4)
-if hasattr(os, "register_at_fork"):  # their memory stays that of the parent, which may be writing it
+if hasattr(os, "register_at_fork"):  # the parent keeps their memory, and may be writing it
     os.register_at_fork(after_in_child=_free.clear)
 
 

@@ -43,7 +43,7 @@ def asked(environ: Mapping[str, str] | None = None) -> str:
 
 
 def require(recorded: str, what: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return `asked()`; InputError if `what` belongs to an emulator and Google Cloud would be asked, or the reverse.
+    """Return `asked()`; InputError if `what` belongs to an emulator and the request would go to Google Cloud, or the reverse.
 
     `recorded` is the emulator in its plan, "" for Google Cloud.
     """
@@ -87,7 +87,7 @@ def mask_token(text: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def _named(environ: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
-    """Yield each variable that names an emulator, and its URL; that of podlift's own counts first."""
+    """Yield each variable that names an emulator, and its URL; podlift's own variable counts first."""
     for name in (EMULATOR, STORAGE_EMULATOR):
         if url := _read(name, os.environ if environ is None else environ):
             yield name, url
@@ -151,7 +151,7 @@ def _check(name: str, url: str) -> None:
 
 
 def _why_unusable(url: str) -> str:
-    """Return what is wrong with the server at an address, "" for nothing. It gets no token before it has proven itself."""
+    """Return why the server at an address is unusable, "" if it is usable. It gets no token before it has proven itself."""
     import requests
 
     try:

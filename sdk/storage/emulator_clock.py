@@ -1,4 +1,4 @@
-"""The time of a service: that of this machine, or of the emulator that stands in for it, whose clock may have been moved."""
+"""The time of a service: this machine's time, or the time of its emulator, with a clock that may have been moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FRESH_S = 1.0
 
 
 class EmulatorTime(SystemClock):
-    """The clock of the emulator at an address. It is asked about once a second."""
+    """The clock of the emulator at an address. It is queried about once a second."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -41,7 +41,7 @@ def of_machine(clock: Clock) -> Clock:
 def ahead_s(time: float) -> float:
     """Return the seconds by which the emulator's clock was ahead, at one of its own times; 0 without an emulator.
 
-    Jobs that it ran have the times of its clock, and what their processes recorded has those of this machine.
+    Its jobs have times of its clock, and the records of their processes have times of this machine.
     """
     address = emulator.checked_address()
     return _answer(emulator_proof.session(address), address, {"at": time})[2] if address else 0.0

@@ -1,7 +1,7 @@
 """The proof of podlift's emulator: on each connection, it shows that it knows the token before a client sends it there.
 
 Once an emulator has ended, any user of the machine can listen on its port. The proof is bound to the address of the connection:
-who listens on another one cannot pass on the answer of the emulator. It needs the standard library, and requests for `session`.
+a listener on another one cannot pass on the answer of the emulator. It needs the standard library, and requests for `session`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LENGTH = 64
 
 
 class ProofError(ConnectionError):
-    """What listens on the port does not show that it knows the token. It was sent nothing of it."""
+    """The listener on the port cannot prove that it knows the token. It received no part of it."""
 
 
 def proof(token: str, nonce: str, host: str) -> str:
-    """Return what only those can answer who know the token, on a connection to this address."""
+    """Return the answer that proves knowledge of the token, on a connection to this address."""
     return hmac.digest(f"proof {token}".encode(), f"{nonce} {host}".encode(), "sha256").hex()
 
 
@@ -89,7 +89,7 @@ def prove(connection: socket.socket, token: str) -> None:
 
 
 def session(url: str, **options: Any) -> requests.Session:
-    """Return a session for an emulator that asks for the proof on each connection, with options of requests' adapter."""
+    """Return a session for an emulator that demands the proof on each connection, with options of requests' adapter."""
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3.connection import HTTPConnection

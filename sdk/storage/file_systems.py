@@ -1,4 +1,4 @@
-"""What errors of a file system mean, and what is mounted where."""
+"""The meaning of errors of a file system, and the mounts of this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 def describe(error: OSError, path: str) -> str:
-    """Return what an OSError means for a process that works in a folder: "the disk is full (...). ..."."""
+    """Return the meaning of an OSError for a process that works in a folder: "the disk is full (...). ..."."""
     if error.errno == errno.EAGAIN:
         return f"no more processes can be started: the limit of this user is reached (ulimit -u). {error}"
     meaning = _MEANINGS.get(error.errno or 0)
@@ -42,7 +42,7 @@ def describe(error: OSError, path: str) -> str:
 
 
 def out_of_space(path: str) -> str:
-    """Return what the file system of a folder has run out of, bytes or inodes; "" if neither."""
+    """Return the exhausted resource of a folder's file system, bytes or inodes; "" if neither."""
     try:
         room = os.statvfs(path)
     except OSError:
@@ -68,7 +68,7 @@ def as_store_error(verb: str, path: str) -> Iterator[None]:
 
 
 def link_error(error: OSError, root: str) -> OSError | StoreError:
-    """Return what to raise after link() has failed: names the file system if it has no hard links."""
+    """Return the error to raise after link() has failed: names the file system if it has no hard links."""
     if error.errno not in _NO_LINKS:
         return error
     mount = holding(os.path.realpath(root), mounts())

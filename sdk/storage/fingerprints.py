@@ -1,4 +1,4 @@
-"""What an input of a program is: a digest of its files, and how many examples they hold."""
+"""The fingerprint of a program's input: a digest of its files, and the number of their examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UnreadableInputError(StoreError):
 
 @dataclass(frozen=True, kw_only=True)
 class DataState:
-    """What an input was at some time."""
+    """The fingerprint of an input at some time."""
 
     digest: str
     examples: int
@@ -104,7 +104,7 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _is_wanted(name: str, pattern: str) -> bool:
-    """True for an object that is the input, lies below it, or matches its pattern, whose wildcards stop at a slash."""
+    """True for an object that is the input, lies below it, or matches its pattern; wildcards stop at a slash."""
     if not has_magic(pattern):
         return name == pattern or not pattern or name.startswith(f"{pattern.rstrip('/')}/")
     return fnmatchcase(name, pattern) and ("**" in pattern or name.count("/") == pattern.count("/"))

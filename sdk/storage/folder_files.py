@@ -1,6 +1,6 @@
 """Files of any name and size in a folder that several machines share, as `gcs.files` has them in a bucket.
 
-What the program writes are plain files; the records of runs are the objects of a `PosixStore` in the same folder.
+The program's files are plain files; the records of runs are the objects of a `PosixStore` in the same folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FolderFiles:
         """Does nothing: calls wait only for the kernel."""
 
     def list(self, prefix: str, *, suffix: str = "") -> Iterator[ObjectInfo]:
-        """Yield each file whose name starts with the prefix, and ends with the suffix."""
+        """Yield each file with a name that starts with the prefix and ends with the suffix."""
         folder = prefix.rpartition("/")[0]
         with file_systems.as_store_error("list", self._path(folder)):
             names = sorted(name for name in self._walk(folder) if name.startswith(prefix) and name.endswith(suffix))
@@ -52,7 +52,7 @@ class FolderFiles:
                 yield self._stat(name)
 
     def upload(self, name: str, path: str, existing: ObjectInfo | None) -> ObjectInfo:
-        """Copy a file unless there is the same one, which counts as new then."""
+        """Copy a file, or only renew the time of an equal one there."""
         with suppress(MissingError):
             there = self._stat(name)
             if there.size == os.path.getsize(path) and self._same(name, path):
@@ -125,7 +125,7 @@ class FolderFiles:
         return folders, [name for name in names if name not in folders]
 
     def versions(self, prefix: str) -> tuple[Sequence[ObjectInfo], float]:
-        """Return every file whose name starts with the prefix, and the unix time when the listing began."""
+        """Return every file with this prefix, and the unix time when the listing began."""
         now = time.time()
         return list(self.list(prefix)), now
 
@@ -189,7 +189,7 @@ class FolderFiles:
         start = f"{folder}/" if folder else ""
         try:
             with os.scandir(self._path(folder)) as entries:
-                # The store's own files, and those that are being written.
+                # The store's own files, and unfinished ones.
                 foreign = [entry for entry in entries if not _is_own(entry.name)]
         except (FileNotFoundError, NotADirectoryError):
             return

@@ -50,9 +50,9 @@ def extent(path: Path) -> tuple[int, float]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder as far as possible; OSError names the first entry that could not be removed.
+    """Remove a file, or as much of a folder as possible; OSError names the first entry that could not be removed.
 
-    Root removes what belongs to others, too.
+    Root also removes files of other users.
     """
     owner = path.lstat().st_uid if os.geteuid() == 0 else None
     own_folders.remove(str(path), private=False, owner=owner)

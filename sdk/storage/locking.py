@@ -63,7 +63,7 @@ class TemporaryFile:
 
 
 class TemporaryFiles:
-    """Creates the temporary files of one store; the first one removes what killed writers left."""
+    """Creates the temporary files of one store; the first one removes leftovers of killed writers."""
 
     def __init__(self, root: str) -> None:
         self._folder = f"{root}/{_PARTS}"

@@ -1,6 +1,6 @@
-"""Folders of this user outside of a run's directory: opened, checked and removed without trusting what leads to them.
+"""Folders of this user outside of a run's directory: opened, checked and removed without trust in the path to them.
 
-Another user of the machine may exchange a folder for a link, or for another folder, between a look at it and its removal. So
+Another user of the machine may exchange a folder for a link, or for another folder, between a check of it and its removal. So
 each step starts at a folder that is open, a link is never removed through, and a link on the way counts only if this user or
 root has made it.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 
-# On Linux a folder can be opened to start at, and a link to be read, without a right to read what is in it.
+# On Linux a folder can be opened as a start, and a link for reading, without a right to read its contents.
 _PATH: int = getattr(os, "O_PATH", 0)
 _LOOK = (_PATH or os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -60,13 +60,13 @@ def claimed(path: str) -> str | None:
 
 
 def remove(path: str, inside: str = "", *, private: bool = True, owner: int | None = None) -> None:
-    """Remove a file or folder of this user with all that is in it; OSError names the first entry that stays.
+    """Remove a file or folder of this user with all its contents; OSError names the first entry that stays.
 
     Args:
         path: a folder that no other user may write to, unless it need not be `private`.
-        inside: what to remove in it; by default the folder itself.
-        private: False for a folder whose mode is the user's choice.
-        owner: the user whose folder it has to be, if not this one.
+        inside: the entry to remove in it; by default the folder itself.
+        private: False for a folder with a mode of the user's choice.
+        owner: the required owner, if not this user.
     """
     parent, name = _parent_of(path)
     try:
@@ -88,7 +88,7 @@ def remove(path: str, inside: str = "", *, private: bool = True, owner: int | No
 
 
 def discard(path: str, inside: str = "", *, private: bool = True) -> bool:
-    """Do the same as far as possible, and return whether nothing is there now."""
+    """Do the same, but ignore failures; return whether the path no longer exists."""
     try:
         remove(path, inside, private=private)
     except FileNotFoundError:
@@ -99,9 +99,9 @@ def discard(path: str, inside: str = "", *, private: bool = True) -> bool:
 
 
 def discard_temporary(run: str, path: str, inside: str = "") -> str:
-    """Remove a folder for temporary files of a run, or what is `inside`, and return why it stays, "" if it does not.
+    """Remove a folder for temporary files of a run, or the entry `inside`, and return why it stays, "" if it does not.
 
-    In the run's folder modes are the user's choice, and what was made by the owner of the run counts as his.
+    In the run's folder, modes are the user's choice, and entries of the run's owner count as the user's.
     """
     private, owner = not path.startswith(f"{run}/"), None
     try:
@@ -116,7 +116,7 @@ def discard_temporary(run: str, path: str, inside: str = "") -> str:
 
 
 def is_mine(folder: int) -> bool:
-    """Return whether an open folder is this user's, also where a file system shows all that he makes as another's."""
+    """Return whether an open folder is this user's, even on a file system that shows this user's files as another's."""
     return _is_mine(os.fstat(folder), folder)
 
 
@@ -159,7 +159,7 @@ def _remove_folder(name: str, parent: int, path: str, *, private: bool, owner: i
 
 
 def _emptied(folder: int, path: str, device: int) -> OSError | None:
-    """Remove all that is in an open folder of this device, as far as possible, and return the first error."""
+    """Remove as many entries of an open folder of this device as possible, and return the first error."""
     first: OSError | None = None
     if os.fstat(folder).st_dev != device:
         return OSError(f"Something is mounted at {path!r}.")
@@ -189,7 +189,7 @@ def _emptied(folder: int, path: str, device: int) -> OSError | None:
 
 
 def _check(info: os.stat_result, folder: int, path: str, *, private: bool, owner: int | None = None) -> None:
-    """Raise unless this is of the wanted user; `folder` is open: that itself, or the one that it is in."""
+    """Raise unless the entry belongs to the required user; `folder` is open: the entry itself, or its parent."""
     if info.st_uid != owner and (owner is not None or not _is_mine(info, folder)):
         expected = os.geteuid() if owner is None else owner
         raise ForeignFolderError(f"{path!r} belongs to user {info.st_uid}, not to {expected}.")

@@ -13,7 +13,7 @@ _SHOWN = 200
 
 @contextmanager
 def usable(what: str, received: object) -> Iterator[None]:
-    """Raise an InputError for what goes wrong with a path in the block: too long, a loop of links, no permission, ...
+    """Raise an InputError for an error with a path in the block: too long, a loop of links, no permission, ...
 
     Usage: `with usable("The project", folder): ...`
     """

@@ -1,7 +1,7 @@
 """Files on a disk: written atomically, and durable across a loss of power.
 
-A reader sees a whole file or nothing; two writers of one name never both succeed. All syncing is done here. Which write needs
-what, and why, is one table: docs/explanation/decisions/durability.md.
+A reader sees a whole file or nothing; two writers of one name never both succeed. All syncing is done here. One table has the
+rules of each write, with reasons: docs/explanation/decisions/durability.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .store import Buffer
 
-# Marks a folder whose content is never part of a program's code.
+# Marks a folder as never part of a program's code.
 MARKER = ".podlift-folder"
 EMULATED, RESULTS = "emulator", "results"
 # Some file systems cannot sync a folder.
@@ -111,7 +111,7 @@ def _make_folder(folder: str) -> bool:
 
 
 def remove_empty(folder: str, root: str) -> None:
-    """Remove a folder and its parents below `root` as far as they are empty."""
+    """Remove a folder and its parents below `root` while they are empty."""
     with suppress(OSError):
         while folder != root:
             os.rmdir(folder)
@@ -183,7 +183,7 @@ def _put(path: str, data: bytes, *, synced: bool) -> None:
                 sync_file(handle)
         finally:
             os.close(handle)
-        # link() is the create-if-absent of POSIX: rename() would replace what another writer has acknowledged.
+        # link() is the create-if-absent of POSIX: rename() would replace an object that another writer has acknowledged.
         os.link(part, path)
     finally:
         with suppress(FileNotFoundError):

@@ -4,8 +4,8 @@
     <generation, 16 hex> <crc32c of the content> <size> <crc32c of this line so far> podlift
 
 A new object is written to a temporary file, synced, and linked to its name: link() is the create-if-absent of POSIX, while
-rename() would replace what another writer has acknowledged. Comparing and then renaming could acknowledge two writers at once,
-so a swap holds a lock; the kernel releases the lock of a killed holder.
+rename() would replace an object that another writer has acknowledged. Comparing and then renaming could acknowledge two writers
+at once, so a swap holds a lock; the kernel releases the lock of a killed holder.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class PosixStore:
         self._durable.update(posix.make_folders(os.path.dirname(path)))
 
     def _sync(self, key: str) -> None:
-        """Make the name of a key durable, and once those of its folders, which another task may be creating."""
+        """Make the name of a key durable, and once the names of its folders, which another task may be creating."""
         path = self._path(key)
         try:
             self._sync_folders(os.path.dirname(path))
@@ -242,7 +242,7 @@ class PosixStore:
 
 
 def _read(handle: int, target: memoryview) -> int:
-    """Fill the target from the start of the file; return the crc32c of what was read."""
+    """Fill the target from the start of the file; return the crc32c of the bytes read."""
     crc = done = 0
     while done < len(target):
         count = os.preadv(handle, [target[done : done + _READ_BYTES]], done)

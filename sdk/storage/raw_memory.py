@@ -52,7 +52,7 @@ def addressed(part: Buffer) -> Iterator[int]:
 
 
 class TransferBuffer:
-    """Page-aligned memory whose pages exist from the beginning: what a disk writes without the page cache."""
+    """Page-aligned memory with pages that exist from the beginning: a disk can write it without the page cache."""
 
     def __init__(self, size: int) -> None:
         self.view = memoryview(mmap.mmap(-1, size))

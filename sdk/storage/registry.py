@@ -1,4 +1,4 @@
-"""Which store serves which kind of URL, and what has files of any name there."""
+"""Which store serves which kind of URL, and which class serves files of any name there."""
 
 from __future__ import annotations
 

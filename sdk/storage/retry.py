@@ -23,7 +23,7 @@ _LAST_TRY_S, _NAP_S = 0.05, 0.5
 _REPORT_S, _REPORT_AGAIN_S = 30.0, 600.0
 # The shortest and the longest time between two requests during an outage.
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# The command line shows what is logged below `podlift.backends`.
+# The command line shows the loggers below `podlift.backends`.
 OUTAGES = logger("backends.outages")
 _T = TypeVar("_T")
 
@@ -45,7 +45,7 @@ def backoff(failures: int, first_s: float, longest_s: float) -> float:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long a service asks to wait; None if it does not, or asks in another form than seconds."""
+    """Return how long a service demands to wait; None if it does not, or uses another form than seconds."""
     given = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
     try:
         return max(0.0, float(given))
@@ -54,7 +54,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 class Retries:
-    """The tries of one call, or of one that is repeated until it succeeds.
+    """The tries of one call, or of a call that is repeated until it succeeds.
 
     `limit` returns the monotonic time of the deadline, which may be set later. The longest wait before the second try is
     `first_s`; it doubles with each further try.
@@ -86,7 +86,7 @@ class Retries:
         return self._limit() - self._clock.monotonic()
 
     def again(self, asked_s: float | None = None) -> bool:
-        """Wait before the next try, at least the `asked_s` that the store asked for; False if no time is left for one."""
+        """Wait before the next try, at least the `asked_s` that the store demands; False if no time is left for one."""
         self.count += 1
         # Full jitter: writers that failed together must not retry together.
         wait_s = random.uniform(0, backoff(self.count, self._first_s, self._longest_s))  # noqa: S311
@@ -99,7 +99,7 @@ class Retries:
         return self.left_s > _LAST_TRY_S
 
     def until_answered(self, call: Callable[[], _T]) -> _T:
-        """Return what a call returns that may be executed twice; raise its last UnavailableError when no time is left."""
+        """Return the result of a call that may be executed twice; raise its last UnavailableError when no time is left."""
         while True:
             try:
                 return call()
@@ -109,14 +109,14 @@ class Retries:
 
 
 class Outage:
-    """Lets a wait outlive a service that does not answer: reports after a while what is wrong, and when it is over.
+    """Lets a wait outlive a service that does not answer: reports the problem after a while, and its end.
 
     Usage: `status = outage.outlive(run.status)`, again and again; it is None while the service does not answer.
 
     Args:
         clock: of the machine, or of a test.
         what: the subject of the report, such as "The run digits-k3f9aa cannot be read".
-        effect: the last sentence of the report: what happens meanwhile.
+        effect: the last sentence of the report: the consequence meanwhile.
     """
 
     def __init__(self, clock: Clock, what: str, effect: str) -> None:
@@ -155,7 +155,7 @@ class Outage:
             self._end()
 
     def outlive(self, call: Callable[[], _T]) -> _T | None:
-        """Return what the call returns, or None if the service does not answer."""
+        """Return the result of the call, or None if the service does not answer."""
         with self.asking():
             return call()
         return None

@@ -1,4 +1,4 @@
-"""Google's Secret Manager: which version of a secret is the newest, and what a version contains.
+"""Google's Secret Manager: the newest version of a secret, and the content of a version.
 
 Sources (read 2026-11-23): REST reference of Secret Manager v1, projects.secrets.versions.get and .access.
 """
@@ -28,7 +28,7 @@ _SLOW_DOWN, _FAILED = 429, 500
 
 
 def value(version: str, *, clock: Clock | None = None) -> str:
-    """Return what a version contains: `value("projects/p/secrets/s/versions/3")`; PodliftError, which never holds it."""
+    """Return the content of a version: `value("projects/p/secrets/s/versions/3")`; PodliftError, which never holds it."""
     payload = _get(f"{version}:access", "roles/secretmanager.secretAccessor", clock)["payload"]
     data = base64.b64decode(payload["data"])
     checksum = payload.get("dataCrc32c")
@@ -44,7 +44,7 @@ def value(version: str, *, clock: Clock | None = None) -> str:
 def newest(secret: str, *, clock: Clock | None = None) -> str:
     """Return the newest version: `newest("projects/p/secrets/s")`. It reads nothing of its value."""
     answer = _get(f"{secret}/versions/latest", "roles/secretmanager.viewer", clock)
-    # The answer has the project's number: what the user wrote is kept.
+    # The answer has the project's number: keep the user's form.
     return f"{secret}/versions/{str(answer['name']).rpartition('/')[2]}"
 
 

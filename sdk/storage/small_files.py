@@ -10,7 +10,7 @@ _MOST = 1 << 24
 
 
 def read(path: Path, most: int = _MOST) -> bytes:
-    """Return the bytes of a file; OSError if it is none, such as a pipe, or too large."""
+    """Return the bytes of a file; OSError for anything else, such as a pipe, or if it is too large."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):

@@ -11,13 +11,13 @@ from ..errors import AlreadyExistsError, ConflictError, InputError, MissingError
 
 Buffer = bytes | bytearray | memoryview
 
-# `Stat.generation` of an object whose record cannot be read: it is listed, never hidden, and `get` rejects it.
+# `Stat.generation` of an object with an unreadable record: it is listed, never hidden, and `get` rejects it.
 DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stat:
-    """What a store knows about an object without reading it.
+    """The metadata of an object, known without reading it.
 
     Attributes:
         key: its name, with slashes.
@@ -68,7 +68,7 @@ class Store(Protocol):
         """
 
     def list(self, prefix: str) -> Iterator[Stat]:
-        """Yield every object whose name starts with the prefix, sorted by name."""
+        """Yield every object with this prefix, sorted by name."""
 
     def stat(self, key: str) -> Stat:
         """Return an object's Stat, or raise MissingError."""
@@ -82,7 +82,7 @@ class Store(Protocol):
     def set_deadline(self, within_s: float) -> None:
         """Abort every call that is not done `within_s` seconds from now: the process must exit.
 
-        Aborted calls raise StoreError. A store whose calls never wait may ignore this.
+        Aborted calls raise StoreError. A store that never waits may ignore this.
         """
 
 

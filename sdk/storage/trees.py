@@ -36,7 +36,7 @@ class FileTree:
 def walk(top: str, *, at_most: int | None = None, complete: bool = False) -> FileTree:
     """Return the content of a folder, at most `at_most` files and links; of the rest only the first is named.
 
-    With `complete`, an error that may be gone the next time is raised: files would be missing without a reason of their own.
+    With `complete`, an error that may be gone the next time is raised: files would be missing without a recorded reason.
     """
     tree = FileTree()
     waiting = [""]
@@ -86,8 +86,7 @@ def inside(top: str, link: str) -> tuple[str | None, str]:
 def links_beside(files: Collection[str], links: Mapping[str, str], where: str) -> dict[str, str]:
     """Return the links that may be made in a folder beside these files; the names are not trusted.
 
-    Files and folders replace links of the same name. CorruptRunError names what would be outside the folder, in which each
-    path and each link has to stay.
+    Files and folders replace links of the same name. CorruptRunError names a path or link that would leave the folder.
     """
     above = {folder for name in (*files, *links) for folder in prefixes(os.path.dirname(name))}
     kept = {name: text for name, text in links.items() if name not in files and name not in above}

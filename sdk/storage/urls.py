@@ -38,7 +38,7 @@ _PROTOCOLS = ("gs", "https", "http", "s3", "abfs", "az", "adl", "hdfs", "webhdfs
 
 @dataclass(frozen=True, kw_only=True)
 class LookupResult:
-    """What a probe of a URL found."""
+    """The result of a probe of a URL."""
 
     problem: str = ""  # why it cannot be read, with the next step
     note: str = ""
@@ -73,7 +73,7 @@ def probe_urls(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock |
 
 
 def suggest(word: str, names: Sequence[str]) -> str:
-    """Return "Did you mean 'x'?", or the known names as far as they fit into a message."""
+    """Return "Did you mean 'x'?", or as many known names as fit into a message."""
     if not names:
         return "The folder is empty."
     if len(names) <= _MAX_NAMES or get_close_matches(word, names, n=1):
@@ -217,7 +217,7 @@ def _probe_fsspec(url: str) -> LookupResult:
 
 
 def _needs(error: ImportError) -> str:
-    """Return the message for a protocol whose package is not installed, with the name of the package."""
+    """Return the message for a protocol without its package, with the name of the package."""
     missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else error.name
     package = (missing or "").partition(".")[0]
     return f"{_first_line(error, str(error))}. Next: " + (f"pip install {package}." if package else "install it.")

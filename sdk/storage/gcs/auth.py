@@ -1,9 +1,9 @@
 """Connections to Cloud Storage: one pool per process and address, with a slot for every thread.
 
 They use the JSON API directly, with the credentials of Google's libraries if those are installed. google-cloud-storage joins
-all bytes of an upload in memory, reads a download in pieces of 8 KiB, and sends requests about the bucket from threads of its
-own. A training image need not have google-auth, which depends on a compiled library and cannot be bundled; there the token
-comes from the metadata server of the machine.
+all bytes of an upload in memory, reads a download in pieces of 8 KiB, and sends requests about the bucket from its own threads.
+A training image need not have google-auth, which depends on a compiled library and cannot be bundled; there the token comes
+from the metadata server of the machine.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _connect(emulated: str, anonymous: bool) -> GcsConnection:
 
 
 def authorized(scope: str) -> tuple[requests.Session, str]:
-    """Return a session with the credentials of this machine, and the domain of its services, "" for that of a machine."""
+    """Return a session with this machine's credentials, and the domain of its services, "" with the metadata server."""
     try:
         from google.auth import default
         from google.auth.transport.requests import AuthorizedSession

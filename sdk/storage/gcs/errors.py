@@ -1,4 +1,4 @@
-"""What errors of Cloud Storage and of the network mean: a message for each, and whether to retry."""
+"""The meaning of errors of Cloud Storage and of the network: a message for each, and whether to retry."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RequestFailure:
-    """What a failed request means."""
+    """The meaning of a failed request."""
 
     kind: type[StoreError]  # what to raise
     text: str  # the end of "Cannot write gs://bucket/x: ...", without its full stop
     retry: bool = False  # another try may succeed
     unsure: bool = False  # the request may have taken effect
-    wait_s: float | None = None  # how long the service asks to wait
+    wait_s: float | None = None  # how long the service demands to wait
     answered: bool = False  # the service itself reported the failure
 
 
 def failure_of(error: Exception, bucket: str, *, writes: bool = True) -> RequestFailure | None:
-    """Return what an error means; None if it comes neither from the service nor from the network."""
+    """Return the meaning of an error; None if it comes neither from the service nor from the network."""
     if isinstance(error, GcsStatusError):
         return _of_status(error, bucket, "roles/storage.objectUser" if writes else "roles/storage.objectViewer")
     if isinstance(error, DamagedError):
@@ -151,7 +151,7 @@ def _of_network(error: http.RequestException | HTTPError) -> RequestFailure:
 
 
 def _service() -> str:
-    """Return what responds, or does not: the emulator has no other name, so that its errors are not taken for Google's."""
+    """Return the name of the service in errors: an emulator is named, so that its errors are not mistaken for Google's."""
     address = emulator.asked()
     return f"the {emulator_at(address)}" if address else "Google Cloud Storage"
 

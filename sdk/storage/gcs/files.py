@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TRIES = 3
 _TOUCHED = "podlift-touched"
-# For commands whose user is waiting.
+# For commands with a waiting user.
 INTERACTIVE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0)
 
 
@@ -45,7 +45,7 @@ class BucketFiles:
         self._store.set_deadline(within_s)
 
     def list(self, prefix: str, *, suffix: str = "") -> Iterator[ObjectInfo]:
-        """Yield each file whose name starts with the prefix, and ends with the suffix."""
+        """Yield each file with a name that starts with the prefix and ends with the suffix."""
         pattern = {"matchGlob": f"**{suffix}"} if suffix else {}
         for page in self._pages({"prefix": self._prefix + prefix, **pattern}):
             yield from page.objects
@@ -53,7 +53,7 @@ class BucketFiles:
     def upload(self, name: str, path: str, existing: ObjectInfo | None) -> ObjectInfo:
         """Upload a file unless the bucket already has it, and return its metadata there.
 
-        `existing` is the metadata of the one that is there. The file must not change any more.
+        `existing` is the metadata of the file there. The file must not change from now on.
         """
         nonce = secrets.token_hex(8)
         with _content(path) as data:
@@ -140,7 +140,7 @@ class BucketFiles:
         return folders, [file for file in files if file]
 
     def versions(self, prefix: str) -> tuple[Sequence[ObjectInfo], float]:
-        """Return every object whose name starts with the prefix, and the service's unix time when the listing began."""
+        """Return every object with this prefix, and the service's unix time when the listing began."""
         pages = list(self._pages({"prefix": self._prefix + prefix}))
         return [info for page in pages for info in page.objects], pages[0].time
 
@@ -204,7 +204,7 @@ def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, object]:
         raise InputError(f"The root: {error}") from error
     if about.get("locationType") == "zone":
         raise InputError(
-            f"The root is in a zonal bucket, whose objects are visible before they are complete. Received: {url!r}. Next: use "
+            f"The root is in a zonal bucket: its objects are visible before they are complete. Received: {url!r}. Next: use "
             "a regional bucket (gcloud storage buckets create gs://NAME --location=REGION)."
         )
     return about

@@ -1,4 +1,4 @@
-"""Requests of the JSON API of Cloud Storage. Each function sends one, once, and raises what the HTTP library raises.
+"""Requests of the JSON API of Cloud Storage. Each function sends one, once, and raises the exceptions of the HTTP library.
 
 Uploads are sent piece by piece. The client library joins all bytes in memory first, which takes four times the CPU.
 """
@@ -28,7 +28,7 @@ from .auth import GcsConnection
 NONCE = "podlift-nonce"
 _READ_BYTES = 256 << 10
 _PAGE = 1000
-# A page of a listing whose names are as long as they may be has two.
+# A page of a listing with names of the maximum length has 2 MiB.
 _JSON_BYTES = 16 << 20
 _FIELDS = "name,size,crc32c,generation,metageneration,timeCreated,updated"
 _UNEXPECTED = "the response is not one of Cloud Storage"
@@ -56,7 +56,7 @@ class GcsStatusError(Exception):
 
 
 class DamagedError(Exception):
-    """The bytes differ from what the service announced, or from what was requested."""
+    """The bytes differ from the announcement of the service, or from the request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +179,7 @@ class BucketRequests:
             yield response
 
     def _body(self, response: requests.Response) -> bytes:
-        # The timeout applies to each read, and a server that drips never exceeds it. What the request has sent before took
-        # its own time.
+        # The timeout applies to each read, and a server that drips never exceeds it. Sending the request took its own time.
         body, until = bytearray(), time.monotonic() + self.timeout[1]
         for piece in _pieces(response, decode=True):
             body += piece
@@ -218,7 +217,7 @@ class BucketRequests:
 
 
 def _pieces(response: Any, *, decode: bool) -> Iterator[bytes]:
-    """Yield what has arrived: a reader of whole pieces would wait for a server that drips, and could look at no clock."""
+    """Yield bytes as they arrive: a reader of whole pieces would wait for a server that drips, and could not check the time."""
     # urllib3 has `read1` since 2.1.
     read = getattr(response.raw, "read1", response.raw.read)
     while piece := read(_READ_BYTES, decode_content=decode):

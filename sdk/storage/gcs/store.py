@@ -1,7 +1,7 @@
 """A store in a bucket of Cloud Storage. Each object of the store is one object; generations are the service's own.
 
 A request whose response is lost may have taken effect, and its retry then fails with 412 or 404 as if another writer had been
-faster. So every write carries a nonce, and what exists afterwards decides, never a status.
+faster. So every write carries a nonce, and the existing object decides, never a status.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ class GcsStore:
     def _requests(self, tries: Retries, least_per_s: float) -> BucketRequests:
         """Return requests whose transfers end with the time of the call.
 
-        A file, which may be of any size, has that time and more for each byte at this speed, also beyond a deadline: those who
-        set one cannot send it again.
+        A file, which may be of any size, has that time and more for each byte at this speed, even beyond a deadline: a caller
+        that set a deadline cannot send the file again.
         """
         from .auth import connection
         from .errors import OutOfTimeError
