@@ -1,1 +1,1 @@
-"""Checkpoints: a protocol that survives a kill at any instant, and what it keeps of a training program."""
+"""Checkpoints: a protocol that survives a kill at any instant, and the state of a training program that it keeps."""

@@ -1,4 +1,4 @@
-"""The checkpoints of a store or a run as users refer to them: listed, verified, pinned; the newest one, that of step 120."""
+"""The checkpoints of a store or a run as users name them: listed, verified, pinned; the newest, or the one of step 120."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class CheckpointInfo:
     pinned: tuple[str, ...] = ()  # names of its pins
     quarantined: str | None = None  # why it is not restored
     metrics: Mapping[str, float]
-    downgrades: tuple[str, ...] = ()  # what of the training's state it does not restore exactly
+    downgrades: tuple[str, ...] = ()  # the parts of the training's state that it does not restore exactly
 
 
 def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
-    """Return all checkpoints, the oldest first, by their manifests. Those of a run other than `run_id` count as quarantined."""
+    """Return all checkpoints by their manifests, oldest first. Checkpoints of other runs than `run_id` count as quarantined."""
     pinned = restore.pins(store)
     notes = {stat.key for stat in store.list(names.QUARANTINE)}
     checkpoints = []
@@ -90,7 +90,7 @@ def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
 
 
 def verify(store: Store, key: str, run_id: str = "") -> str | None:
-    """Read all of one checkpoint; return what is wrong with it, or None. A good one leaves quarantine."""
+    """Read all of one checkpoint; return its damage, or None. A good one leaves quarantine."""
     _check_exists(store, key)
     try:
         restore.verify(store, key, run_id)

@@ -155,7 +155,7 @@ def _manifest(
 
 
 def _commit(store: Store, manifest: Manifest, folder: str) -> Stat:
-    """Create the manifest. Whether it was created is decided by what exists afterwards, never by a status."""
+    """Create the manifest. The existing object decides whether it was created, never a status."""
     data = encode(manifest)
     for tries_left in reversed(range(_TRIES)):
         try:

@@ -101,13 +101,13 @@ def write(store: Store, pool: Executor, contents: Contents, folder: str, rank: i
 
 
 def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:
-    """Create one object, or find that it exists although the store reported a failure; verifies what was stored."""
+    """Create one object, or find that it exists although the store reported a failure; verifies the stored bytes."""
     crc = crc32c(chunk)
     size = sum(len(view) for view in chunk)
     try:
         stat = store.put_new(key, chunk, crc=crc)
     except StoreError as error:
-        # The reply may be lost or the request repeated: what exists now decides.
+        # The reply may be lost or the request repeated: the existing object decides.
         try:
             stat = store.stat(key)
         except StoreError:
@@ -145,7 +145,7 @@ def encode_receipt(checkpoint_id: names.CheckpointId, nonce: str, rank: int, wri
 
 
 def decode_receipt(data: Buffer, checkpoint_id: names.CheckpointId, nonce: str, rank: int) -> TaskObjects:
-    """Return what a task wrote for this checkpoint; CorruptCheckpointError for any other receipt."""
+    """Return the objects of a task for this checkpoint; CorruptCheckpointError for any other receipt."""
     body = unwrap("receipt", data)
     if (body.get("place"), body.get("nonce"), body.get("rank")) != (list(checkpoint_id), nonce, rank):
         raise CorruptCheckpointError("The receipt belongs to another checkpoint, attempt or task.")

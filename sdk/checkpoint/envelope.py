@@ -1,4 +1,4 @@
-"""The format of every JSON object in a store: a line with the crc32c of the rest, then the body, whose fields are validated."""
+"""The format of every JSON object in a store: a line with the crc32c of the rest, then the body, with validated fields."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class CheckpointFeed:
 
     def __iter__(self) -> Iterator[Checkpoint]:
         while True:
-            # Asked first: what was committed by then is listed below.
+            # Checked first: checkpoints committed by then are listed below.
             over = self._over()
             any_new = False
             for checkpoint in self._new():

@@ -40,7 +40,7 @@ _NOT_FINITE = "not finite"
 _FIRST_S, _FIRST_BYTES_PER_S, _FIRST_CPU_BYTES_PER_S = 0.05, 1e8, 1e9
 
 
-# What `fit` returned, and its epochs.
+# The result of `fit`, and its epochs.
 FitHistory = tuple[Mapping[str, Sequence[object]] | None, Sequence[int]]
 
 
@@ -53,7 +53,7 @@ class TrainingPhase:
     finished: bool = False
     commit: str = ""  # the checkpoint of its end, if that was kept; unset for the manifest's own phase
     steps: int = 0
-    history: Mapping[str, Sequence[object]] | None = None  # what `fit` returned
+    history: Mapping[str, Sequence[object]] | None = None  # the result of `fit`
     epochs: Sequence[int] = ()  # the epochs of the history
 
 
@@ -65,9 +65,9 @@ class UnsavedState:
     steps: int  # training steps of this phase so far
     contents: Contents  # its variables share the memory of the model's until those change
     at: Mapping[str, object]  # the position in the phase
-    downgrades: tuple[str, ...] = ()  # what of it is not restored exactly
+    downgrades: tuple[str, ...] = ()  # its inexact parts
     taken_s: float = 0.0  # how long the training waited for it
-    metrics: frozenset[str] = frozenset()  # paths of variables that may hold NaN: sums of metrics, which start anew
+    metrics: frozenset[str] = frozenset()  # paths of variables that may hold NaN: sums of metrics, which restart
 
 
 def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
@@ -83,7 +83,7 @@ class CheckpointManager:
         self.info, self.policy, self.rank = info, policy, info.rank
         self._url, self._env, self._clock = url, env, env.clock
         self._saver: AsyncSaver | None = None
-        self.phases: list[TrainingPhase] = []  # those that have begun
+        self.phases: list[TrainingPhase] = []  # the begun ones
         self._trained: list[Callable[[], object]] = []  # one of the variables of each
         self._downgrades: list[str] = []
         self._last_save = self._clock.monotonic()
@@ -124,7 +124,7 @@ class CheckpointManager:
         return self._saver
 
     def begin(self, kind: str, signature: str, variable: object = None) -> StartedPhase:
-        """Begin the next phase, one of whose variables is given; InputError if an earlier attempt had a different one here."""
+        """Begin the next phase, with one of its variables; InputError if an earlier attempt had a different phase here."""
         self._trained.append((lambda: None) if variable is None else weakref.ref(variable))
         opened, number = self._open().opened, len(self.phases)
         manifest = opened.opening.manifest
@@ -155,8 +155,8 @@ class CheckpointManager:
         self.phases.append(earlier if last or earlier.finished else replace(earlier, finished=True))
         if earlier.finished and checkpoint is None and not self._downgrades:
             self._downgrades.append(
-                f"earlier attempts finished phases of the training whose ends were not kept, from phase {number + 1} on: they "
-                "are skipped with the values that their variables have now, which matters to what the program does after each"
+                f"earlier attempts finished phases from phase {number + 1} of the training on, but kept no ends of them: they "
+                "are skipped with the values that their variables have now, which matters to the program's code after each"
             )
             _log.info(f"not exact: {self._downgrades[0]}")
         return StartedPhase(self, number, checkpoint, at if last and checkpoint is not None else {})
@@ -180,9 +180,9 @@ class CheckpointManager:
         return replace(restore.read(store, key), blobs={})
 
     def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
-        """Return what is due now: a save, or one at the end of this epoch. For the chief only."""
+        """Return the save that is due: now, or at the end of this epoch. For the chief only."""
         every_s, seconds = self._interval(), self._clock.monotonic() - self._last_save
-        # A chosen interval counts what the processor does, and not how long a slow disk takes: no save waits for one.
+        # An automatic interval counts processor time, and not the time of a slow disk: no save waits for the disk.
         is_ready = not self.policy.is_paced or self._saver is None or not self._saver.busy
         if every_s is not None and seconds >= every_s and is_ready:
             return "save"
@@ -192,7 +192,7 @@ class CheckpointManager:
         return "epoch" if epochs and due_by_epoch(self.policy, seconds, cost_s) else None
 
     def _interval(self) -> float | None:
-        """Return the seconds from one save to the next; what is chosen for the training is logged and recorded."""
+        """Return the seconds from one save to the next; an automatic interval is logged and recorded."""
         if not self.policy.is_paced:
             return self.policy.seconds
         cpu_s = None if self._saver is None else self._waits.added_to(self._saver.cpu_s)
@@ -202,7 +202,7 @@ class CheckpointManager:
             self._interval_s = every_s
             _log.info(
                 f"a save costs the training {cost_s:.2g} s: the state is saved every {every_s:.0f} s, and a kill costs at "
-                "most what came after the last save (checkpoint_every=auto)"
+                "most the work since the last save (checkpoint_every=auto)"
             )
             with suppress(OSError):  # of a full disk, which must not end the training
                 self._env.paced(every_s)
@@ -217,7 +217,7 @@ class CheckpointManager:
         leave_out: bool = False,
         end: FitHistory | None = None,
     ) -> Ticket | None:
-        """Begin to save a state; None if the save was skipped. `end` says that the phase is over."""
+        """Begin to save a state; None if the save was skipped. `end` marks the end of the phase."""
         number = state.phase
         mine = replace(self.phases[number], steps=state.steps)
         if end is not None:
@@ -280,7 +280,7 @@ class CheckpointManager:
             self.phases[index] = replace(self.phases[index], commit="")
 
     def _is_like(self, number: int, other: int) -> bool:
-        """True if both phases train the same variables, so that the end of one supersedes that of the other."""
+        """True if both phases train the same variables, so that the end of one supersedes the end of the other."""
         variable = self._trained[other]()
         same = variable is not None and self._trained[number]() is variable
         return same and self.phases[number].signature == self.phases[other].signature
@@ -291,7 +291,7 @@ class CheckpointManager:
             self._saver.wait(timeout_s)
 
     def wait_as_cost(self) -> None:
-        """Wait for the save that has just begun, which counts as what it costs."""
+        """Wait for the save that has just begun, and count the wait as its cost."""
         begun = self._clock.monotonic()
         self.wait(None)
         self._waits.prolong(self._clock.monotonic() - begun)
@@ -355,7 +355,7 @@ class StartedPhase:
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
-        """What this task itself saved; {} if the number of tasks has changed."""
+        """The blobs that this task itself saved; {} if the number of tasks has changed."""
         if self.checkpoint is None or self.checkpoint.manifest.world.get("size") != len(self.manager.info.tasks):
             return {}
         return self.checkpoint.blobs.get(self.manager.rank, {})

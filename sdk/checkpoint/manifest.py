@@ -1,4 +1,4 @@
-"""The manifest of one checkpoint: what it consists of, byte by byte, and where training stood."""
+"""The manifest of one checkpoint: its contents, byte by byte, and the position of the training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_RANKS = 100_000
 # The year 6325: `datetime` ends with 9999.
 _LAST_S = 1 << 37
 _KINDS = ("arrays", "blobs")
-# The names that TensorFlow gives to types of numbers; those of less than a byte take one.
+# TensorFlow's names for types of numbers; types of less than a byte take one.
 _DTYPE = re.compile(r"bool|(?:q?u?int|b?float|complex)(\d{1,3})(?:_?[a-z][a-z0-9]*)?")
 _NOT_FINITE = ("nan", "inf", "-inf")
 
@@ -63,7 +63,7 @@ class BlobEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What a manifest says about the run that wrote it, as JSON."""
+    """The facts about the run that wrote a manifest, as JSON."""
 
     world: Mapping[str, object] = field(default_factory=dict)
     versions: Mapping[str, object] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Manifest:
         """The commits of earlier phases that its position refers to: a restart reads them too."""
         stages = self.position.get("stages") if isinstance(self.position, dict) else None
         phases = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
-        # Each manifest refers to those of the manifest before.
+        # Each manifest also refers to the commits of the manifest before.
         return tuple(sys.intern(key) for stage in phases if isinstance(key := stage.get("commit"), str) and key)
 
     def stream(self, kind: str, rank: int = 0) -> tuple[FileEntry, ...]:
@@ -146,7 +146,7 @@ def decode(data: Buffer) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Reject a manifest whose files do not match its arrays and blobs."""
+    """Reject a manifest if its files do not match its arrays and blobs."""
     problem = None
     _check_values(manifest)
     check_files(manifest.files)
@@ -195,7 +195,7 @@ def _check_position(position: Any) -> None:
 
 
 def _check_array(array: ArrayEntry) -> None:
-    """Reject an array whose type is none of numbers, or whose bytes are not those of its shape."""
+    """Reject an array if its type is not numeric, or its bytes do not match its shape."""
     about = _DTYPE.fullmatch(array.dtype)
     if about is None:
         raise foreign(

@@ -1,4 +1,4 @@
-"""Compares the variables of a saved model with those of a program's model: by name and shape, without a library."""
+"""Compares the variables of a saved model with the variables of a program's model: by name and shape, without a library."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _near(name: str, others: Sequence[str]) -> str:
 def canonical(names: Iterable[str]) -> list[str]:
     """Return the names as the same program has them in every process.
 
-    Keras numbers layers as they are made, also those of other models: `dense_7/kernel` and `dense_9/kernel` become
+    Keras numbers layers as they are made, also layers of other models: `dense_7/kernel` and `dense_9/kernel` become
     `dense/kernel` and `dense_1/kernel`. A name that occurs again gets `#2`.
     """
     parts = [name.removesuffix(":0").split("/") for name in names]

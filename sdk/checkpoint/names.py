@@ -33,7 +33,7 @@ def opening(attempt: int) -> str:
 
 
 def commit(checkpoint_id: CheckpointId) -> str:
-    """The manifest, whose creation is the commit."""
+    """The manifest; its creation is the commit."""
     return f"{COMMITS}e{checkpoint_id.epoch:06d}/{checkpoint_id.step:012d}-{checkpoint_id.serial:06d}.json"
 
 

@@ -1,7 +1,7 @@
 """How the tasks of an attempt agree on the checkpoint to restore and the epoch to write in, without a collective operation.
 
-The first task takes the lease, chooses, and writes its choice once; the others wait for that object. The lease says who may
-write: taking it ends the right of the previous holder.
+The first task takes the lease, chooses, and writes its choice once; the others wait for that object. The holder of the lease
+may write: taking it ends the right of the previous holder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NONCE = re.compile("[0-9a-f]+")
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInfo:
-    """The task that saves, and what is known before its store is open."""
+    """The task that saves, and the facts that are known before its store is open."""
 
     run_id: str
     attempt: int
@@ -69,7 +69,7 @@ class Env:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What the tasks of one attempt agreed on."""
+    """The agreement of the tasks of one attempt."""
 
     attempt: int
     epoch: int
@@ -118,7 +118,7 @@ def open_first(
 
 
 def gone(run_id: str, url: str, step: int) -> str:
-    """Return the error for a run whose records know of a checkpoint and whose store has none."""
+    """Return the error for a run with a checkpoint in its records and none in its store."""
     return (
         f"The checkpoints of the run {run_id} are missing: according to its records step {step} was saved, but {url} has no "
         "checkpoint. The run would start again at step 0. Next: restore that folder from a copy; to start over on purpose, "
@@ -170,7 +170,7 @@ def _publish(store: Store, opening: Opening) -> None:
     try:
         store.put_new(key, [wrap("opening", body)])
     except StoreError as error:
-        # The reply may have been lost: what exists now decides.
+        # The reply may have been lost: the existing object decides.
         try:
             nonce = _parse(store.get(key)).nonce
         except MissingError:
@@ -258,7 +258,7 @@ def _current(store: Store) -> tuple[str | None, int]:
     except ConflictError:
         return _current(store)
     except (CorruptObjectError, CorruptCheckpointError) as error:
-        _log.info(f"The lease of {store.url} cannot be read; the next epoch follows those of the checkpoints. {error}")
+        _log.info(f"The lease of {store.url} cannot be read; the next epoch follows the checkpoints' epochs. {error}")
     # A lease may also come from an older copy of the folder. Checkpoints of a lower epoch would count as older.
     return generation, max(epoch, _newest_epoch(store))
 

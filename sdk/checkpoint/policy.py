@@ -1,4 +1,4 @@
-"""When to save and what to keep. Pure: steps, seconds and metrics in, decisions out."""
+"""When to save, and which checkpoints to keep. Pure: steps, seconds and metrics in, decisions out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST_ENDS, _MOST_ENDS, _ENDS_BYTES = 16, 1000, 10_000_000_000
 _EPOCH_SHARE = 20
 # A step replaces the memory of the state that a save still holds.
 _REPLACED_PER_S = 2.5e9
-# Saves whose interval is chosen take this part of the training's time, or more where that would be too rare.
+# Saves with an automatic interval take this part of the training's time, or more where that would be too rare.
 _PACED_SHARE = 0.01
 
 
@@ -41,7 +41,7 @@ def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
 
 
 def training_cost_s(cpu_s: float, size: int) -> float:
-    """Return what a save costs the training: the processor time of its threads, and the memory that a step replaces."""
+    """Return the cost of a save to the training: the processor time of its threads, and the memory that a step replaces."""
     return cpu_s + size / _REPLACED_PER_S
 
 

@@ -1,4 +1,4 @@
-"""Reads checkpoints. Everything returned was verified byte by byte against what was acknowledged."""
+"""Reads checkpoints. Everything returned was verified byte by byte against the acknowledged contents."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Checkpoint:
 
 
 def pins(store: Store) -> dict[str, str]:
-    """Return the commit of each pin, by name. A damaged pin is an error, because what it keeps is unknown."""
+    """Return the commit of each pin, by name. A damaged pin is an error, because the checkpoint that it keeps is unknown."""
     commits = {}
     for stat in store.list(names.PINS):
         name = stat.key.removeprefix(names.PINS).removesuffix(".json")
@@ -62,7 +62,7 @@ def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
     """Return the manifest of a commit, which must belong to its name and, unless `run_id` is "", to that run."""
     manifest = decode(store.get(commit))
     if manifest.key != commit:
-        raise CorruptCheckpointError(f"Its manifest is that of {manifest.key!r}.")
+        raise CorruptCheckpointError(f"Its manifest belongs to {manifest.key!r}.")
     if run_id and manifest.run_id not in ("", run_id):
         raise CorruptCheckpointError(
             f"It is a checkpoint of the run {manifest.run_id!r} that was copied into the store of the run {run_id!r}. To start "
@@ -75,7 +75,7 @@ def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
 def read(store: Store, commit: str, run_id: str = "") -> Checkpoint:
     """Return a checkpoint with everything verified: sizes, checksums, generations, and that nothing is missing.
 
-    CorruptCheckpointError names what differs. After a StoreError the checkpoint may still be good.
+    CorruptCheckpointError names the difference. After a StoreError the checkpoint may still be good.
     """
     with _as_corrupt(store, commit):
         manifest = read_manifest(store, commit, run_id)
@@ -102,7 +102,7 @@ def newest(store: Store, *, quarantine: bool = True, run_id: str = "") -> Checkp
     """Return the newest checkpoint that verifies; None if there has never been one.
 
     Raises CorruptCheckpointError if checkpoints exist and none verifies. A store that cannot be read is never treated as
-    empty. `quarantine` notes those that do not verify, so that they are not tried again.
+    empty. `quarantine` notes the damaged ones, so that they are not tried again.
     """
     while True:
         notes = {stat.key for stat in store.list(names.QUARANTINE)}
@@ -160,7 +160,7 @@ def noted(store: Store, commit: str) -> str | None:
 
 
 def _compare(store: Store, manifest: Manifest) -> None:
-    """Compare the store's records with the manifest before allocating memory for what a manifest claims."""
+    """Compare the store's records with the manifest before allocating memory for the claims of a manifest."""
     folders = {file.key.rpartition("/")[0] + "/" for file in manifest.files}
     stats = {stat.key: stat for folder in folders for stat in store.list(folder)}
     for file in manifest.files:

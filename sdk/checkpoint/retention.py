@@ -1,4 +1,4 @@
-"""Rank 0 only: which checkpoints exist, and the removal of those that the policy does not keep.
+"""Rank 0 only: which checkpoints exist, and the removal of checkpoints that the policy does not keep.
 
 A commit is removed before its data, so that no commit ever points to removed data. A kill in between leaves garbage, which the
 collector of a later attempt finds. The collector only reads epochs that are over, and only after its own epoch has a commit:
@@ -27,7 +27,7 @@ _COLLECT_EVERY_S = 3600.0
 
 
 class Retention:
-    """The checkpoints of a store as one attempt knows them: those it found and those it acknowledged."""
+    """The checkpoints of a store as one attempt knows them: found or acknowledged by it."""
 
     def __init__(self, opened: OpenStore) -> None:
         self._store, self._opening, self._policy = opened.store, opened.opening, opened.policy
@@ -66,7 +66,7 @@ class Retention:
         self._skipped = {*self._skipped, names.folder(checkpoint_id, self._opening.nonce)}
 
     def tidy(self) -> None:
-        """Remove what the policy does not keep, and from time to time what killed attempts left. May be retried."""
+        """Remove checkpoints by the policy, and from time to time the leftovers of killed attempts. May be retried."""
         self._retain()
         now = self._clock.monotonic()
         if self._collected_s is None or now - self._collected_s >= _COLLECT_EVERY_S:
@@ -149,7 +149,7 @@ def _delete(store: Store, key: str, generation: str | None) -> None:
     try:
         store.delete(key, generation=generation)
     except MissingError:
-        # Already removed, perhaps by our own request whose reply was lost.
+        # Already removed, perhaps by our own request, with a lost reply.
         return
     except ConflictError:
         raise StoreError(f"{key!r} of {store.url} was overwritten by another process; it is not removed.") from None

@@ -84,7 +84,7 @@ class AsyncSaver:
         self._warned: set[str] = set()
         self._closed = False
         self._own_s = 0.0
-        self.error: SaveFailedError | None = None  # why nothing is saved any more
+        self.error: SaveFailedError | None = None  # why all further saves are off
         self.cost_s: float | None = None  # of the last save, with the removal of old checkpoints
         self.cpu_s: float | None = None  # the processor time of it
 
@@ -108,7 +108,7 @@ class AsyncSaver:
         """Begin a save; every task calls this at the same step. None: the save was skipped because another one is in progress.
 
         Only rank 0 skips, and only saves of reason "interval" unless `leave_out` says so: if another task skipped, rank 0
-        would wait for it. The other tasks wait for the previous save; what they write for a save that rank 0 skipped is removed
+        would wait for it. The other tasks wait for the previous save; their objects for a save that rank 0 skipped are removed
         later. Only rank 0 of tasks without a connection saves. The memory of `contents` must not change until the ticket is
         done.
         """

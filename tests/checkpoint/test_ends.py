@@ -62,8 +62,8 @@ def test_of_a_large_model_that_is_trained_again_and_again_the_newest_ends_are_ke
     begun = trained(attempt(tmp_path, 2), models, size=LARGE)
     assert begun == [*[None] * 8, *range(8, 25), *[None] * 5]
     assert [line for line in said if line.startswith("not exact: ")] == [
-        "not exact: earlier attempts finished phases of the training whose ends were not kept, from phase 1 on: they are "
-        "skipped with the values that their variables have now, which matters to what the program does after each"
+        "not exact: earlier attempts finished phases from phase 1 of the training on, but kept no ends of them: they are "
+        "skipped with the values that their variables have now, which matters to the program's code after each"
     ]
     assert trained(attempt(tmp_path, 3), models, size=LARGE)[-1] == 29
 

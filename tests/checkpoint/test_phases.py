@@ -108,7 +108,7 @@ KILLED = {
     "tf_keras, behind the last epoch": (
         LEGACY,
         ["step:20"],
-        ["restored step (8|16) of phase 1", "tf_keras begins its data anew"],
+        ["restored step (8|16) of phase 1", "tf_keras starts its data over"],
     ),
     "a machine that is wanted back": (PREEMPTED, [], []),
     "a loss that is no number": (NOT_A_NUMBER, ["step:33"], [r"histories.*\bnan\b"]),

@@ -60,7 +60,7 @@ def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
 
 
 def restore(callbacks: Iterable[Any], kept: bytes) -> list[str]:
-    """Restore the callbacks after `fit` has reset them; return a sentence for each state whose callback no longer exists."""
+    """Restore the callbacks after `fit` has reset them; return a sentence for each state without its callback."""
     header, data = object_state.split(kept)
     arrays: list[Any] = []
     start = 0

@@ -9,8 +9,8 @@ Usage, from a hook after all callbacks::
     keras_epochs.release(model)                           # on_train_end
 
 Keras counts steps in a generator of its epoch iterator. That generator is wrapped: completed steps are consumed but not passed
-on, so that Keras's own counting stays correct. What `fit` does on the way (it resets metrics, and callbacks begin an epoch that
-they had already begun) is undone before the first step.
+on, so that Keras's own counting stays correct. Its side effects (`fit` resets metrics, and callbacks begin an epoch that they
+had already begun) are undone before the first step.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def build(model: Any) -> None:
 
 
 def build_weights(model: Any) -> None:
-    """Create the weights of the model, also those that are made at its first call, in `on_train_begin`."""
+    """Create the weights of the model, also weights that are made at its first call, in `on_train_begin`."""
     build(model)
     data = _input_of(model)
     if data is not None:
@@ -154,7 +154,7 @@ def _is_built(model: Any) -> bool:
 
 
 def around(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-    """Replace `owner.name` by a function whose first argument is the original."""
+    """Replace `owner.name` by a function with the original as its first argument."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -221,7 +221,7 @@ def _steps(original: Callable[..., Any], epochs: Any) -> Iterator[tuple[int, int
 
 
 def _undo(resume: _Resume, random: bytes) -> None:
-    """Undo what Keras did at the beginning of an epoch that had already begun."""
+    """Undo the work of Keras at the beginning of an epoch that had already begun."""
     if resume.batch:
         for component, value in resume.values:
             assign(component, value)

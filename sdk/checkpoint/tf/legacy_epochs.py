@@ -15,13 +15,13 @@ from .position import Position
 
 _NEVER = 1 << 60
 _WHY = (
-    "tf_keras begins its data anew after a restart: data that each epoch shuffles comes in the order of the first epochs. "
+    "tf_keras starts its data over after a restart: data that each epoch shuffles comes in the order of the first epochs. "
     "Next: pass arrays to fit, or use Keras 3"
 )
-_WHY_PER_WORKER = "with parameter servers, each worker begins its data anew after a restart, in another order"
+_WHY_PER_WORKER = "with parameter servers, each worker starts its data over after a restart, in another order"
 
 _begin: dict[int, int] = {}
-# What feeds the `fit` of a model, while it runs; None until it exists.
+# The data handler of a model's `fit`, while it runs; None until it exists.
 _handlers: dict[int, Any] = {}
 
 
@@ -41,14 +41,14 @@ def _initial_counters(
 
 def _make_handler(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
     made = original(*args, **options)
-    # The first one is that of the `fit`: its validation has one too, as `evaluate` and `predict` have.
+    # The first one belongs to the `fit`: its validation has one too, as `evaluate` and `predict` have.
     if _handlers.get(id(options.get("model")), made) is None:
         _handlers[id(options["model"])] = made
     return made
 
 
 def _run_fit(original: Callable[..., Any], model: Any, *args: Any, **options: Any) -> Any:
-    outer = _handlers.get(id(model))  # of a `fit` whose callback calls this one
+    outer = _handlers.get(id(model))  # of a `fit` with a callback that calls this one
     _handlers[id(model)] = None
     try:
         return original(model, *args, **options)
@@ -69,7 +69,7 @@ def build(model: Any) -> None:
 
 
 def build_weights(model: Any) -> None:
-    """Create the weights of the model, also those that are made at its first call, in `on_train_begin`."""
+    """Create the weights of the model, also weights that are made at its first call, in `on_train_begin`."""
     building.call(model, lambda: _handlers[id(model)]._dataset.element_spec)
 
 

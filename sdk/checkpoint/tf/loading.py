@@ -32,8 +32,8 @@ def load(
     """Assign the checkpoint's values to the variables on each local replica, or nothing if any of them does not fit.
 
     Works in every strategy, without communication. `per_replica` holds the blobs of `replica_values` by rank; without them
-    every replica gets the first replica's value. The caller builds what is not built yet: an optimizer without slots, a model
-    that was never called, and metrics before the first step lack variables.
+    every replica gets the first replica's value. The caller builds the missing variables: an optimizer without slots, a model
+    that was never called, and metrics before the first step lack some.
     """
     _check(variables, loaded)
     decoded = {task: decode(blob) for task, blob in (per_replica or {}).items()}
@@ -124,7 +124,7 @@ def array_of(dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:
 def for_replicas(
     path: str, variable: Any, blobs: Mapping[int, Mapping[str, ReplicaValues]], rank: int, same: bool
 ) -> list[Any]:
-    """Return the value of each local replica from what each task saved; empty if no task saved one."""
+    """Return the value of each local replica from the blobs of all tasks; empty if no task saved one."""
     local = components(variable)
     saved = {task: values[path] for task, values in blobs.items() if path in values}
     if not saved:

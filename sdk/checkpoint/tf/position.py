@@ -1,7 +1,7 @@
 """The position of a training in its data: tf.data's own state where possible, otherwise the number of batches taken.
 
-Both are exact for a pipeline that yields the same elements every time. Skipping `n` batches costs producing them. What makes a
-position inexact is reported (`Position.why`).
+Both are exact for a pipeline that yields the same elements every time. Skipping `n` batches costs producing them.
+`Position.why` reports the cause of an inexact position.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Traits:
 
 
 class InputState(TypedDict, total=False):
-    """What `keras_input` needs to continue an epoch."""
+    """The state from which `keras_input` continues an epoch."""
 
     seen: int  # batches that earlier epochs took from the iterator
     num_batches: int | None
@@ -52,9 +52,9 @@ class IteratorState:
 
     batches: int  # how many were taken from it
     iterators: int = 1  # its number: a reshuffled dataset gives each iterator another order
-    extra: InputState | None = None  # what its creator needs
+    extra: InputState | None = None  # for its creator
     start: str = ""  # the random generators before its first batch, if Python produces the data
-    state: bytes = b""  # that of tf.data
+    state: bytes = b""  # tf.data's own
 
     def encode(self) -> bytes:
         return blob_of({**asdict(self), "state": len(self.state)}, [self.state])
@@ -233,11 +233,11 @@ def _made(data: Any) -> int:
     return int(getattr(data, "podlift_iterators", 0))
 
 
-# --- What makes a pipeline unrepeatable ----------------------------------------------------------------------------
+# --- Causes that make a pipeline unrepeatable ----------------------------------------------------------------------
 
 
 def traits_of(dataset: Any) -> Traits:
-    """Inspect every step of a pipeline; what cannot be inspected (a distributed dataset) is assumed to be deterministic."""
+    """Inspect every step of a pipeline; a step without access (a distributed dataset) is assumed to be deterministic."""
     python, sentences = False, []
     for step in steps_of(dataset):
         for node in nodes_of(step):
@@ -282,7 +282,7 @@ def nodes_of(step: Any) -> Iterator[Any]:
 def _random_op(node: Any, step: Any) -> str:
     if node.op.startswith(_GENERATORS):
         return (
-            f"the data pipeline draws from a tf.random.Generator ({node.op}), whose state is ahead of the training. "
+            f"the data pipeline draws from a tf.random.Generator ({node.op}), and its state is ahead of the training. "
             "Next: use tf.random.stateless_* with a seed derived from the element's index"
         )
     if "seed2" not in node.attr or node.op.startswith("Stateless"):

@@ -34,7 +34,7 @@ class FirstReplica(NamedTuple):
 class Variables(dict[str, Any]):
     """Variables by path.
 
-    `per_replica` are those that may differ between replicas, see `loading`; `alone` those that no strategy has distributed.
+    `per_replica` variables may differ between replicas, see `loading`; no strategy has distributed the `alone` ones.
     """
 
     def __init__(self, items: Iterable[tuple[str, Any]], per_replica: Iterable[str]) -> None:
@@ -119,7 +119,7 @@ def first_non_finite(arrays: Iterable[Array]) -> str | None:
 def finite_weights(variables: Variables) -> frozenset[str]:
     """Return the paths of the trainable variables of this task that hold neither NaN nor infinity."""
     weights = {path for path, variable in variables.items() if getattr(value_of(variable), "trainable", False)}
-    # Those of parameter servers would have to be fetched.
+    # Variables of parameter servers would have to be fetched.
     weights -= {
         replica.path for replica in variables.first if any("/job:ps/" in handle.device for handle in replica.handles)
     }
@@ -255,7 +255,7 @@ def _problems(name: str, variable: Any) -> Iterator[str]:
     value = value_of(variable)
     is_variable = isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or is_sharded(value)
     if not is_variable or not _has_memory(variable):
-        yield f"Variable {name!r} cannot be saved: it is a {type(value).__name__}. Build what it belongs to first."
+        yield f"Variable {name!r} cannot be saved: it is a {type(value).__name__}. Build its owner first."
     elif value.dtype in _NO_NUMBERS or value.dtype.is_quantized or value.dtype.size < 1:
         kind = _NO_NUMBERS.get(value.dtype, value.dtype.name)
         yield f"Variable {name!r} cannot be saved: it holds {kind}. Expected: numbers or booleans."

@@ -93,7 +93,7 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
     losses = [record["metrics"]["loss"] for record in run.metrics()]
     assert losses[-1] < losses[0] / 10 and max(record["metrics"]["loss"] for record in begun) < losses[0]
     assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
-    assert "with parameter servers, each worker begins its data anew" in printed(run, "chief-0")
+    assert "with parameter servers, each worker starts its data over" in printed(run, "chief-0")
 
 
 @pytest.mark.full
