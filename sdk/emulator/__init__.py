@@ -1,5 +1,5 @@
 """Google Cloud on this machine, on one port.
 
 Cloud Storage, custom jobs and training pipelines of Vertex AI, Cloud Scheduler, Cloud Logging and the metadata server.
-See README.md for what is emulated and how the packages are divided.
+See README.md for the emulated features and the division into packages.
 """

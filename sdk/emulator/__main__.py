@@ -22,7 +22,7 @@ def _exit_with_parent() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    # Tests kill it, and their clients go on with the next one.
+    # Tests kill it, and their clients continue with the next one.
     options = {"keep_token": True, **(json.loads(sys.argv[3]) if len(sys.argv) > 3 else {})}
     options["timings"] = JobTimings(**options.get("timings", {}))
     serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=partial(print, flush=True), **options)

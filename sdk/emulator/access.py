@@ -1,7 +1,7 @@
 """Access control: requests need the token as the first part of their path, or as credentials. Others are rejected unread.
 
-Every user of the machine can reach a port of the loopback interface, and so can a web page in this user's browser, under a
-host name of its own that resolves to it.
+Every user of the machine can reach a port of the loopback interface, and so can a web page in this user's browser, under a host
+name of its site that resolves to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .gcs.errors import StorageApiError
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 # Their requests come through the redirect proxy; a web page cannot make such a name resolve to this machine.
 GOOGLE_HOSTS = ("www.googleapis.com", "storage.googleapis.com")
-# In the scope of an admitted request: what the URLs of answers begin with. "podlift.replica" is the replica that sent it.
+# In the scope of an admitted request: the beginning of the URLs in answers. "podlift.replica" is the replica that sent it.
 BASE = "podlift.base"
 _UNKNOWN = (
     "This emulator answers clients that know its token, which is the first part of the path of its URL. Received: a request "
@@ -50,7 +50,7 @@ class AccessMiddleware:
     def _proof(self, scope: Scope) -> Response:
         nonce = scope["path"].removeprefix(emulator_proof.PATH)
         if not emulator_proof.NONCE.fullmatch(nonce):
-            return _error_response(400, f"A proof is asked for by {emulator_proof.PATH} and 32 hex digits.")
+            return _error_response(400, f"The path of a proof is {emulator_proof.PATH} and 32 hex digits.")
         return PlainTextResponse(emulator_proof.proof(self._token, nonce, scope["server"][0]))
 
     def _authorized_scope(self, scope: Scope) -> Scope | str:
@@ -84,7 +84,7 @@ def _rejection_reason(scope: Scope) -> str | None:
 
 
 def base_url(scope: Scope) -> str:
-    """Return what the URLs in an answer begin with, so that the client can follow them."""
+    """Return the beginning of the URLs in an answer, so that the client can follow them."""
     host = _header(scope, b"host")
     return f"{'https' if host in GOOGLE_HOSTS else 'http'}://{host}{scope.get(BASE, '')}"
 

@@ -102,7 +102,7 @@ class Admin:
         raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
 
     async def _move_clock(self, request: Request, body: bytes) -> Response:
-        """Answer about the clock, and move it, with the jobs of Vertex AI if they are asked for."""
+        """Answer about the clock, and move it, with the jobs of Vertex AI if the request includes them."""
         clock, attempts = self._vertex.clock, None
         if request.method not in ("GET", "POST"):
             raise not_found(f"{request.method} {request.url.path} (known: {_KNOWN}, {_KNOWN_OF_VERTEX})")

@@ -30,7 +30,7 @@ Routes = Sequence[tuple[str, str, str]]
 
 @dataclass(kw_only=True)
 class RestCall:
-    """A request: its operation, the named parts of its path, the parameters of its query, its body, and what goes wrong."""
+    """A request: its operation, the named parts of its path, the parameters of its query, its body, and its faults."""
 
     request: Request
     operation: str
@@ -61,7 +61,7 @@ class RestCall:
                 raise unknown_name(name)
 
     def shown(self, kind: str, resource: Any) -> Any:
-        """Return a resource, or a list of them, in the form that the client has asked for."""
+        """Return a resource, or a list of them, in the form that the client has requested."""
         return messages.to_response(kind, resource, enum_numbers="enum-encoding=int" in self.query.get("$alt", ""))
 
     def page(self, kind: str, collection: str, found: tuple[Sequence[dict[str, Any]], str]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class RestService:
     routes: Routes
     # For the answer to a request that it does not serve.
     title, hint = "podlift's emulator", ""
-    # What the query of an operation may have, and the query of any other one.
+    # The allowed query parameters of an operation, and of all operations.
     parameters: Mapping[str, AbstractSet[str]] = {}
     every_parameter: AbstractSet[str] = HARMLESS
     max_bytes = 1 << 20
@@ -97,7 +97,7 @@ class RestService:
         return path.startswith(("/v1/", "/v1beta1/")) and any(re.fullmatch(route[1], path) for route in cls.routes)
 
     def about(self, call: RestCall) -> About:
-        """Return what a call is about, once its body is read: faults are matched against it."""
+        """Return the subject of a call, once its body is read: faults are matched against it."""
         return About(call.id, call.region)
 
     def check_place(self, call: RestCall) -> None:
@@ -128,7 +128,7 @@ class RestService:
             if method == request.method and (match := re.fullmatch(pattern, path, re.DOTALL)):
                 named = match.groupdict()
                 return RestCall(request=request, operation=operation.format(**named), named=named, query=query)
-        # 405: gcloud repeats a request for half a minute after 501, and clients may create what 404 says is missing.
+        # 405: gcloud repeats a request for half a minute after 501, and clients may create a resource after a 404.
         text = f"{self.title} does not serve {request.method} {path[:200]}.{self.hint}"
         raise VertexApiError(405, text, status="UNIMPLEMENTED")
 
@@ -139,7 +139,7 @@ class RestService:
         fired: Sequence[Fault],
         perform: Callable[[], Awaitable[Response]],
     ) -> Response:
-        """Return the answer that `perform` makes, or what the faults that the request meets leave of it."""
+        """Return the answer of `perform`, changed by the faults of the request."""
         entry["faults"] = [fault.kind for fault in fired]
         for fault in fired:
             if fault.kind == "latency":

@@ -60,7 +60,7 @@ class Journal:
 
     @contextmanager
     def request(self, scope: Scope) -> Iterator[dict[str, Any]]:
-        """Record the request that the block serves and that fills in the entry; reset its connection if a fault says so."""
+        """Record the request that the block serves and that fills in the entry; reset its connection if a fault demands it."""
         entry: dict[str, Any] = {"operation": "unknown", "status": 0, "method": scope["method"], "path": scope["path"]}
         entry.update(object="", faults=[])
         began = time.perf_counter()

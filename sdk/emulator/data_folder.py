@@ -1,6 +1,6 @@
 """The data folder of an emulator and its SQLite databases, which only the user who started it may read.
 
-Jobs and buckets hold what their owners keep secret.
+Jobs and buckets hold secrets of their owners.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import InputError
 
-# What an emulator has written. A folder with other files in it may be the user's own, or /tmp.
+# A file that every emulator writes. A folder with other files in it may be the user's own, or /tmp.
 _MARK = "tables.sqlite"
 _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -42,7 +42,7 @@ def create_database(path: Path) -> Path:
 
 
 def open_database(path: Path, schema: str, version: int, *, any_thread: bool) -> sqlite3.Connection:
-    """Return the open database, with its tables. What a commit has written is still there after any kill of this process."""
+    """Return the open database, with its tables. A commit survives any kill of this process."""
     db = sqlite3.connect(create_database(path), isolation_level=None, check_same_thread=not any_thread)
     try:
         db.execute("PRAGMA journal_mode = WAL")

@@ -1,4 +1,4 @@
-"""What all services share: errors of requests, the bodies of requests, and sets of words."""
+"""The common parts of all services: errors of requests, the bodies of requests, and sets of words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_label(text: str, max_characters: int) -> bool:
 
 
 class ApiError(Exception):
-    """A request that is answered with an error; each service has a form of its own."""
+    """A request that is answered with an error; each service has its own form."""
 
     def __init__(self, code: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class ApiError(Exception):
     def response(self) -> Response:
         if self.code == 304:
             return Response(status_code=304, headers=self.headers)
-        # In ASCII: what a client sent may hold half of a surrogate pair, which no encoding can write.
+        # In ASCII: a client's text may hold half of a surrogate pair, which no encoding can write.
         return Response(json.dumps(self.body()), self.code, self.headers, "application/json")
 
 
@@ -54,7 +54,7 @@ async def with_error_response(work: Awaitable[Response], make_error: MakeError) 
     except (DroppedError, ClientDisconnect):
         raise
     except Exception as error:
-        # A defect of the emulator: the client gets an answer, and the other requests go on.
+        # A defect of the emulator: the client gets an answer, and the other requests continue.
         traceback.print_exc()
         return make_error(500, f"{type(error).__name__}: {error}").response()
 

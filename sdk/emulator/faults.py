@@ -1,4 +1,4 @@
-"""Fault rules: what goes wrong, and when. Nothing here does any harm itself; the services ask which faults apply."""
+"""Fault rules: which fault hits which request, job or line. This module only chooses; the services apply the faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .errors import ApiError, words
 from .gcs.routes import PARAMETERS
 
 E = TypeVar("E", bound=ApiError)
-# What both services can do to any request.
+# The faults of any request, for all services.
 CommonKind = Literal[
     "latency",  # wait `seconds`, then continue
     "status_before",  # answer `status`; nothing happens
@@ -50,18 +50,18 @@ VertexKind = Literal[
     "kill",  # kill the container of `replica`
     "oom",  # let `replica` run out of memory
     "internal",  # let the service itself fail
-    "fail_build",  # let a build of Cloud Build end as `ends` says; "hold" lets it go on
+    "fail_build",  # let a build of Cloud Build end as set by `ends`; "hold" lets it continue
 ]
 SchedulerKind = Literal[
     CommonKind,  # with the operation "jobs.attempt" also to the request of a job to its target
     "duplicate",  # send the request of a job twice
     "early",  # send it `seconds` (0.2) before its slot
     "late",  # send it `seconds` (3000) after its slot
-    "disable",  # disable a job instead of sending its request, as the service does with one that it takes for faulty
+    "disable",  # disable a job instead of sending its request, as the service does with a job that it considers faulty
 ]
 # These happen to a running job: at once, after `after_s`, or when it writes a line.
 _RUNNING = frozenset(("preempt", "kill", "oom", "internal"))
-# Once by default: a line that is written again after the restart would preempt the job for ever.
+# Once by default: a line that is written again after the restart would preempt the job again and again.
 _ONCE = _RUNNING | {"late_list"}
 _OF_LINES = frozenset(("late_line", "lost_line"))
 _STORAGE_FIELDS = words("method path object at_byte bytes_per_s at")
@@ -126,7 +126,7 @@ _PERMISSIONS = {
 
 
 class _Api(NamedTuple):
-    """What a rule for a service may say: its kinds, its operations, and the fields that not every service has."""
+    """The vocabulary of the rules for a service: its kinds, its operations, and the fields that not every service has."""
 
     kinds: tuple[str, ...]
     operations: AbstractSet[str]
@@ -138,7 +138,7 @@ _APIS = {
     "vertex": _Api(get_args(VertexKind), _VERTEX_OPERATIONS, _VERTEX_FIELDS),
     "scheduler": _Api(get_args(SchedulerKind), _SCHEDULER_OPERATIONS, _SCHEDULER_FIELDS),
 }
-# A rejection for too many requests, which clients tell by its text from one for too many machines.
+# A rejection for too many requests, which clients distinguish by its text from a rejection for too many machines.
 _SLOW_DOWN = (
     "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' of service 'aiplatform.googleapis.com'."
 )
@@ -146,7 +146,7 @@ _SLOW_DOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One rule: what goes wrong, and with which requests, jobs or lines. A matcher that is not given matches all of them."""
+    """One rule: a fault, and the requests, jobs or lines that it hits. A missing matcher matches all of them."""
 
     kind: StorageKind | VertexKind | SchedulerKind
     api: Literal["gcs", "vertex", "scheduler"] = "gcs"
@@ -162,7 +162,7 @@ class Fault:
     # Of Cloud Storage
     method: str = ""
     path: str = ""  # A regular expression that is searched in the decoded path and query
-    # A regular expression that is searched in "bucket/name"; also for uploads whose URL does not name the object
+    # A regular expression that is searched in "bucket/name"; also for uploads without the object in their URL
     object: str = ""
     at_byte: int | None = None  # The position, see `StorageKind`
     bytes_per_s: int = 1024
@@ -205,7 +205,7 @@ def _permission(api: str, operation: str) -> str:
 
 
 class About(NamedTuple):
-    """What a request or an event is about: the display name or the id of a job, or "", a region, or "", and its service."""
+    """The subject of a request or an event: the display name or the id of a job, or "", a region, or "", and its service."""
 
     name: str = ""
     region: str = ""
@@ -249,13 +249,13 @@ class FaultRules:
 
     def replace(self, faults: Sequence[Fault]) -> None:
         with self._lock:
-            # Of its service: a rule for another one does not change what a seed draws.
+            # Of its service: a rule for another one does not change the draws of a seed.
             numbers = {api: itertools.count() for api in _APIS}
             self._rules = [_CountedFault(fault, next(numbers[fault.api])) for fault in faults]
             self._since = self._now()
 
     def for_storage(self, operation: str, method: str, path: str, name: str) -> list[Fault]:
-        """Return what happens to a request of Cloud Storage about the object of that name."""
+        """Return the faults of a request of Cloud Storage about the object of that name."""
 
         def matches(fault: Fault) -> bool:
             same = fault.operation in (None, operation) and (fault.method or method).upper() == method
@@ -264,19 +264,19 @@ class FaultRules:
         return self._choose("gcs", matches)
 
     def for_request(self, operation: str, about: About) -> list[Fault]:
-        """Return what happens to a request of the other services, or with "jobs.attempt" to one of a scheduled job."""
+        """Return the faults of a request of the other services, or with "jobs.attempt" of a request by a scheduled job."""
         common = get_args(CommonKind)
         return self._for_job(about, lambda fault: fault.kind in common and fault.operation in (None, operation))
 
     def for_job(self, kind: VertexKind | SchedulerKind, about: About) -> Fault | None:
-        """Return what happens to a job, or to the next attempt of a scheduled one."""
+        """Return the fault of a job, or of the next attempt of a scheduled one."""
         return next(iter(self._for_job(about, lambda fault: fault.kind == kind)), None)
 
     def for_running(self, about: About) -> list[Fault]:
         return self._for_job(about, lambda fault: fault.kind in _RUNNING and fault.log is None)
 
     def for_line(self, about: About, writer: str, line: str) -> list[Fault]:
-        """Return what happens to a running job because of a line that one of its replicas writes."""
+        """Return the faults of a running job that a line of one of its replicas triggers."""
         with self._lock:
             for rule in self._rules:
                 if not rule.begun and _is_about(rule.fault, about):
@@ -286,11 +286,11 @@ class FaultRules:
         )
 
     def for_entry(self, about: About, writer: str, line: str) -> list[Fault]:
-        """Return what happens to a line on its way into the log."""
+        """Return the faults of a line on its way into the log."""
         return self._for_job(about, lambda fault: fault.kind in _OF_LINES and _finds(fault, writer, line))
 
     def denies(self, permission: str) -> bool:
-        """Return whether a rule denies what needs this permission, without counting a match."""
+        """Return whether a rule denies this permission, without counting a match."""
         with self._lock:
             rules = [rule.fault for rule in self._rules if rule.fault.kind == "deny"]
         return any(

@@ -1,4 +1,4 @@
-"""Secret Manager, as far as a keeper asks it: the versions of secrets are files in the data folder."""
+"""The part of Secret Manager that a keeper uses: the versions of secrets are files in the data folder."""
 
 from __future__ import annotations
 

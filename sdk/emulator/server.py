@@ -46,7 +46,7 @@ _KEEP_ALIVE_S = 3600
 
 
 class Options(TypedDict, total=False):
-    """What an emulator may be given.
+    """The options of an emulator.
 
     Args:
         faults: the first rules.
@@ -54,8 +54,8 @@ class Options(TypedDict, total=False):
         timings: the durations of a job's stages; None for the defaults of `JobTimings`.
         capacity: the number of replicas that run at the same time; further jobs stay in the queue.
         frozen: whether the clock moves only by a request.
-        launcher: opens what runs the containers of jobs; None for processes of this machine.
-        keep_token: whether clients of the last server of the folder may go on; else each start has a new token.
+        launcher: opens the launcher for the containers of jobs; None for processes of this machine.
+        keep_token: whether clients of the last server of the folder may continue; else each start has a new token.
     """
 
     faults: Sequence[Fault]
@@ -106,7 +106,7 @@ class EmulatorApp:
             await self._storage(scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """Run jobs while the server runs. Containers end while the loop runs, in whose thread their files become objects."""
+        """Run jobs while the server runs. Containers end before the loop: its thread turns their files into objects."""
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
@@ -130,7 +130,7 @@ def serve(folder: Path, *, port: int, announce: Callable[[str], None], **options
     Args:
         folder: the data folder; made if it does not exist.
         port: 0 for any free one.
-        announce: called with the URL, whose path is the token, before connections are accepted; early clients wait.
+        announce: called with the URL, with the token as its path, before connections are accepted; early clients wait.
         options: see `Options`.
 
     Raises:
@@ -168,7 +168,7 @@ def prepared(folder: Path, port: int, **options: Unpack[Options]) -> Iterator[tu
 
 
 def make_server(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:
-    """Return a server that is not started yet; with `lifespan` it tells the application when it starts and stops."""
+    """Return a server that is not started yet; with `lifespan` it notifies the application of its start and stop."""
     config = uvicorn.Config(
         application,
         http=connections.protocol(),

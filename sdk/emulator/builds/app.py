@@ -33,7 +33,7 @@ _ROUTES = (
     ("GET", rf"{_REPOSITORY}/packages/(?P<package>[^/]+)/tags/(?P<tag>[^/]+)", "tags.get"),
     ("GET", f"{_REPOSITORY}/dockerImages", "dockerImages.list"),
     ("GET", f"{_REPOSITORY}/dockerImages/(?P<image>[^/]+)", "dockerImages.get"),
-    # Those of Vertex AI have a number.
+    # Operations of Vertex AI have a number.
     ("GET", f"{_PLACE}/operations/(?P<id>b-[^/:]+)", "buildOperations.get"),
 )
 _PARAMETERS = {

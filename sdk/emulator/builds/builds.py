@@ -30,7 +30,7 @@ _MAX_ARG = 10_000
 _WITHOUT_BUCKET = ("CLOUD_LOGGING_ONLY", "NONE")
 _UNKNOWN = "podlift's emulator does not know this field."
 _TYPE = "type.googleapis.com/google.devtools.cloudbuild.v1"
-# What Cloud Build says for each kind of failure.
+# The sentences of Cloud Build for each kind of failure.
 _DETAILS = {
     "USER_BUILD_STEP": "Build step failure: build step 0 failed: step exited with non-zero status: 1",
     "PUSH_IMAGE_NOT_FOUND": "failed to find one or more images after execution of build steps",
@@ -62,13 +62,13 @@ class Builds:
             "logUrl": f"https://console.cloud.google.com/cloud-build/builds;region={region}/{id}?project={number}",
         }
         if (given.get("options") or {}).get("logging") not in _WITHOUT_BUCKET:
-            # Where gcloud looks for the log of a build.
+            # Where gcloud reads the log of a build.
             about["logsBucket"] = given.get("logsBucket") or f"gs://{number}.cloudbuild-logs.googleusercontent.com"
         self._stored.put(f"{parent}/builds/{id}", {**given, **about})
         return self._operation(parent, {**given, **about})
 
     def get(self, name: str) -> Body:
-        """Return a build. One that was created takes its next step, as if time had passed between two looks at it."""
+        """Return a build. A created one takes its next step, as if time had passed between two reads."""
         build = self._stored.existing(name)
         if build["status"] == "QUEUED":
             build |= {"status": "WORKING", "startTime": self.now()}
@@ -118,7 +118,7 @@ class Builds:
     def listed(self, parent: str, filter: str) -> Body:
         wanted = [_TERM.fullmatch(term) for term in filter.split(" AND ")] if filter else []
         if not all(wanted):
-            text = 'podlift\'s emulator knows filters of the form: tags="TAG" AND status="STATUS".'
+            text = 'podlift\'s emulator supports filters of the form: tags="TAG" AND status="STATUS".'
             raise invalid([("filter", f"{text} Received: {filter[:100]}")])
         builds = [
             build

@@ -1,4 +1,4 @@
-"""What Cloud Build and Artifact Registry know, in the data folder: one row for each resource."""
+"""The resources of Cloud Build and Artifact Registry, in the data folder: one row for each."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class StorageApp:
     ) -> Response:
         """Answer one request of a batch. No faults happen to it."""
         path, _, query = target.partition(b"?")
-        # Some clients write the whole URL here, which begins with that of this emulator.
+        # Some clients write the whole URL here, which begins with the URL of this emulator.
         path = path.removeprefix(urlsplit(batch.base_url).path.encode())
         call = Call(
             state=batch.state,
@@ -161,7 +161,7 @@ def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
 
 
 def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return headers with those of one name as one list, as HTTP reads them: every declared hash counts."""
+    """Return headers with all values of one name as one list, as HTTP reads them: every declared hash counts."""
     headers: dict[str, str] = {}
     for name, text in pairs:
         headers[name] = f"{headers[name]},{text}" if name in headers else text
@@ -213,7 +213,7 @@ async def _reply(
             if fault.kind == "silent_after":
                 await call.fall_silent(fault)
             answer = fault.error(StorageApiError, call.route.operation).response()
-    # TensorFlow looks for "Location" and "Range" as the real servers write them, capitals included.
+    # TensorFlow expects "Location" and "Range" as the real servers write them, capitals included.
     answer.raw_headers = [(name.title(), text) for name, text in answer.raw_headers]
     faulty = _FaultySend(call, answer, scope, send, connections)
     await answer(scope, receive, faulty.send if faulty.is_needed else send)
@@ -238,7 +238,7 @@ class _FaultySend:
         await self._send(message)
 
     async def _body(self, body: bytes) -> bytes:
-        """Apply the faults; return what is still to be sent in the usual way."""
+        """Apply the faults; return the bytes that are still to be sent in the usual way."""
         if self._corrupt is not None:
             body = flip_byte(body, (self._corrupt.at_byte or 0) - self._sent)
         start, self._sent = self._sent, self._sent + len(body)

@@ -36,7 +36,7 @@ class Blob:
 
 
 class BlobWriter:
-    """Appends to one file and hashes what is written. As a context manager it removes the file after an exception."""
+    """Appends to one file and hashes its bytes. As a context manager it removes the file after an exception."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -129,7 +129,7 @@ class Blobs:
             os.pwrite(file.fileno(), bytes(byte ^ 1 for byte in old), at)
 
     def remove(self, blob: str) -> None:
-        """Remove a blob to which nothing refers any more; open readers can continue."""
+        """Remove a blob without references; open readers can continue."""
         if blob:
             self.path(blob).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Validates what callers may set of objects and buckets: every field is known and of its type, or all mistakes are reported.
+"""Validates the settable fields of objects and buckets: every field is known and of its type, or all mistakes are reported.
 
 Pure. An emulator that ignores a misspelt field would let a test pass that does something else in the cloud.
 """
@@ -109,7 +109,7 @@ def check_bucket_fields(given: Mapping[str, Any]) -> None:
 
 
 def check_fields(what: str, given: object, known: str) -> None:
-    """Validate the names of the fields of one object of a body; `known` are those of `what`, separated by spaces."""
+    """Validate the names of the fields of one object of a body; `known` are the names for `what`, separated by spaces."""
     if not isinstance(given, dict):
         raise invalid(f"A value of {what} is an object. Received: {given!r}.")
     _refuse(_unknown(what, given, words(known)), what, {}, ())

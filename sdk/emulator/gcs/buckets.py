@@ -44,7 +44,7 @@ async def patch(call: Call) -> Response:
     given = await call.read_json()
     bucket = await _bucket(call)
     fields = _fields(bucket.fields if call.method == "PATCH" else {}, given)
-    # A bucket stays in its location, also if a whole resource replaces the old one.
+    # A bucket stays in its location, even if a whole resource replaces the old one.
     for name in ("location", "customPlacementConfig"):
         old = bucket.fields.get(name)
         if fields.get(name, old) != old:

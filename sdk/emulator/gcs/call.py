@@ -28,7 +28,7 @@ _SPELLINGS = {"ifMetaGenerationNotMatch": "ifMetagenerationNotMatch"}
 
 @dataclass(kw_only=True)
 class Call:
-    """A request. Each handler calls `apply_faults` when it knows which object the request is about.
+    """A request. Each handler calls `apply_faults` once it has the object of the request.
 
     `raw_path` and `raw_query` are as sent: a slash within a name is still written %2F. Names of `headers` are in lower case.
     """
@@ -127,7 +127,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def json_object(text: bytes) -> dict[str, Any] | None:
-    """Return the object of a body, None if it is none or holds what no answer could: NaN, half of a surrogate pair."""
+    """Return the object of a body, None for other JSON, or for values that no answer could hold: NaN, half a surrogate pair."""
     try:
         value = _without_nulls(json.loads(text or b"{}"))
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()

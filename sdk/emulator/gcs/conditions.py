@@ -18,7 +18,7 @@ class _Versioned(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What must hold; None is no condition. A generation of 0 means that the object does not exist."""
+    """The preconditions; None is no condition. A generation of 0 means that the object does not exist."""
 
     generation: int | None = None
     not_generation: int | None = None
@@ -41,7 +41,7 @@ class Conditions:
 
 
 def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *, prefix: str = "if") -> Conditions:
-    """Return the conditions of a request; `prefix` is "ifSource" for those on the source of a copy."""
+    """Return the conditions of a request; `prefix` is "ifSource" for conditions on the source of a copy."""
     match, unlike = (headers or {}).get("if-match"), (headers or {}).get("if-none-match")
     return Conditions(
         generation=number(query, f"{prefix}GenerationMatch"),

@@ -85,7 +85,7 @@ def object_headers(record: Object) -> dict[str, str]:
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (start, stop) of the bytes that a Range names; None for all of them, also if the Range is malformed."""
+    """Return (start, stop) of the bytes that a Range names; None for all of them, even if the Range is malformed."""
     match = _RANGE.fullmatch((header or "").strip())
     if match is None or not any(match.groups()):
         return None

@@ -29,7 +29,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """The bytes in the body of a request of a resumable upload; None for what its Content-Range leaves open."""
+    """The bytes in the body of a request of a resumable upload; None where its Content-Range leaves a number open."""
 
     start: int | None
     stop: int | None
@@ -37,7 +37,7 @@ class Chunk:
 
 
 def parse_content_range(header: str | None) -> Chunk:
-    """Return what a Content-Range declares. Without one the body is the whole object; `bytes */...` has no bytes."""
+    """Return the chunk that a Content-Range declares. Without one the body is the whole object; `bytes */...` has no bytes."""
     if header is None:
         return Chunk(start=0, stop=None, total=None)
     match = _CONTENT_RANGE.fullmatch(header.strip())
@@ -98,7 +98,7 @@ class ResumableUploads:
         if lost is not None:
             self._end(call, session)
             raise StorageApiError(lost.status, "The upload session is gone.")
-        # A client whose request timed out may send the next one while the first one is still being served.
+        # After a timeout, a client may send the next request while the first one is still being served.
         lock = self._locks.setdefault(session.id, asyncio.Lock())
         async with lock:
             return await self._receive_chunk(call, self._session(call))
@@ -132,7 +132,7 @@ class ResumableUploads:
         if total is not None and total == stored:
             return await self._finish(call, session, total)
         if chunk.start is not None and stored % _QUANTUM_BYTES:
-            # The client sends the rest again, with what follows.
+            # The client sends the rest again, with the next bytes.
             self._truncate_to_quantum(call, session)
             stored -= stored % _QUANTUM_BYTES
         return Response(status_code=308, headers={"Range": f"bytes=0-{stored - 1}"} if stored else {})
@@ -189,7 +189,7 @@ class ResumableUploads:
             writer.close()
 
     def _truncate_to_quantum(self, call: Call, session: UploadSession) -> None:
-        """Keep what the real service would have kept of an interrupted request: whole units."""
+        """Keep as much of an interrupted request as the real service would have kept: whole units."""
         self._close_writer(session.id)
         with suppress(FileNotFoundError):
             stored = call.state.blobs.size(session.blob)

@@ -1,4 +1,4 @@
-"""The stored state: buckets, objects and their generations, unfinished uploads. Nothing here knows of HTTP."""
+"""The stored state: buckets, objects and their generations, unfinished uploads. Independent of HTTP."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StorageState:
             raise
         self._clock = clock
         self._orphaned_blobs: list[str] = []
-        # Brings in what programs have written as files, if there may be some. Not called in this thread.
+        # Imports the files that programs have written, if there may be some. Not called in this thread.
         self.catch_up: Callable[[], None] | None = None
         self.blobs = Blobs(folder / "blobs")
         self.blobs.remove_unknown({blob for table in _WITH_BLOBS for blob in self._blobs(table)})
@@ -206,7 +206,7 @@ class StorageState:
                 md5=blob.md5,
                 created=now,
                 updated=now,
-                # Of a bucket whose class is changed, the objects keep theirs.
+                # After a change of a bucket's class, the existing objects keep theirs.
                 fields={"storageClass": owner.storage_class, **fields},
                 components=components,
             )

@@ -1,4 +1,4 @@
-"""Uploads in one request, `uploadType=media` and `multipart`, and what all kinds of uploads share."""
+"""Uploads in one request, `uploadType=media` and `multipart`, and the common part of all uploads."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def commit_upload(
     hashes: Declared,
     query: Mapping[str, str] | None = None,
 ) -> Object:
-    """Make an object of what was written, if the hashes match and the preconditions hold. Atomic for all other requests."""
+    """Make an object of the written bytes, if the hashes match and the preconditions hold. Atomic for all other requests."""
     blob = writer.finish()
     fault = call.fault("corrupt")
     with call.state.blobs.removed_on_error(blob):

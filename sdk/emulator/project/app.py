@@ -1,6 +1,6 @@
-"""Service Usage, Resource Manager, IAM, Artifact Registry and Cloud Build, as far as a project is checked and set up.
+"""Service Usage, Resource Manager, IAM, Artifact Registry and Cloud Build, for the checks and the setup of a project.
 
-Made after the REST references and what gcloud 528 sends; nothing of it was recorded from the real services.
+Made after the REST references and the requests of gcloud 528; nothing of it was recorded from the real services.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _project_of(call: RestCall) -> str:
 
 
 def _resource(call: RestCall) -> str:
-    """Return the full name of what a request is about."""
+    """Return the full name of a request's resource."""
     kind = call.operation.partition(".")[0]
     if kind == "serviceAccounts":
         return account_name(call.id)

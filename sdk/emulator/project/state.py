@@ -1,4 +1,4 @@
-"""What the emulated project has. Everything is enabled, exists and is granted, except what `POST /_project` takes away."""
+"""The state of the emulated project. Everything is enabled, exists and is granted, unless `POST /_project` takes it away."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def agents(number: str) -> list[str]:
 class ProjectState:
     """Safe to use from any thread. Resources have the full names that the Policy Troubleshooter takes.
 
-    "disabled" are APIs, "absent" service accounts and repositories. What is "withheld", a member has only once it has the
+    "disabled" are APIs, "absent" service accounts and repositories. A member has a "withheld" permission only once it has the
     role on the resource.
     """
 
@@ -56,7 +56,7 @@ class ProjectState:
                 raise ValueError("it does not describe a project")
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(
-                f"What the emulated project has cannot be read: {str(error) or 'it is nested too deeply'}. Received: "
+                f"The state of the emulated project cannot be read: {str(error) or 'it is nested too deeply'}. Received: "
                 f"{str(self._file)!r}. Next: remove it, and everything is enabled and granted again."
             ) from None
         return stored
@@ -70,7 +70,7 @@ class ProjectState:
         self._known = {"disabled": [], "absent": [], "withheld": [], "created": [], "policies": {}, "changes": 0}
 
     def set_up(self, given: object) -> None:
-        """Replace what is missing; InputError if `given` is not valid."""
+        """Replace the missing items; InputError if `given` is not valid."""
         problems = list(_mistakes(given))
         if problems or not isinstance(given, dict):
             raise InputError(problems or [f"Expected an object. Received: {str(given)[:100]!r}."])

@@ -48,7 +48,7 @@ class SchedulerApp(RestService):
 
     routes, parameters = _ROUTES, _PARAMETERS
     title = "podlift's emulator of Cloud Scheduler"
-    # A job of 1 MB in base64, with what surrounds it.
+    # A job of 1 MB in base64, with its envelope.
     max_bytes = 4 << 20
 
     def __init__(

@@ -37,7 +37,7 @@ _NAME = '"projects/<PROJECT_ID>/locations/<LOCATION_ID>/jobs/<JOB_ID>"'
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return the job of a body as its client sent it, with its name, and without what the service sets."""
+    """Return the job of a body as its client sent it, with its name, and without the fields that the service sets."""
     job, problems = read_message("Job", read_json(body), "job")
     if problems:
         raise invalid(problems)
@@ -83,7 +83,7 @@ def problems(job: Mapping[str, Any], project: str) -> Problems:
 
 
 def size_bytes(job: Mapping[str, Any]) -> int:
-    """Return the size of a job, whose body counts as bytes."""
+    """Return the size of a job; its body counts as bytes."""
     body = job.get("httpTarget", {}).get("body", "")
     return len(json.dumps(job).encode()) - len(body) // 4
 

@@ -25,7 +25,7 @@ _SLEEP_S = 5.0
 # The resolution of a Unix time.
 _NEAR_S = 1e-6
 _CLOSE_S = 30.0
-# How long a reset waits for attempts, whose targets may never answer.
+# How long a reset waits for attempts: their targets may never answer.
 _CLEAR_S = 0.5
 # The attempts that are kept, and that one request makes at most: two weeks of a job that fires every minute.
 _RECENT = 20_000
@@ -38,7 +38,7 @@ MoveClock = Callable[[float, bool], bool]
 
 
 class Dispatcher:
-    """Safe to use from any thread. Each attempt has a thread of its own; a job has one outstanding execution."""
+    """Safe to use from any thread. Each attempt has its own thread; a job has one outstanding execution."""
 
     def __init__(
         self, table: SchedulerTable, clock: EmulatorClock, faults: FaultRules, move: MoveClock, own_url: str
@@ -89,7 +89,7 @@ class Dispatcher:
             self._jobs.pop(key, None)
 
     def clear(self) -> None:
-        """Remove all jobs and attempts. Attempts that are outstanding are waited for, and then change nothing any more."""
+        """Remove all jobs and attempts. Waits for outstanding attempts; a later end of one has no effect."""
         with self.lock:
             self._table.clear()
             self._jobs.clear()
@@ -129,7 +129,7 @@ class Dispatcher:
         """Move the clock ahead, with a stop at each attempt that is due on the way until it has ended.
 
         Returns the attempts, or None if the clock cannot go there. All attempts that were outstanding have ended, too.
-        VertexApiError if the clock stopped on the way, after too many attempts; what else stopped it is raised, too.
+        VertexApiError if the clock stopped on the way, after too many attempts; any other error that stopped it is raised, too.
         """
         with self._advancing, self.lock:
             if not self._clock.reaches(seconds):
@@ -160,7 +160,7 @@ class Dispatcher:
                     self._changed.wait(sleep_s)
 
     def _step(self) -> float:
-        """Start what is due, and return the time until something else may be."""
+        """Start the due executions, and return the time until the next one may be due."""
         waiting = [
             (row.execution.at, row.key, row.execution)
             for row in self._jobs.values()
@@ -191,7 +191,7 @@ class Dispatcher:
         if not forced and self._faults.for_job("disable", _about(row)):
             self.store(replace(row, job={**row.job, "state": DISABLED}, execution=None))
             return
-        # What is near counts as due, and no attempt is before its time.
+        # A near execution counts as due, and no attempt is before its time.
         began = max(self._clock.now(), execution.at)
         self.store(replace(row, job={**row.job, "lastAttemptTime": format_time(began)}))
         self._outstanding[row.key] += 1
@@ -237,7 +237,7 @@ class Dispatcher:
         self.store(row)
 
     def _deliver(self, row: ScheduledJob, execution: Execution) -> tuple[Outcome, float]:
-        """Send the request, twice if a fault says so; return the outcome and how long it took beside the time that passed."""
+        """Send the request, twice if a fault demands it; return the outcome and how long it took beside the passed time."""
         about = _about(row)
         outcome, lasted_s = self._send(row, execution, self._faults.for_request("jobs.attempt", about))
         if self._faults.for_job("duplicate", about):
@@ -264,7 +264,7 @@ class Dispatcher:
 
 
 def _headers(row: ScheduledJob, slot: float) -> dict[str, str]:
-    """Return what the service adds to a request for a slot."""
+    """Return the headers that the service adds to a request for a slot."""
     return {
         "X-CloudScheduler": "true",
         "X-CloudScheduler-JobName": row.key.id,

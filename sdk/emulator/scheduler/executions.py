@@ -1,6 +1,6 @@
 """When a job is attempted: the slots of its schedule, and retries. Pure.
 
-An execution is one slot with its retries. What Cloud Scheduler documents in two ways, or not at all, is decided here:
+An execution is one slot with its retries. Where Cloud Scheduler's documentation is ambiguous or silent, this file decides:
 retries continue beyond the next slot, which is then skipped; a request that takes longer than until the next slot delays it;
 of several slots that pass meanwhile, only the latest is delivered.
 """

@@ -58,7 +58,7 @@ def refusal(uri: str) -> str:
 
 
 def send(target: Mapping[str, Any], headers: Mapping[str, str], own_url: str, deadline_s: float) -> Outcome:
-    """Send the request of a target; `headers` are those of the service. `own_url` is the emulator's, with its token."""
+    """Send the request of a target; `headers` come from the service. `own_url` is the emulator's, with its token."""
     uri, own = urlsplit(target["uri"]), urlsplit(own_url)
     match = _GOOGLE.fullmatch(uri.hostname or "")
     if match is not None:
@@ -95,5 +95,5 @@ def _split(uri: str) -> SplitResult | None:
         parts.port  # noqa: B018
     except ValueError:
         return None
-    # What http.client would reject, and what would end a line of the request.
+    # Characters that http.client would reject, or that would end a line of the request.
     return None if re.search(r"[^\x21-\x7e]", uri) else parts

@@ -30,7 +30,7 @@ LOCATIONS = sorted(
 
 
 class ScheduledJobs:
-    """All jobs. Safe to use from any thread. Its methods raise `VertexApiError` for what the service rejects."""
+    """All jobs. Safe to use from any thread. Its methods raise `VertexApiError` where the service rejects a request."""
 
     def __init__(self, dispatcher: Dispatcher, clock: EmulatorClock) -> None:
         self._dispatcher, self._clock = dispatcher, clock
@@ -69,7 +69,7 @@ class ScheduledJobs:
             row = self._row(project, region, job)
             changed = bodies.merged(row.job, changes, mask)
             _check(changed, project)
-            # A job whose update has failed is enabled by the next one that succeeds.
+            # After a failed update, the next one that succeeds enables the job.
             state = UPDATE_FAILED if fails else ENABLED if changed["state"] == UPDATE_FAILED else changed["state"]
             changed = {**bodies.with_defaults(changed), "state": state, "userUpdateTime": self._now()}
             return self._store(replace(row, job=changed))

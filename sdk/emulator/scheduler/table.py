@@ -36,7 +36,7 @@ class ScheduledJob:
 
 
 class SchedulerTable:
-    """Callers serialize their calls by a lock of their own."""
+    """Callers serialize their calls by their own lock."""
 
     def __init__(self, path: Path) -> None:
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)

@@ -60,14 +60,14 @@ _PARAMETERS = {
     "trainingPipelines.list": _LISTED,
     "quotas.get": HARMLESS | words("view"),
 }
-# What Cloud Scheduler sends unless its job names another type.
+# The type that Cloud Scheduler sends unless its job names another one.
 _BINARY = "application/octet-stream"
-# The project whose metadata a process sees that belongs to no job.
+# The project in the metadata for a process outside of jobs.
 _PROJECT = "podlift"
 
 
 def _is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
-    """Return whether a path is the metadata server's: one of its own, or the root by which clients detect it."""
+    """Return whether a path belongs to the metadata server: below its prefix, or the root by which clients detect it."""
     return path.startswith("/computeMetadata") or (path == "/" and "metadata-flavor" in headers)
 
 
@@ -147,7 +147,7 @@ class VertexApp(RestService):
 
     async def clear(self) -> None:
         """Remove all jobs, pipelines and log entries, reset the clock, and wait until all containers have ended."""
-        # No request is answered before the await: none makes a pipeline whose job is removed.
+        # No request is answered before the await: none makes a pipeline for a removed job.
         runners = self.jobs.clear()
         self.pipelines.clear()
         self.clock.reset()
@@ -216,7 +216,7 @@ class VertexApp(RestService):
         return dict(call.shown(service.kind, resource))
 
     def _caller(self, request: Request) -> str:
-        """Return the account of the job whose container has sent a request; else the user of the emulated project."""
+        """Return the account of the job with the container that sent a request; else the user of the emulated project."""
         row = self.jobs.find(_replica(request).job)
         return CALLER if row is None else _account(row)
 

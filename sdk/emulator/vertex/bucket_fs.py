@@ -1,8 +1,8 @@
 """The buckets as a file system, which jobs see as /gcs: a change on one side becomes visible on the other.
 
-While a job runs, a thread compares both sides with what they last had in common. What a program has written becomes an object
-when it closes the file; what a client has uploaded becomes a file. The last writer wins. On a busy machine the thread may be
-seconds late: a list of objects does not wait for it (`catch_up`).
+While a job runs, a thread compares both sides with their last common state. A program's file becomes an object when the program
+closes it; an uploaded object becomes a file. The last writer wins. On a busy machine the thread may be seconds late: a list of
+objects does not wait for it (`catch_up`).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ if TYPE_CHECKING:
 
 
 class StateThread:
-    """Runs functions in the thread that owns the stored state: that of an event loop. For all other threads."""
+    """Runs functions in the thread that owns the stored state, the thread of an event loop. For all other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -154,7 +154,7 @@ class StateThread:
         except RuntimeError:
             is_here = False  # this thread has no loop
         if is_here:
-            raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
+            raise RuntimeError("A function that waits for the emulator's state was called in the thread that owns it.")
         future: Future[T] = Future()
 
         # A callback and no task: the end of the loop cancels tasks.
@@ -178,7 +178,7 @@ class StateThread:
 
 @dataclass
 class _SyncedPath:
-    """What an object and its file last had in common.
+    """The last common state of an object and its file.
 
     Generation 0 means that there is no object: an implicit folder, or a file that cannot be an object.
     """
@@ -203,7 +203,7 @@ class BucketFs:
     """
 
     def __init__(self, state: StorageState, thread: StateThread, home: Path) -> None:
-        # Before links are resolved: those of other users are refused.
+        # Before links are resolved: links of other users are refused.
         with suppress(FileNotFoundError):
             own_folders.remove(str(home), private=False)
         self._state, self._thread, self._home = state, thread, home.resolve()
@@ -442,7 +442,7 @@ class BucketFs:
         self._remove_implicit_folders(key[0], key[1].rpartition("/")[0] + "/")
 
     def _remove_implicit_folders(self, bucket: str, folder: str) -> None:
-        """Remove a folder that existed only because of its contents, and those above."""
+        """Remove a folder that existed only because of its contents, and such folders above it."""
         while folder != "/":
             synced = self._synced.get((bucket, folder))
             if synced is None or synced.generation:

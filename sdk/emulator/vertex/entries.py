@@ -100,7 +100,7 @@ class LogEntries:
         text = json.dumps(payload)
         with self._lock:
             now = self._clock.now()
-            # Never earlier: a reader that continues after the last time it has seen would miss an entry.
+            # Never earlier: a reader that continues after the time of its last entry would miss one.
             ns = self._last_ns[job] = max(int((now - behind_s) * 1e9), self._last_ns.get(job, 0))
             values = (ns, project, job, task, severity, text)
             query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"

@@ -162,8 +162,8 @@ def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
         if pool and "pythonPackageSpec" not in pool and not container_command(pool):
             image = (pool.get("containerSpec") or {}).get("imageUri")
             problems.append(
-                f"jobSpec.workerPoolSpecs[{number}].containerSpec has neither command nor args: only the image says what it "
-                f"runs, and this emulator runs processes, not images. Received: imageUri {image!r}. Next: write the image's "
+                f"jobSpec.workerPoolSpecs[{number}].containerSpec has neither command nor args: only the image names the "
+                f"command, and this emulator runs processes, not images. Received: imageUri {image!r}. Next: write the image's "
                 "ENTRYPOINT and CMD into command and args."
             )
     return problems

@@ -1,4 +1,4 @@
-"""The custom jobs of one data folder, with the calls of the API, and what they share with training pipelines."""
+"""The custom jobs of one data folder, with the calls of the API, and the base class that they share with training pipelines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R", bound=ResourceRow)
 
 
 class Collection(Generic[R]):
-    """All resources of a kind. Safe to use from any thread. Its methods raise `VertexApiError` for what the service rejects."""
+    """All resources of a kind. Safe to use from any thread. Its methods raise `VertexApiError` as the service does."""
 
     kind, name = "", ""
 

@@ -1,4 +1,4 @@
-"""What runs the replicas of a job: the seam between the service and its containers."""
+"""The launcher of the replicas of a job: the seam between the service and its containers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ReplicaGroup(Protocol):
         """Start all of them."""
 
     def start_one(self, replica: str) -> None:
-        """Restart one that has exited, under the same host name."""
+        """Restart an exited one, under the same host name."""
 
     def exited(self) -> dict[str, int]:
-        """Return the exit codes of those that have exited, as a container's: 128 + the signal."""
+        """Return the exit codes of the exited replicas, as a container's: 128 + the signal."""
 
     def out_of_memory(self) -> Set[str]:
-        """Return those that were killed because memory ran out."""
+        """Return the replicas that were killed because memory ran out."""
 
     def terminate(self, grace_s: float) -> None:
         """End all of them: SIGTERM, `grace_s` seconds, SIGKILL. All have ended when this returns."""
@@ -53,10 +53,10 @@ class ReplicaLauncher(Protocol):
         """Return a group that is not started yet; `emit` is called from any thread. `project` is the project's number."""
 
     def close(self) -> None:
-        """Release what all groups share; none of them is open any more."""
+        """Release the resources that all groups share, after all of them were closed."""
 
 
-# Opens a launcher, given the stored state, the loop in whose thread it may be read, and the emulator's URL.
+# Opens a launcher, given the stored state, the loop with the thread that may read it, and the emulator's URL.
 OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaLauncher]
 
 
@@ -65,7 +65,7 @@ class ProcessLauncher:
         from .bucket_fs import BucketFs, StateThread
 
         self._url, self._folder = url, folder
-        # An emulator that was killed has left those of its jobs.
+        # A killed emulator has left the folders of its jobs.
         own_folders.discard(str(folder / "scratch"), private=False)
         self._buckets = BucketFs(state, StateThread(loop), folder / "view")
         self._count = itertools.count(1)
@@ -89,7 +89,7 @@ class ProcessLauncher:
 
 
 class JobRunner:
-    """The containers of one job, in a thread of their own that executes commands and reports what happens to them.
+    """The containers of one job, in a separate thread that executes commands and reports their events.
 
     `make` makes a new group for every attempt of the whole job; `report` is called with the events of its `Lifecycle`.
     """

@@ -92,11 +92,11 @@ class JobStatus:
     created: float
     updated: float
     due: float | None = None  # When time alone changes something; None for never
-    behind: float = 0.0  # How far the clock was moved without the job, whose times are all earlier by this
+    behind: float = 0.0  # How far the clock was moved without the job: all its times are earlier by this
     started: float | None = None
     ended: float | None = None
     outcome: JobOutcome | None = None  # How it ends, or will end once all replicas are stopped
-    # What follows a stop that is not the end: "starting" in the same place, "provisioning" on new machines
+    # The stage after a stop that is not the end: "starting" in the same place, "provisioning" on new machines
     next_stage: RestartStage = ""
     restarts: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
@@ -120,7 +120,7 @@ class JobStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobAction:
-    """What to do: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` or `kill` one, or `close` for good."""
+    """A command: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` or `kill` one, or `close` for good."""
 
     kind: ActionKind
     replica: str = ""
@@ -158,7 +158,7 @@ class Lifecycle:
         self._log("Waiting for job to be provisioned.")
 
     def tick(self, availability: Availability) -> None:
-        """Do what follows from the time alone; called when `due` has come, or when the availability has changed."""
+        """Apply the changes by the time alone; called when `due` has come, or when the availability has changed."""
         status, terms, now = self.status, self._terms, self.now
         is_waiting = status.stage in ("queued", "provisioning")
         if is_waiting and status.state == CANCELLING:
@@ -201,7 +201,7 @@ class Lifecycle:
                     self._restart(name, codes[name])
 
     def replicas_stopped(self) -> None:
-        """No process of the job runs any more."""
+        """The last process of the job has ended."""
         if self.status.stage != "stopping":
             return
         self._set(preempted=(), out_of_memory=())
@@ -260,7 +260,7 @@ class Lifecycle:
             self._stop(outcome=_EXPIRED_OUTCOME)
 
     def fall_behind(self, seconds: float) -> None:
-        """The clock was moved without the job. Its machines are there at once, as far as it waits for nothing else."""
+        """The clock was moved without the job. Its machines are there at once, unless it waits for something else."""
         status = self.status
         due = status.updated if status.due is not None and status.stage in ("queued", "provisioning") else status.due
         self.status = replace(status, due=due, behind=status.behind + seconds)
@@ -328,7 +328,7 @@ class Lifecycle:
             self._log(outcome.message, "WARNING")
 
     def _replace_machine(self, replica: str) -> None:
-        """Continue after the end of a replica whose machine was taken away."""
+        """Continue after the end of a replica on a preempted machine."""
         terms, outcome = self._terms, self._stockout_outcome()
         if not terms.spot:
             # Maintenance of a machine: the worker restarts on another one, and it does not count as a restart.
@@ -348,7 +348,7 @@ class Lifecycle:
             self._stop(next_stage="provisioning")
 
     def _restart(self, replica: str, code: int) -> None:
-        """Restart what a replica's exit code restarts, or fail."""
+        """Restart by the rule for a replica's exit code, or fail."""
         status, terms = self.status, self._terms
         count = status.restarts.get(replica, 0) + 1
         is_transient = code in TRANSIENT and replica not in status.out_of_memory and terms.retries

@@ -1,4 +1,4 @@
-"""What machines mean for a custom job: TPUs, flex-start and quotas. Pure. The machines are those of `sdk.hardware`."""
+"""The rules for the machines of a custom job: TPUs, flex-start and quotas. Pure. `sdk.hardware` has the machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python packages of jobs: what an executor image does with them, and what their builds need if there is no network."""
+"""Python packages of jobs: their installation by an executor image, and the requirements of their builds without a network."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from ..gcs.errors import StorageApiError
 from .bucket_fs import BucketFs
 
-# As Google's images do it: first the packages themselves, then what they need. The module is $0. Each step first uses
-# what the emulator's interpreter has, and an index only if that is not enough.
+# As Google's images do it: first the packages themselves, then their requirements. The module is $0. Each step first uses the
+# packages of the emulator's interpreter, and an index only if they are not enough.
 _INSTALL = """
 install() {{ python3 -m pip install -q --disable-pip-version-check "$@" {files}; }}
 local='--no-index --no-build-isolation'
@@ -28,7 +28,7 @@ local='--no-index --no-build-isolation'
 exec python3 -m "$0" "$@"
 """
 _FAILED = (
-    "podlift emulator: the packages cannot be installed here. What they need has to be in the emulator's interpreter, or in an "
+    "podlift emulator: the packages cannot be installed here. Their requirements must be in this interpreter, or in an "
     "index that this machine can reach."
 )
 _MACHINE_WIDE = ("/etc/xdg/pip/pip.conf", "/etc/pip.conf")
@@ -79,7 +79,7 @@ def _setuptools_wheel(folder: Path) -> Path | None:
     if wheel.exists():
         return wheel
     files = [path for path in package.files or () if path.suffix != ".pyc" and ".." not in path.parts]
-    # A system's package manager may install it without what a wheel needs.
+    # A system's package manager may install it without the files of a wheel.
     if not {"WHEEL", "RECORD"} <= {path.name for path in files}:
         return None
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Training pipelines, which the training job classes of Google's SDK create: each runs one custom job.
 
-A pipeline has no state of its own. It shows the state of its custom job, also after that job was deleted.
+A pipeline stores no state. It shows the state of its custom job, even after that job was deleted.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class TrainingPipelines(Collection[_PipelineRow]):
 
 
 def _state(state: str) -> str:
-    """Return the state of a pipeline whose custom job has this one."""
+    """Return the state of a pipeline, given the state of its custom job."""
     return _STATES.get(state, state.replace("JOB_", "PIPELINE_", 1))
 
 
@@ -145,7 +145,7 @@ def custom_job(pipeline: Mapping[str, Any], region: str) -> dict[str, Any]:
         # Vertex AI would fail a pipeline that has no model at its end.
         text = (
             "podlift's emulator uploads no model when a training pipeline ends: model_to_upload cannot be set. Next: leave "
-            "out model_display_name and model_serving_container_image_uri, and upload the model in a step of its own."
+            "out model_display_name and model_serving_container_image_uri, and upload the model in a separate step."
         )
         mistakes.append((f"{_FIELD}.model_to_upload", text))
     if "trainingTaskInputs" not in pipeline:
@@ -176,7 +176,7 @@ def _task_inputs(inputs: Any) -> dict[str, Any]:
 
 
 def _with_integers(value: Any) -> Any:
-    """Return a value of a Struct, whose numbers are all floating-point, with whole numbers as integers."""
+    """Return a value of a Struct, which stores all numbers as floating-point, with whole numbers as integers."""
     if isinstance(value, dict):
         return {name: _with_integers(item) for name, item in value.items()}
     if isinstance(value, list):

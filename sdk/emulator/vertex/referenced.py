@@ -1,4 +1,4 @@
-"""What a request refers to outside of itself: buckets, images and an account, which have to exist, in the right place.
+"""The resources that a request refers to: buckets, images and an account, which have to exist, in the right place.
 
 Sources: python-aiplatform#885 and #1073 for the sentences about buckets and accounts, Google's page on troubleshooting for the
 one about repositories. Whether a missing image is refused at creation or fails the job is not documented: here it is refused.
@@ -28,7 +28,7 @@ ACT_AS, _PULL = "iam.serviceAccounts.actAs", "artifactregistry.repositories.down
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """Validates what requests refer to, in the emulator's own buckets, project and registry."""
+    """Validates the references of requests, in the emulator's own buckets, project and registry."""
 
     storage: StorageState
     project: ProjectState
@@ -36,7 +36,7 @@ class References:
     faults: FaultRules
 
     def check_job(self, project: str, region: str, job: Mapping[str, Any], spec: str) -> None:
-        """Validate a custom job, whose specification is in the field `spec` of the request."""
+        """Validate a custom job; its specification is in the field `spec` of the request."""
         uri = job.get("jobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
         if (bucket := bodies.bucket_of(uri)) and not self.storage.has_bucket(bucket):
             text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."

@@ -1,4 +1,4 @@
-"""The worker pools of an emulated job: each replica is a process of this machine that sees what Vertex AI would show it."""
+"""The worker pools of an emulated job: each replica is a process of this machine in the environment of Vertex AI."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def missing_isolation() -> str | None:
     refused = containers.refused
     if refused["root"]:
         return (
-            f"Emulated jobs see no /gcs, and their host names do not resolve: this system denies them a root of their own "
-            f"({refused['root']}). What they install goes into environments of their own, but nothing prevents a program from "
+            f"Emulated jobs see no /gcs, and their host names do not resolve: this system denies them a separate root "
+            f"({refused['root']}). Their packages go into separate environments, but nothing prevents a program from "
             "writing into this interpreter's folders itself. Next: run the emulator as root, or allow user namespaces."
         )
     if refused["pids"]:
@@ -73,7 +73,7 @@ class ReplicaProcesses:
         emit: OnLine,
     ) -> None:
         problems = environment.unsupported_pools(job)
-        # Absolute: every replica starts in a folder of its own.
+        # Absolute: every replica starts in its own folder.
         self._scratch = scratch.absolute()
         if os.pathsep in str(self._scratch):
             problems.append(
@@ -112,7 +112,7 @@ class ReplicaProcesses:
             config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
             self._containers = opened.enter_context(closing(Containers(config, self._emit, self._on_exit)))
             self._opened = opened.pop_all()
-        # Without host names of their own, all replicas are on localhost.
+        # Without separate host names, all replicas are on localhost.
         named = not self._containers.refused["root"]
         self._addresses = {
             replica: f"{self._hosts[name] if named else 'localhost'}:{reservation.ports[name]}"
@@ -180,7 +180,7 @@ class ReplicaProcesses:
             self._buckets.flush()
         except Exception:
             # A full disk, or an emulator that is about to end: the exit of the replica still has to be reported.
-            text = f"podlift emulator: what {', '.join(exited)} wrote below /gcs is lost."
+            text = f"podlift emulator: the files of {', '.join(exited)} below /gcs are lost."
             sys.stderr.write(f"{text}\n{traceback.format_exc()}")
         with self._exit_event:
             self._codes.update({name: code for name, (code, _) in exited.items()})

@@ -62,7 +62,7 @@ class JobRow(ResourceRow):
 
 
 class JobTable:
-    """The table of jobs. Callers serialize their calls by a lock of their own."""
+    """The table of jobs. Callers serialize their calls by their own lock."""
 
     def __init__(self, path: Path) -> None:
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
@@ -174,7 +174,7 @@ class JobScheduler:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self, launcher: ReplicaLauncher) -> None:
-        """Resume the jobs of the table, and run new ones; `launcher` makes what runs their containers."""
+        """Resume the jobs of the table, and run new ones; `launcher` makes their containers."""
         with self.lock:
             self._launcher = launcher
             for row in self._table.all_jobs():
@@ -196,7 +196,7 @@ class JobScheduler:
             return row
 
     def _hold(self, active: _ActiveJob) -> None:
-        """Leave a new job in the queue if a fault says so."""
+        """Leave a new job in the queue if a fault demands it."""
         created = active.row.status.created
         hold, expire = self._faults.for_job("hold", active.about), self._faults.for_job("expire", active.about)
         if hold is not None:
@@ -318,7 +318,7 @@ class JobScheduler:
                 self._wake.wait(sleep_s)
 
     def _run_due(self) -> float:
-        """Do what is due, and return the time until something else may be."""
+        """Do the due work, and return the time until more may be due."""
         now = self._clock.now()
         while self._timed_faults and self._timed_faults[0].at <= now:
             _, job, fault = self._timed_faults.pop(0)
@@ -360,7 +360,7 @@ class JobScheduler:
         return Availability()
 
     def _advance(self, job: int, step: Callable[[Lifecycle], None]) -> None:
-        """Let an event happen to a job, and do what follows from it."""
+        """Let an event happen to a job, and perform the actions that follow from it."""
         with self.lock:
             active = self._active.get(job)
             if active is None or self._closed:

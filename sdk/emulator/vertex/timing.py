@@ -47,7 +47,7 @@ class EmulatorClock:
         return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
 
     def ahead_at(self, time: float) -> float:
-        """Return the seconds by which it was ahead of the machine, at one of its own times; if frozen, when it came to it."""
+        """Return how many seconds it was ahead of the machine at one of its own times; if frozen, on arrival at that time."""
         with self._lock:
             index = bisect.bisect_right(self._moves, (time, _MAX_AHEAD_S))
             return self._moves[index - 1][1] if index else 0.0
@@ -62,10 +62,10 @@ class EmulatorClock:
             if not self.reaches(seconds):
                 return False
             self._ahead_s += seconds
-            # While it stood, the machine's time went on.
+            # While it stood, the machine's time continued.
             machine = self._clock.now()
             stood_s = 0.0 if self._frozen_at is None else machine - self._frozen_at
-            # Records have whole microseconds: one that is made now must not lie before the move.
+            # Records have whole microseconds: a record made now must not lie before the move.
             self._moves.append((math.floor(self._now() * 1e6) / 1e6, self._ahead_s - stood_s))
             return True
 
@@ -76,7 +76,7 @@ class EmulatorClock:
             self._ahead_s = self._moves[-1][1] if self._moves else 0.0
 
     def reset(self) -> None:
-        """Undo `advance`. No record may have a time of this clock any more."""
+        """Undo `advance`. No remaining record may have a time of this clock."""
         with self._lock:
             self._ahead_s, self._moves = 0.0, []
 

@@ -17,7 +17,7 @@ from typing import Any
 
 # Called with a replica's name, "stdout" or "stderr", and a line.
 OnLine = Callable[[str, str, str], None]
-# Called with exit code and pid by the names of replicas that have exited and whose output was all emitted.
+# Called with exit code and pid by the names of exited replicas, once all their output was emitted.
 OnExit = Callable[[dict[str, tuple[int, int]]], None]
 
 # A longer line is split.
@@ -26,7 +26,7 @@ _CHUNK = 1 << 16
 _KILLED = 137
 # The kernel ends a killed process at once, unless a disk does not respond.
 _END_S = 30.0
-# What this system denies, once it was probed: a probe takes as long as the start of a job.
+# The features that this system denies, once probed: a probe takes as long as the start of a job.
 _probe_result: dict[str, dict[str, str]] = {}
 _RUN = "import sys; sys.path.append(sys.argv[1]); from containers import runtime; runtime.main(int(sys.argv[2]))"
 
@@ -37,7 +37,7 @@ class ContainerConfig:
 
     root: str  # An empty folder, in which their root is assembled
     gcs: str  # The folder that they see as /gcs
-    buckets: Sequence[str]  # Those in it that they may write
+    buckets: Sequence[str]  # Its folders that they may write
     hosts: str  # The file that they see as /etc/hosts
     read_only: Sequence[str]  # Folders that they may read only
     scratch: str  # The folder of all their own files, which they may write wherever it lies
@@ -202,7 +202,7 @@ def _start_runtime() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
         words = [sys.executable, "-I", "-S", "-E", "-c", _RUN, str(Path(__file__).parents[1]), str(there.fileno())]
-        # A session of its own: signals of a terminal are for the emulator.
+        # A new session: signals of a terminal are for the emulator.
         process = subprocess.Popen(
             words, env={}, cwd="/", stdin=subprocess.DEVNULL, pass_fds=[there.fileno()], start_new_session=True
         )

@@ -1,8 +1,8 @@
 """The container runtime of one job: runs its replicas, each in a PID namespace, and ends them when the emulator ends.
 
 The kernel ends all processes of a PID namespace with its first process, so no daemon and no session can stay. All replicas
-share a root of their own: the machine's folders, `/gcs`, and an `/etc/hosts` with the names of the cluster. If the kernel
-permits less, the replicas get less, and the emulator reports it.
+share one separate root: the machine's folders, `/gcs`, and an `/etc/hosts` with the names of the cluster. If the kernel permits
+less, the replicas get less, and the emulator reports it.
 
 It needs nothing but the standard library and has one thread, so that a replica costs two forks.
 """
@@ -40,7 +40,7 @@ _POLL_S = 0.005
 
 class ContainerRuntime:
     """The running replicas, and the connection to the emulator. `config` has the fields of `client.ContainerConfig`, and in
-    "refused" what the first runtime of the emulator has probed, or null.
+    "refused" the result of the probe by the first runtime of the emulator, or null.
     """
 
     def __init__(self, connection: socket.socket, config: Mapping[str, Any]) -> None:
@@ -292,7 +292,7 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 
 def _probe(config: Mapping[str, Any]) -> dict[str, str]:
-    """Try both in a child process; return why a "root" and "pids" of their own are impossible, "" if they are possible."""
+    """Try both in a child process; return why a separate "root" and separate "pids" are impossible, "" if they are possible."""
 
     def pids() -> None:
         _enter_root(config)
@@ -327,7 +327,7 @@ def _unshare_pids() -> None:
 
 
 def _mount_own() -> None:
-    """Mount what each container has for itself; the kernel frees it with the container, however that ends."""
+    """Mount the private folders of a container; the kernel frees them with the container, however it ends."""
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     if os.path.isdir("/dev/shm"):  # noqa: S108
         _mount("podlift", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)  # noqa: S108
@@ -375,7 +375,7 @@ def _bind_entry(entry: os.DirEntry[str], target: str) -> None:
         os.mkdir(target)
     else:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-    # Recursively: the kernel does not reveal what lies under a mount of another user's namespace.
+    # Recursively: the kernel does not reveal the files under a mount of another user's namespace.
     _mount(entry.path, target, None, _MS_BIND | _MS_REC)
 
 
