@@ -1,4 +1,4 @@
-"""Books the cost of a firing on its month, so that firings of one moment cannot break the limit of the month together."""
+"""Books the cost of a firing on its month, so that simultaneous firings cannot exceed the month's limit together."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def booked(
 ) -> str:
     """Book a firing; return why the month's limit does not allow it, "" if it does.
 
-    The bookings are read first, then the records, and the bookings are replaced if they are still the same: of two firings
-    that find the same money, one tries again and finds less.
+    The bookings are read before the records, and replaced only if they have not changed since. If two firings find the same
+    money, one of them tries again and finds less.
     """
     limit_usd, most_usd = schedule.spec.max_cost_usd_per_month, spending.most_usd(plan)
     if limit_usd is None or most_usd is None:
@@ -36,7 +36,7 @@ def booked(
         spent_usd = sum(
             _booked(slot, bookings) if slot.is_open else _used(slot, book.root, runs, most_usd) for slot in others
         )
-        # That of this firing counts with all that it may cost.
+        # The keeper of this firing counts with its maximum cost.
         spent_usd += _of_keepers((slot for slot in slots if slot.keeper != record.keeper), keeper)
         reason = spending.over_month(plan, limit_usd, spent_usd, keeper)
         if reason or book.put_bookings(schedule, month, {**bookings, record.key: most_usd}, generation):
@@ -49,7 +49,7 @@ def _booked(record: SlotRecord, bookings: dict[str, float]) -> float:
 
 
 def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
-    """Return what a run has cost that had ended: a user may have resumed it since, which begins its time limit again."""
+    """Return the cost of an ended run. If a user has resumed it since, its time limit began again."""
     known_usd = record.cost_usd or 0.0
     if not record.run or record.state in (State.SUCCEEDED.value, SKIPPED):
         return known_usd
@@ -58,8 +58,8 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
     except RunNotFoundError:
         return known_usd
     except PodliftError as error:
-        # A run that cannot be read keeps no other slot from starting.
-        _log.warning(f"{record.run} counts with all that it may have cost, because it cannot be read: {error}")
+        # An unreadable run must not prevent other slots from starting.
+        _log.warning(f"{record.run} counts with its maximum cost, because it cannot be read: {error}")
         return known_usd + most_usd
     # Its resume may have given it another time limit.
     rest_usd = 0.0 if status.state.terminal else spending.most_usd(plan) or most_usd
@@ -67,7 +67,7 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
 
 
 def _of_keepers(records: Iterable[SlotRecord], price: Price | None) -> float:
-    """Return the cost of the keepers of slots, for those that go on the most until their end; one may have served two slots."""
+    """Return the cost of the keepers of slots, the maximum for running keepers. One keeper may have served two slots."""
     spans = dict[str, tuple[float, float]]()
     for slot in records:
         if slot.keeper:

@@ -1,6 +1,6 @@
 """Instants of a schedule that a clock change skips or repeats, and the nearest hour that is safe. Pure.
 
-cron fires a skipped instant late and a repeated one once. Services differ, so that an hour without clock changes is better.
+cron fires a skipped instant late and a repeated one once. Services differ, so an hour without clock changes is safer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DAY, _DAYS = timedelta(days=1), 366
 def warnings(cron: Cron, now: datetime, service: str = "") -> list[str]:
     """Return a sentence for each clock change of the next year in which a slot lies.
 
-    `service` fires the schedule, in a way that is not known there; "" for podlift's own server.
+    `service` fires the schedule, with unknown behaviour at clock changes; "" for podlift's own server.
     """
     if not cron.is_fixed:
         return []
@@ -36,7 +36,7 @@ def warnings(cron: Cron, now: datetime, service: str = "") -> list[str]:
                 valid for valid in cron.after(slot.replace(tzinfo=cron.zone, fold=1)) if valid.utcoffset() == after
             )
             does = f"it fires at {next(later):%H:%M}" if skipped else "it fires once"
-            does = f"what {service} does there is not known here" if service else does
+            does = f"the behaviour of {service} is unknown" if service else does
             what = f"{'does not exist' if skipped else 'exists twice'}: {does} (clock change)"
             sentences.append(f"{slot:%Y-%m-%d %H:%M} in {cron.time_zone} {what}.{_safer(cron, days, slot)}")
             break
@@ -44,7 +44,7 @@ def warnings(cron: Cron, now: datetime, service: str = "") -> list[str]:
 
 
 def _offsets(wall: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
-    """Return how far a time of a wall clock is ahead of UTC, before a change and after it: equal if it exists once."""
+    """Return the UTC offsets of a wall-clock time before and after a change; they are equal if the time exists once."""
     before, after = (wall.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
     return before, after
 

@@ -1,4 +1,4 @@
-"""A delivery by a command: what `podlift schedule run --due` does, and so every trigger that can run a command.
+"""A delivery by a command: `podlift schedule run --due`, and with it every trigger that can run a command.
 
 It is a keeper in the process of the command: the same slot, lock and rules as for a job that a cloud's service creates, so that
 triggers of any kind may deliver one slot.
@@ -33,7 +33,7 @@ from .runs import KeptRuns, Runs, url_of
 from .slots import EARLY_S, Cron
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# The slot of a delivery that is repeated under its own name is among this many newest ones.
+# The slot of a repeated delivery of the same name is searched among this number of newest slots.
 _LOOKED_AT = 50
 _CODES = {
     State.CANCELLED.value: EXIT_CANCELLED,
@@ -45,12 +45,12 @@ _CODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Delivered:
-    """What became of a delivery.
+    """The outcome of a delivery.
 
     Args:
         record: the record of its slot; None if no slot was due.
         text: one sentence.
-        exit_code: 0 unless the run that this delivery has started did not succeed.
+        exit_code: 0 unless this delivery started a run that failed.
     """
 
     record: SlotRecord | None
@@ -70,7 +70,7 @@ def deliver(
     runs: Runs | None = None,
     notifier: Notifier | None = None,
 ) -> Delivered:
-    """Deliver a slot, and follow its run to the end: see `Schedule.run_due`, whose arguments these are."""
+    """Deliver a slot, and follow its run to the end. The arguments are described at `Schedule.run_due`."""
     book = Book(root)
     schedule, now = book.read(name), clock.now()
     delivery = _delivery(book, schedule, slot, id, now)
@@ -100,7 +100,7 @@ def _delivery(book: Book, schedule: ScheduleRecord, slot: datetime | None, id: s
 
 
 def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -> datetime:
-    """Return a slot that was named; InputError with the nearest ones if it is none, has not come, or is too old."""
+    """Return the named slot; InputError with the nearest slots if it is no slot, is in the future, or is too old."""
     wanted = slot.astimezone(timezone.utc)
     latest = cron.latest(wanted)
     if latest is None or latest.astimezone(timezone.utc) != wanted:
@@ -120,7 +120,7 @@ def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -
 
 
 def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
-    """Return the newest slot that a delivery of this name has taken for itself, not to catch up."""
+    """Return the newest slot taken by a delivery of this name, except slots that it caught up."""
     newest = book.slots(schedule, book.keys(schedule)[-_LOOKED_AT:])
     return next((record for record in reversed(newest) if record.keeper == job and record.cause != CATCH_UP), None)
 
@@ -137,7 +137,7 @@ def _not_due(schedule: ScheduleRecord, within_s: float | None, now: float) -> st
 
 
 def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) -> Delivered:
-    """Return what became of the slot."""
+    """Return the outcome of the delivery."""
     key, slot = slot_of(schedule, delivery)
     try:
         record = book.slot(schedule, key)
@@ -168,7 +168,7 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
     service = backends.load(schedule.backend).services.triggers
     if service is None:
         raise InputError(
-            f"--detach: nothing would follow a run of {schedule.backend} and tell how it ended. Next: omit --detach."
+            f"--detach: no process would follow a run of {schedule.backend} and report its end. Next: omit --detach."
         )
     key, slot = slot_of(schedule, delivery)
     with suppress(MissingError):
@@ -183,7 +183,7 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
 
 
 def _trigger(book: Book, schedule: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:
-    """Return the trigger of the service; for a schedule without one, a draft, with the files that it refers to."""
+    """Return the trigger of the service; for a schedule without one, a draft and the files that the draft names."""
     if schedule.trigger:
         return triggered.there(schedule, service, clock)
     plan = book.plan(schedule)

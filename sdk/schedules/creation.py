@@ -1,4 +1,4 @@
-"""Creates and changes schedules: what was wanted is checked, planned, compared with what there is, and written."""
+"""Creates and changes schedules: checks and plans the specification, compares it with the stored schedule, and writes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .firing import SlotMachine
 from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key, utc
 from .slots import Cron
 
-# Ends the id of the stored plan; each firing has an id of its own.
+# Ends the id of the stored plan; each firing has another id.
 _TEMPLATE = "aaaaaa"
 TRIGGERS = ("auto", "serve")
 # Stands in a dry run for the id that a new schedule gets.
@@ -65,12 +65,12 @@ def draft(**fields: Any) -> ScheduleSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A schedule that is decided and not yet written."""
+    """A checked schedule, not yet written."""
 
     spec: ScheduleSpec
     plan: Plan
     warnings: Sequence[str]
-    service: TriggerService | None = None  # that starts it; None for podlift schedule serve
+    service: TriggerService | None = None  # starts the runs; None for podlift schedule serve
     trigger: TriggerDraft | None = None
 
 
@@ -89,7 +89,7 @@ class Created:
 def prepare(
     spec: ScheduleSpec, what: Any, given: Mapping[str, object], target: Destination, clock: Clock | None = None
 ) -> Prepared:
-    """Return what `create` will write, or raise InputError with every mistake."""
+    """Return the schedule that `create` will write, or raise InputError with every mistake."""
     refuse_inside_task("schedule")
     backend = target.backend or configured_backend(os.environ)
     service = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
@@ -105,8 +105,8 @@ def prepare(
     problems = Problems()
     if service is None and notices.secrets(spec.notify):
         problems.found.append(
-            "notify: a secret of Secret Manager is read by the keeper of a schedule on a cloud. podlift schedule serve reads "
-            "the URL from its environment. Next: webhook:VARIABLE."
+            "notify: Secret Manager URLs work only for schedules on a cloud. podlift schedule serve reads the URL from an "
+            "environment variable. Next: webhook:VARIABLE."
         )
     with problems.collect():
         templates.check([*inputs.values(), settings.get("args", getattr(what, "args", None))])
@@ -185,7 +185,7 @@ def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:
 
 
 def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: TriggerService) -> None:
-    """Raise InputError for what only this machine understands."""
+    """Raise InputError for a cron expression or an input that works only on this machine."""
     problems = Problems()
     with problems.collect():
         slots.check_portable(spec.cron, service.title)
@@ -211,17 +211,17 @@ def create(prepared: Prepared, clock: Clock | None = None) -> Created:
 
 
 def compare(prepared: Prepared, clock: Clock | None = None) -> tuple[str, Sequence[str]]:
-    """Return what `create` would do: created, changed or unchanged, and the differences. Nothing is written."""
+    """Return the outcome that `create` would have (created, changed or unchanged) and the differences. Writes nothing."""
     return _Creation(prepared, clock or _clock(prepared.service), dry=True).expected()
 
 
 def _clock(service: TriggerService | None) -> Clock:
-    """Return the clock that the slots of a schedule go by: the clock of an emulator may have been moved."""
+    """Return the clock of a schedule's slots: the clock of an emulator may have been moved."""
     return SystemClock() if service is None else emulator_clock.service_clock()
 
 
 class _Creation:
-    """One call of `create`: what there is, what is to be, and the difference."""
+    """One call of `create`: the stored schedule, the new one, and the differences."""
 
     def __init__(self, prepared: Prepared, clock: Clock, *, dry: bool = False) -> None:
         self._spec, self._service, self._clock = prepared.spec, prepared.service, clock
@@ -235,13 +235,13 @@ class _Creation:
             _changes(self._before, self._book.plan(self._before), self._spec, self._plan) if self._before else []
         )
         same = self._before is not None and not self._changes
-        # A plan also tells of the machine that made it: an equal one stays.
+        # A plan also describes the machine that made it: an equal plan stays.
         self._key = self._before.plan if self._before and same else plan_key(self._spec.name, self._plan)
         self._request = self._rendered()
         self._there = self._found()
 
     def _without_removed(self, before: ScheduleRecord | None, *, dry: bool) -> ScheduleRecord | None:
-        """Return what there is, after the end of a removal that was interrupted."""
+        """Return the stored schedule; finish an interrupted removal first."""
         if before is None or before.paused != REMOVED:
             return before
         if not dry:
@@ -263,14 +263,14 @@ class _Creation:
         )
 
     def _found(self) -> Trigger | None:
-        """Return the trigger that is there; InputError, before anything is written, if it is another schedule's."""
+        """Return the existing trigger; InputError, before anything is written, if it belongs to another schedule."""
         if self._service is None or self._request is None:
             return None
         trigger = self._service.get(self._request.name, self._clock)
         if trigger is not None:
             triggered.check_owner(trigger, self._plan.root, self._id, self._service)
             follows = bool(self._changes) and self._before is not None and trigger.digest == self._before.digest
-            # What only follows from other changes is not listed.
+            # Differences that only follow from other changes are not listed.
             self._changes += [] if follows else triggered.differences(trigger, self._request)
         elif self._before is not None:
             self._changes.append(f"+ trigger: {self._service.title} has none")
@@ -315,7 +315,7 @@ class _Creation:
         )
 
     def _store(self) -> None:
-        """Store what the schedule refers to."""
+        """Store the code, the plan and the files of the schedule."""
         if self._plan.local:
             push.upload_archive(self._plan.bundle, RootPaths(self._plan.root).bundle(self._plan.code.digest))
         if self._before is None or self._key != self._before.plan:
@@ -345,12 +345,12 @@ class _Creation:
             return record
         former = before.former
         if before.trigger and before.trigger != trigger:
-            # It is removed once the new one is there. Meanwhile both fire, and a slot starts one run all the same.
+            # The old trigger is removed once the new one exists. Meanwhile both fire, and each slot still starts one run.
             former += (FormerTrigger(backend=before.backend, name=before.trigger),)
         former = tuple(old for old in former if old.name != trigger)
         if before.spec.slots != spec.slots:
-            # The slots so far were those of the expression before.
-            # The keeper of the last one may be on its way: it serves the slot that it was made for.
+            # The slots so far belong to the former expression.
+            # The keeper of the last slot may still be starting: it serves the slot that it was created for.
             grace_s = self._service.grace_s if self._service is not None and before.trigger else 0.0
             SlotMachine(self._book, self._clock).record_passed(before, except_last_s=grace_s)
         since = before.since if before.spec.slots == spec.slots else self._now
@@ -384,13 +384,13 @@ class _Creation:
 
 
 def _changes(before: ScheduleRecord, old: Plan, spec: ScheduleSpec, plan: Plan) -> list[str]:
-    """Return the differences between a schedule and what it is to become."""
+    """Return the differences between a stored schedule and its new specification."""
     fields = [
         f"~ {name}: {getattr(before.spec, name)!r} -> {getattr(spec, name)!r}"
         for name in ScheduleSpec.__dataclass_fields__
         if getattr(before.spec, name) != getattr(spec, name)
     ]
-    # The request and the findings follow from the rest, and this machine's Python runs no cloud's tasks.
+    # The request and the findings follow from the rest, and tasks on a cloud do not use this machine's Python.
     ignored = ("findings",) if plan.capabilities.runs_here else ("findings", "environment")
     changes = diff.compare(old, plan, ({}, {}))
     return fields + [f"{change.section}: {change}" for change in changes if change.section not in ignored]

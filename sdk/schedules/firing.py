@@ -1,8 +1,8 @@
 """Fires slots: the one state machine of a slot, for any delivery. `docs/explanation/decisions/schedules.md` draws it.
 
-A slot is taken by creating its record, so that any number of processes start one run. The run's id follows from the slot, so
-that a process that takes over from a killed one finds its run. Each step reads the records again: a process has no state that
-matters.
+A process takes a slot by creating its record, so that any number of processes start one run. The run's id follows from the
+slot, so that a process that takes over from a killed one finds its run. Each step reads the records again: losing a process
+loses no state.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logger("schedules")
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
-# States that another process may have written to a slot whose run is being submitted here, and how often it may.
+# States that another process may write to a slot while this process submits its run, and how often it may.
 _OVERTAKEN, _TRIES = (TAKEN, SKIPPED, State.FAILED.value), 10
 _NO_KEEPER, _NO_SERVER = f"{MISSED}: no keeper took it", f"{MISSED}: no server was there, or its machine slept"
 
@@ -75,13 +75,13 @@ class SlotMachine:
         self._slots = RecentSlots(book)
         self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
         self._delivery, self._key = Delivery(created=0.0), ""
-        self._ahead_s: float | None = None  # at least this much, this machine's clock is behind the deliverer's
+        self._ahead_s: float | None = None  # the least lag of this machine's clock against the deliverer's
         self._held = False  # this process has had the slot of its delivery
         self._owed: dict[str, int] = {}  # by slot, the number of a resume that is counted, and that an outage prevented
         self.running = ""  # URL of the run that it waits for
 
     def fire(self, schedule: ScheduleRecord, delivery: Delivery) -> SlotRecord:
-        """Fire the slot of a delivery, and return its record; a server goes on with it."""
+        """Fire the slot of a delivery, and return its record; a server takes the next steps."""
         self.step(schedule, delivery)
         self.close()
         return self._slots.records[self._key]
@@ -95,7 +95,7 @@ class SlotMachine:
         slots.read(schedule, slot, self._now())
         record = slots.records.get(self._key)
         if record is not None and record.keeper != delivery.job:
-            # A process that was cut off, and whose slot another one has taken over, ends.
+            # This process was cut off, and another one has taken its slot over: it ends.
             return not self._held and self._delivered_again(record)
         self._settle()
         if record is None:
@@ -111,14 +111,14 @@ class SlotMachine:
         return bool(mine) or (record is not None and not self._held)
 
     def give_up(self, schedule: ScheduleRecord) -> None:
-        """Record that the time of this keeper is over: a slot that waits is skipped, and runs go on without it."""
+        """Record that the time of this keeper is over: a waiting slot is skipped, and runs continue without the keeper."""
         self._slots.read(schedule, utc(self._clock.now()), self._now())
         for record in self._slots.open:
             if record.keeper == self._delivery.job and record.state == WAITING:
                 self._end(record, SKIPPED, "overlap: the keeper's time was over before the earlier run ended")
 
     def close(self) -> None:
-        """Wait until the notices have arrived, or were given up, and stop waiting for runs, which go on."""
+        """Wait until the notices have arrived or timed out, and stop waiting for runs, which continue."""
         self._notifier.settle()
         self.runs.close()
 
@@ -130,7 +130,7 @@ class SlotMachine:
         self._skip(self._slots.unrecorded(until), f"paused: {schedule.paused}" if schedule.paused else missed)
 
     def _now(self) -> float:
-        """Return the time by the clock of the records: nothing begins before it was delivered."""
+        """Return the time by the clock of the records: no slot begins before its delivery."""
         return self._clock.now() + (self._ahead_s or 0.0)
 
     # --- Slots that are due ----------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class SlotMachine:
         ]
 
     def _skip(self, slots: list[datetime], reason: str, job: str = "") -> None:
-        """Record slots at which nothing is started."""
+        """Record slots as skipped."""
         many = len(slots) - _MOST_MISSED + 1 if len(slots) > _MOST_MISSED else 1
         for number, slot in enumerate(slots[many - 1 :]):
             now, text = self._now(), slot.isoformat()
@@ -208,12 +208,12 @@ class SlotMachine:
         waiting = [slot for slot in others if slot.state == WAITING]
         causes = [slot.cause for slot in active]
         decision = policy.decide(slots.schedule.spec.overlap, active=causes, waiting=bool(waiting))
-        # If it is started already, a process that is gone was about to submit it, or has.
+        # If it has a start time, a process that died was about to submit it, or has submitted it.
         if decision == "start" or record.started is not None:
             self._start(record)
         elif decision == "skip":
             earlier = (active or waiting)[-1]
-            why = f"overlap: the run {earlier.run} goes on" if active else f"overlap: the slot {earlier.slot} waits"
+            why = f"overlap: the run {earlier.run} is active" if active else f"overlap: the slot {earlier.slot} waits"
             self._end(record, SKIPPED, why)
         else:
             if decision == "replace":
@@ -228,11 +228,11 @@ class SlotMachine:
             self.runs.cancel(url_of(self.book.root, record))
         except PodliftError as error:
             if self._is_tried_again(error):
-                # The run would go on to its own end.
+                # Otherwise the run would continue to its end.
                 raise
 
     def _is_tried_again(self, error: Exception) -> bool:
-        """True if the deliverer stays with its slot, and repeats the step after an error that may pass."""
+        """True if the deliverer keeps its slot and repeats the step, because the error may be temporary."""
         return self._delivery.job != "" and isinstance(error, PodliftError) and may_pass(error)
 
     def _start(self, record: SlotRecord) -> None:
@@ -246,7 +246,7 @@ class SlotMachine:
                 if reason:
                     self._end(record, SKIPPED, reason)
                     return
-                # From now on, who takes the slot over submits the same run, and decides nothing again.
+                # From now on, a process that takes the slot over submits the same run without deciding again.
                 decided = slots.change(record, expires=self._clock.now() + self._delivery.lease_s, **about)
                 if decided is None:
                     return
@@ -261,7 +261,7 @@ class SlotMachine:
         self._record_running(record)
 
     def _record_running(self, record: SlotRecord) -> None:
-        """Record that a run was submitted; a process that took the slot over in the meantime knew nothing of that."""
+        """Record that a run was submitted, over the record of a process that took the slot over without knowing of the run."""
         running = {"state": RUNNING, "reason": "", "ended": None, "keeper": self._delivery.job, "run": record.run}
         cost_usd = record.cost_usd
         for _ in range(_TRIES):
@@ -291,7 +291,7 @@ class SlotMachine:
         return reason, {"started": self._now(), "data": seen, "cost_usd": cost_usd, "success": key}
 
     def _start_waiting(self) -> None:
-        """Start the slot that has waited longest once no run goes on; a keeper starts only its own."""
+        """Start the slot that has waited longest once no run is active; a keeper starts only its own slot."""
         slots, job = self._slots, self._delivery.job
         waiting = [record for record in slots.open if record.state == WAITING]
         is_free = waiting and len(waiting) == len(slots.open) and not slots.schedule.paused
@@ -300,10 +300,10 @@ class SlotMachine:
             if held is not None:
                 self._start(held)
 
-    # --- Slots that go on ------------------------------------------------------------------------------------------------
+    # --- Open slots ------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """End the slots whose runs have ended, and take over what other processes have left."""
+        """End the slots with an ended run, and take over the slots of dead processes."""
         job = self._delivery.job
         for record in self._slots.open:
             if record.state == RUNNING:
@@ -311,13 +311,13 @@ class SlotMachine:
             elif record.state == WAITING:
                 self._keep_waiting(record)
             elif record.state == TAKEN and (self._is_abandoned(record) or (job and record.keeper == job)):
-                # Its own one if its container was started again, or a service did not answer.
+                # A keeper's own slot is taken if its container was restarted, or a service did not answer.
                 self._take_over(record)
 
     def _is_abandoned(self, record: SlotRecord) -> bool:
         identity = record.holder.partition(" ")[0]
         dead = spawn.same_machine(identity) and not spawn.alive(identity)
-        # A lease that is longer than any is one of a clock that was ahead.
+        # Only a clock that was ahead writes a lease longer than the longest one.
         return dead or not -SERVER_LEASE_S - TOLERANCE_S < self._clock.now() - record.expires <= 0
 
     def _hold(self, record: SlotRecord, keeper: str) -> SlotRecord | None:
@@ -345,7 +345,7 @@ class SlotMachine:
             self._end(held, SKIPPED, f"{MISSED}: its keeper ended before it started the run")
 
     def _keep_waiting(self, record: SlotRecord) -> None:
-        """Go on holding a slot that waits; one that no process holds must not let the slots of keepers wait."""
+        """Renew the hold on a waiting slot; end one that no process holds, because the slots of keepers would wait for it."""
         delivery, schedule, now = self._delivery, self._slots.schedule, self._clock.now()
         if record.keeper != delivery.job:
             if delivery.job and self._is_abandoned(record):
@@ -358,7 +358,7 @@ class SlotMachine:
             self._slots.change(record, holder=self._holder, expires=now + delivery.lease_s)
 
     def _delivered_again(self, record: SlotRecord) -> bool:
-        """Note a delivery of a slot that another one has; if that one is dead before its run began, take its place."""
+        """Note a delivery of a slot that another process holds; if that process died before the run began, replace it."""
         if record.state == TAKEN:
             if self._is_abandoned(record):
                 self._take_over(record)
@@ -369,7 +369,7 @@ class SlotMachine:
         return False
 
     def _follow(self, record: SlotRecord) -> None:
-        """Record the end of a run; one that was lost is resumed by its own deliverer."""
+        """Record the end of a run; a lost run is resumed by its own deliverer."""
         url, limited = url_of(self.book.root, record), self._slots.schedule.spec.max_cost_usd_per_month is not None
         try:
             status = self.runs.status(url)
@@ -392,7 +392,7 @@ class SlotMachine:
         self._end(record, status.state.value, reason, status)
 
     def _resumed(self, url: str, record: SlotRecord) -> bool:
-        """Resume a run; False if it cannot be. An outage does not count, and the next step tries again."""
+        """Resume a run; False if that is impossible. An outage does not count, and the next step tries again."""
         try:
             self.runs.resume(url)
         except PodliftError as error:
@@ -409,11 +409,11 @@ class SlotMachine:
 
     def _end(self, record: SlotRecord, state: str, reason: str, status: Status | None = None) -> None:
         """Record the end of a slot, send its notices, and pause the schedule after failures."""
-        # A service whose clock is ahead must not make a run longer than it was.
+        # A service with a clock that is ahead must not make a run longer than it was.
         since = status.since + (self._ahead_s or 0.0) if status and status.since else float("inf")
         ended = min(since, self._now())
         run = record.run if status or record.started else ""
-        # An unknown cost stays the most that it may be.
+        # An unknown cost keeps its upper bound.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
         registered = status.registered if status else None
         about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}
@@ -476,6 +476,6 @@ def again(record: SlotRecord, delivery: Delivery) -> str:
 
 
 def _lateness(slot: datetime, delivery: Delivery) -> str:
-    """Return how late a slot was delivered, "" if it was not; a server looks when it can."""
+    """Return how late a slot was delivered, "" if it was in time or a server delivered it, which does so when it can."""
     late_s = delivery.created - slot.timestamp()
     return f"{duration(late_s)} after its slot: late, or by hand" if delivery.job and late_s > policy.LATE_S else ""

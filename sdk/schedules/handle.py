@@ -53,7 +53,7 @@ class Schedule:
         self._book = Book(self.root)
         record = self._book.read(name)
         self.name = record.spec.name
-        # The clock of an emulator may have been moved.
+        # A user may have moved the clock of an emulator.
         self._clock = clock or (emulator_clock.service_clock() if record.trigger else SystemClock())
         self._seen: tuple[float, Seen | None] = (float("-inf"), None)
         self._failed: tuple[float, list[FailedKeeper]] = (float("-inf"), [])
@@ -117,7 +117,7 @@ class Schedule:
         """
         record = self.record
         listed, now = self._book.keys(record), self._now()
-        # Records of slots to come are few, unless a clock was ahead; they are no history.
+        # Records of future slots are few, unless a clock was ahead; they are no history.
         past = bisect_right(listed, key_of(now) + "~")
         shown = listed[max(past - limit, 0) if limit else 0 :]
         records = [slot for slot in self._book.slots(record, shown) if not slot.is_early(now.timestamp())]
@@ -136,7 +136,7 @@ class Schedule:
         return sum(costs_usd) if costs_usd else None
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
-        """Return the keepers that failed of late; none if the service does not answer, which other sentences report."""
+        """Return the keepers that failed recently; none if the service does not answer, which other sentences report."""
         asked, keepers = self._failed
         service = triggered.service_of(record)
         if service is not None and self._clock.monotonic() - asked > _SEEN_S:
@@ -282,7 +282,7 @@ class Schedule:
             return replace(record, reason=str(error))
         if not status.state.terminal:
             return record
-        # An emulator whose clock was moved has fired it; a run has the times of this machine.
+        # An emulator with a moved clock may have fired it; a run has the times of this machine.
         ahead_s = emulator_clock.ahead_s(record.started or record.taken) if self.record.trigger else 0.0
         ended = status.since + ahead_s if status.since else None
         about = {"state": status.state.value, "reason": status.reason.value, "ended": ended}
@@ -308,13 +308,13 @@ def _root_of(name: str, root: str | Path | None) -> str:
 
 
 def elsewhere(roots: Sequence[str], name: str = "") -> str:
-    """Return where this machine has seen a schedule, or any, outside of some roots; "" if it has not."""
+    """Return the other roots in which this machine has used a schedule of this name, or any; "" if there is none."""
     known = triggered.remembered()
     others = [other for other in ([known.get(name, "")] if name else known.values()) if other and other not in roots]
     if not others:
         return ""
-    what, places = "it" if name else "some", joined(list(dict.fromkeys(others)), "and")
-    return f"This machine has seen {what} below {places}. Next: --root {others[0]}"
+    what, places = "it" if name else "schedules", joined(list(dict.fromkeys(others)), "and")
+    return f"This machine has used {what} below {places}. Next: --root {others[0]}"
 
 
 def schedule(
@@ -344,7 +344,7 @@ def schedule(
     for the slot of the firing and the slot of the last success.
 
     Args:
-        job: what `plan` accepts.
+        job: as for `plan`.
         name: name of the schedule.
         cron: five fields: minute, hour, day of the month, month, day of the week.
         time_zone: name in the IANA database, such as "Europe/Berlin".

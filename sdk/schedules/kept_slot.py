@@ -24,7 +24,7 @@ from .slots import Cron
 
 
 class KeptSlot:
-    """Keeps the slot of a delivery, which is asked for once: `deliver(schedule)`. `id` tells a schedule from a later one."""
+    """Keeps the slot of a delivery, made once by `deliver(schedule)`. `id` distinguishes successive schedules of a name."""
 
     def __init__(self, machine: SlotMachine, name: str, id: str, deliver: Callable[[ScheduleRecord], Delivery]) -> None:
         self._machine, self._name, self._id, self._deliver = machine, name, id, deliver
@@ -43,7 +43,7 @@ class KeptSlot:
         except InputError:
             if not self._machine.running:
                 raise
-            # It was removed, and its run goes on: no other process would submit its next job.
+            # The schedule was removed, and its run is active: no other process would submit the run's next job.
             return not self._machine.runs.status(self._machine.running).state.terminal
         self._delivery = self._delivery or self._deliver(schedule)
         try:
@@ -55,13 +55,13 @@ class KeptSlot:
             return True
 
     def give_up(self) -> None:
-        """Skip the slot if it still waits; nothing is left to do for a schedule that was removed."""
+        """Skip the slot if it still waits; do nothing for a removed schedule."""
         schedule = self._machine.book.find(self._name)
         if self._delivery is not None and schedule is not None and schedule.id == self._id:
             self._machine.give_up(schedule)
 
     def close(self) -> None:
-        """Wait for the notices, and stop waiting for the run, which goes on."""
+        """Wait for the notices, and stop waiting for the run, which continues."""
         self._machine.close()
 
 
@@ -94,7 +94,7 @@ def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
 
 
 def with_slot(delivery: Delivery, spec: Mapping[str, Any]) -> Delivery:
-    """Return a delivery that names its slot: the nearest one of the expression in the launch spec, which delivered it."""
+    """Return the delivery with its slot: the nearest slot of the expression in the launch spec, which delivered it."""
     if delivery.by_hand or delivery.slot is not None or "cron" not in spec:
         return delivery
     slot = Cron(spec["cron"], spec["time_zone"]).nearest(utc(delivery.created))

@@ -1,4 +1,4 @@
-"""What became of slots whose keeper failed: the service has its job, and the bucket no record, or an open one. Pure."""
+"""Completes slot records from failed keeper jobs, when the bucket has no record of a slot or only an open one. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def horizon(schedule: ScheduleRecord, now: datetime) -> float:
 def told(
     schedule: ScheduleRecord, records: Sequence[SlotRecord], others: Collection[str], failed: Sequence[FailedKeeper]
 ) -> list[SlotRecord]:
-    """Return the records with what failed keepers explain, and one for each slot that only they had, in order.
+    """Complete the records from failed keepers, add a record for each slot known only from a keeper, and sort them.
 
-    `others` are the keys of records that are not among these.
+    `others` are the keys of the records outside of `records`.
     """
     by_key, lost = {record.key: record for record in records}, list[SlotRecord]()
-    # The newest one of a slot counts.
+    # The newest keeper of a slot counts.
     for keeper in reversed(failed):
         key, slot = slot_of(schedule, keeper)
         record, text = by_key.get(key), _sentence(keeper)

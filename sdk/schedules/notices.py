@@ -26,7 +26,7 @@ from ..storage.retry import Retries, retry_after_s
 _log = logger("schedules")
 _SECRET = re.compile(r"projects/[A-Za-z0-9:._-]+/secrets/[A-Za-z0-9_-]+/versions/(latest|[0-9]+)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# A webhook is asked again for this long, after waits that grow from the second value to the third.
+# A webhook is retried for this long, after waits that grow from the second value to the third.
 _REPEAT_S, _FIRST_S, _LONGEST_S = 45.0, 1.0, 15.0
 _LIMIT_S, _SETTLE_S = 10.0, 60.0
 Post = Callable[[str, bytes], None]
@@ -34,7 +34,7 @@ Post = Callable[[str, bytes], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What happened; the names of the fields are the keys of the JSON."""
+    """One event of a schedule; the names of the fields are the keys of the JSON."""
 
     schedule: str
     event: str  # failed, skipped, paused, promoted or asks
@@ -85,7 +85,7 @@ def _post(url: str, data: bytes) -> None:
 
 
 class Notifier:
-    """Sends notices from a thread of its own."""
+    """Sends notices from separate threads."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class Notifier:
             self._threads.append(thread)
 
     def settle(self) -> None:
-        """Wait until what was sent has arrived, or was given up: for a process that is about to end."""
+        """Wait until the notices have arrived or timed out: for a process that is about to end."""
         for thread in self._threads:
             thread.join(_SETTLE_S)
 
     def deliver(self, target: str, notice: Notice) -> None:
-        """Send a notice to one target; what fails is logged."""
+        """Send a notice to one target; log a failure."""
         kind, _, rest = target.partition(":")
         data = json.dumps(asdict(notice)).encode()
         try:
@@ -120,7 +120,7 @@ class Notifier:
             else:
                 self._webhook(rest, data)
         except Exception as error:  # a notification must not end the server
-            # The message of an error may hold the URL, except that of podlift's own.
+            # The message of an error may hold the URL; podlift's own errors do not.
             shown = str(error) if kind == "command" or isinstance(error, PodliftError) else type(error).__name__
             _log.warning("The notification %s of the schedule %s failed: %s", target, notice.schedule, shown)
 

@@ -1,4 +1,4 @@
-"""What becomes of slots that overlap with a run, and of missed ones: one rule for real and simulated time. Pure."""
+"""The policies for overlapping and missed slots: one rule for real and simulated time. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _T = TypeVar("_T")
 
 
 def decide(overlap: str, *, active: Sequence[str], waiting: bool) -> Decision:
-    """Return what to do with a slot: `active` are the causes of earlier runs that go on, `waiting` if an earlier slot waits."""
+    """Return the action for a slot: `active` are the causes of active earlier runs, `waiting` if an earlier slot waits."""
     if not active and not waiting:
         return "start"
     if overlap == "skip" and active and set(active) == {CATCH_UP}:
-        # A missed slot that runs late is no reason to skip the next one: both were wanted.
+        # A missed slot that runs late is no reason to skip the next one: the user wants both.
         overlap = "queue"
     if overlap == "queue":
         return "skip" if waiting else "wait"

@@ -1,7 +1,7 @@
-"""Preconditions of a firing: whether there is anything to do. A slot whose precondition does not hold is SKIPPED.
+"""Preconditions of a firing: whether there is anything to do. A slot with an unmet precondition is SKIPPED.
 
 They are texts: `min_new_examples(INPUT, N)`, `data_changed(INPUT)`, `older_than(DURATION)`, or `module:function` of the
-schedule's own code, which is called in a process of its own.
+schedule's own code, which is called in a separate process.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Precondition:
 
 @dataclass(frozen=True, kw_only=True)
 class Firing:
-    """What a precondition may look at."""
+    """The facts that a precondition may use."""
 
     plan: Plan  # of this firing
     schedule: str
@@ -71,7 +71,7 @@ class Firing:
     now: float
     success: str = ""  # slot of the previous success, "" if there was none
     success_ended: float | None = None
-    success_data: Mapping[str, DataState]  # what the inputs were then
+    success_data: Mapping[str, DataState]  # the inputs of that success
 
 
 def parse(given: str | Callable[..., Any]) -> Precondition:
@@ -133,7 +133,7 @@ def _check_module(function: str, plan: Plan) -> None:
 
 
 def unmet(texts: Sequence[str], firing: Firing) -> tuple[str, dict[str, DataState]]:
-    """Return why a firing is skipped ("" if it is not), and the state of the inputs that were looked at."""
+    """Return why a firing is skipped ("" if it is not), and the state of the inputs that were read."""
     seen: dict[str, DataState] = {}
     for rule in map(parse, texts):
         if rule.input:
@@ -147,20 +147,20 @@ def unmet(texts: Sequence[str], firing: Firing) -> tuple[str, dict[str, DataStat
 def _unmet(rule: Precondition, firing: Firing, state: DataState | None) -> str:
     before = firing.success_data.get(rule.input)
     if rule.kind == "data_changed" and state is not None:
-        return f"{rule.input} is what it was at {firing.success}" if before and before.digest == state.digest else ""
+        return f"{rule.input} is unchanged since {firing.success}" if before and before.digest == state.digest else ""
     if rule.kind == "min_new_examples" and state is not None:
         new = state.examples - (before.examples if before else 0)
         return f"{new} new examples since {firing.success or 'the beginning'}" if new < rule.number else ""
     if rule.kind == "older_than":
         age_s = None if firing.success_ended is None else firing.now - firing.success_ended
-        # One that ended later than now was recorded by a clock that was ahead: its age is not known.
+        # A success in the future was recorded by a clock that was ahead: its age is unknown.
         young = age_s is not None and -TOLERANCE_S <= age_s <= rule.number
         return f"the last success is {duration(age_s)} old" if age_s is not None and young else ""
     return _call(rule.function, firing)
 
 
 def _call(function: str, firing: Firing) -> str:
-    """Call a function of the schedule's code in a process of its own; return why it says no, "" if it does not."""
+    """Call a function of the schedule's code in a separate process; return its reason to skip, "" if it has none."""
     plan, about = firing.plan, {"schedule": firing.schedule, "slot": firing.slot, "previous_success": firing.success}
     with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
         code = Path(folder, "code")

@@ -1,4 +1,4 @@
-"""The slots of one schedule, as one process reads and changes their records: the newest, and older ones that these name."""
+"""The slots of one schedule, as one process reads and changes their records: the newest, and older ones they refer to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecentSlots:
         self._listed: datetime | None = None  # when the records were listed
 
     def read(self, schedule: ScheduleRecord, until: datetime, now: float) -> None:
-        """Read what other processes have added or changed since the last call: the records of slots so far."""
+        """Read the records of slots so far that other processes have added or changed since the last call."""
         if self._listed is not None and (self._listed - until).total_seconds() > TOLERANCE_S:
             # The clock was set back.
             self._forget()
@@ -47,14 +47,14 @@ class RecentSlots:
         self._listed = until
 
     def _read(self, keys: Iterable[str]) -> None:
-        """Read records by their names, as far as they are not known to have ended; "" stands for none."""
+        """Read records by their names, except the ones known to have ended; the name "" is ignored."""
         known = self.records
         wanted = [key for key in dict.fromkeys(keys) if key and (key not in known or known[key].is_open)]
         for record in self.book.slots(self.schedule, wanted):
             self._add(record)
 
     def _add(self, record: SlotRecord) -> None:
-        """Remember a record, unless a clock that was ahead has made it: its slot is still to come."""
+        """Remember a record, unless its slot is in the future: then a clock that was ahead has made it."""
         if record.is_early(self.now):
             self.records.pop(record.key, None)
             return
@@ -87,7 +87,7 @@ class RecentSlots:
         return None
 
     def change(self, record: SlotRecord, **fields: object) -> SlotRecord | None:
-        """Change the record of a slot; None if another process was faster, whose record counts."""
+        """Change the record of a slot; None if another process was faster: its record counts."""
         after = replace(record, **fields)  # type: ignore[arg-type]
         if self.book.update(self.schedule, record, after):
             self._add(after)
@@ -115,13 +115,13 @@ class RecentSlots:
         return next((record for record in self.newest_first if record.state == State.SUCCEEDED.value), None)
 
     def skipped_until(self, record: SlotRecord) -> int:
-        """Return how many slots in a row were skipped, the last one of which is this."""
+        """Return how many slots in a row were skipped, up to this one."""
         earlier = (slot for slot in self.newest_first if slot.key <= record.key)
         return sum(1 for _ in takewhile(lambda slot: slot.state == SKIPPED, earlier))
 
     @property
     def failures(self) -> int:
-        """How many of the newest slots have failed since the last success, or the end of a pause."""
+        """Return how many slots have failed since the last success or the end of a pause."""
 
         def counts(record: SlotRecord) -> bool:
             before = (record.ended or 0.0) < self.schedule.pause_ended and not record.is_open

@@ -1,8 +1,8 @@
-"""What is stored about schedules: the schedule itself, its plan, and one record for each slot.
+"""The records of schedules: the schedule itself, its plan, and one record for each slot.
 
 Below `<root>/schedules`, in a Store. The name of a slot's record is its instant: creating it takes the slot, so that any
-number of servers start one run. Records of slots do not end in .json: `podlift remove` keeps whatever the JSON files of a root
-name, which are the bundles of schedules, but not every run that ever fired.
+number of servers start one run. Records of slots do not end in .json: `podlift remove` keeps everything that the JSON files of
+a root name, so it keeps the bundles of schedules, but not every run that ever fired.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ VERSION = 1
 # The run's name is that of the schedule with the slot, and has at most ids.MAX_NAME characters.
 MAX_NAME = ids.MAX_NAME - len("-20261123t030000")
 _SPEC = re.compile(r"specs/(.+)\.json")
-# A folder for each hour: a server lists those since it last looked.
+# A folder for each hour: a server lists the hours since its last listing.
 _HOUR = "%Y-%m-%dT%H"
 _KEY = f"{_HOUR}/%M%SZ"
-# States of a slot without a run that has ended. The others are those of its run.
+# States of a slot without an ended run. All other states come from its run.
 TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
 OPEN = (TAKEN, WAITING, RUNNING)
 # The clocks of two machines may differ by this, and one clock may be set by it.
 TOLERANCE_S = 30.0
-# How the reason of a slot begins that nothing has started.
+# The first word of the reason of a slot that no process started.
 MISSED = "missed"
-# Why a schedule is paused whose removal has begun.
+# The reason for the pause of a schedule during its removal.
 REMOVED = "being removed"
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSpec:
-    """What the user wants, apart from the job."""
+    """The user's specification of a schedule, without the job."""
 
     name: str
     cron: str
@@ -66,7 +66,7 @@ class ScheduleSpec:
     max_cost_usd_per_month: float | None = None
     trigger: str = "auto"  # the service of its backend, or "serve": podlift schedule serve
     location: str = ""  # where its trigger is kept, "" for the choice of the service
-    # As they were given: they may hold templates, and paths are relative to the folder.
+    # As the user gave them: they may hold templates, and paths are relative to the folder.
     inputs: dict[str, str] = field(default_factory=dict)
     folder: str = ""
 
@@ -77,7 +77,7 @@ class ScheduleSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class FormerTrigger:
-    """A trigger that a schedule had before, and that is removed once it has another one."""
+    """A former trigger of a schedule, which is removed once the schedule has another one."""
 
     backend: str
     name: str
@@ -87,7 +87,7 @@ class FormerTrigger:
 class ScheduleRecord:
     """A schedule as it is stored. It names the bundle, which `podlift remove` therefore keeps."""
 
-    id: str  # of this schedule, also among others that had its name
+    id: str  # distinguishes successive schedules of one name
     spec: ScheduleSpec
     bundle: str  # digest of the code
     plan: str  # key of the plan
@@ -95,16 +95,16 @@ class ScheduleRecord:
     since: float  # slots after this unix time belong to it
     paused: str = ""  # why it is paused, "" if it is not
     pause_ended: float = 0.0  # failures before this unix time do not count
-    backend: str = "local"  # whose service starts it
+    backend: str = "local"  # its service starts the runs
     trigger: str = ""  # full name of its trigger at that service, "" if `podlift schedule serve` starts it
-    digest: str = ""  # of what was sent to the service
+    digest: str = ""  # of the request to the service
     former: tuple[FormerTrigger, ...] = ()
     version: int = VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlotRecord:
-    """What became of one slot."""
+    """The record of one slot."""
 
     key: str = ""
     slot: str  # ISO 8601 with the offset of the schedule's zone
@@ -118,12 +118,12 @@ class SlotRecord:
     started: float | None = None
     ended: float | None = None
     keeper: str = ""  # name of the job that serves it, "" for a server of this machine
-    # What its run has cost, or until it ends, the most that it can cost; None where nothing is billed.
+    # The cost of its run; until the run ends, its maximum cost; None where nothing is billed.
     cost_usd: float | None = None
     notes: tuple[str, ...] = ()  # about its deliveries
     resumes: int = 0
     data: dict[str, DataState] = field(default_factory=dict)
-    registered: Registered | None = None  # what has become of the model of its run
+    registered: Registered | None = None  # the registration of the model of its run
     # Keys of older records that a server needs, however far back: the newest one that was open, and the last success.
     earlier: str = ""
     success: str = ""
@@ -137,7 +137,7 @@ class SlotRecord:
         return self.state in OPEN
 
     def is_early(self, now: float) -> bool:
-        """True if it was booked as skipped later than now: the clock was ahead, and the slot is still to come."""
+        """True if it was recorded as skipped with a later time than now: the clock was ahead, and the slot is in the future."""
         return self.state == SKIPPED and self.taken > now + TOLERANCE_S
 
 
@@ -255,7 +255,7 @@ class Book:
         return key
 
     def put_files(self, files: Mapping[str, bytes]) -> None:
-        """Store what firings read; their keys are named by digests."""
+        """Store the files that firings read; their keys are named by digests."""
         for key, data in files.items():
             create(self._store, key, data)
 
@@ -270,11 +270,11 @@ class Book:
         return absent
 
     def add_place(self, backend: str, parent: str) -> None:
-        """Remember where a backend's service keeps triggers of this root, also those whose schedule gets lost."""
+        """Remember the place of this root's triggers at a backend's service, to find triggers that have lost their schedule."""
         create(self._store, f"triggers/{backend}/{parent}", b"")
 
     def places(self) -> list[tuple[str, str]]:
-        """Return where triggers of this root may be, each as the backend and the place."""
+        """Return the places that may hold triggers of this root, each as the backend and the place."""
         keys = [stat.key.split("/", 2) for stat in self._store.list("triggers/")]
         return [(backend, parent) for _, backend, parent in keys]
 
@@ -283,7 +283,7 @@ class Book:
         return Plan.from_json(data, f"{RootPaths(self.root).schedules}/{record.plan}", root=self.root)
 
     def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> list[str]:
-        """Return the names of the records of slots that start like one of these, in order."""
+        """Return the names of the records of slots that begin with one of these, in order."""
         prefix = _slots(record)
         return [stat.key.removeprefix(prefix) for start in starts for stat in self._store.list(prefix + start)]
 
@@ -303,7 +303,7 @@ class Book:
         return replace(_decoded(SlotRecord, bytes(self._store.get(where)), where), key=key)
 
     def bookings(self, record: ScheduleRecord, month: str) -> tuple[dict[str, float], str | None]:
-        """Return what the firings of a month have booked, by the keys of their slots, and the generation of that."""
+        """Return the bookings of a month, by the keys of their slots, and the generation of the bookings."""
         where = f"bookings/{record.spec.name}/{record.id}/{month}"
         try:
             data, generation = current(self._store, where)

@@ -39,7 +39,7 @@ class Runs(Protocol):
         """Return the status of a run; RunNotFoundError if it was removed."""
 
     def state_of(self, url: str) -> tuple[Status, Plan]:
-        """Return the status of a run that this process does not wait for, nor will, and its plan since its last resume."""
+        """Return the status of a run without ever waiting for the run, and its plan since its last resume."""
 
     def cancel(self, url: str) -> None:
         """Request that a run saves and ends."""
@@ -48,11 +48,11 @@ class Runs(Protocol):
         """Restart a run from its last checkpoint."""
 
     def close(self) -> None:
-        """Stop waiting for runs, which go on."""
+        """Stop waiting for runs, which continue."""
 
 
 class LocalRuns:
-    """Runs that go on without this process."""
+    """Runs that continue without this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -74,7 +74,7 @@ class LocalRuns:
         except RunNotFoundError:
             return None
         except InputError:
-            # A folder without a plan is what an interrupted submit leaves.
+            # An interrupted submit leaves a folder without a plan.
             return plan if Path(plan.paths.plan).exists() else None
 
     def status(self, url: str) -> Status:
@@ -91,7 +91,7 @@ class LocalRuns:
         self._run(url).resume()
 
     def close(self) -> None:
-        """Do nothing: it waits for none."""
+        """Do nothing: it waits for no run."""
 
     def _run(self, url: str) -> Run:
         return Run(references.attached(url, url, os.environ), self._clock)
@@ -105,7 +105,7 @@ class KeptRuns(LocalRuns):
         self._following: dict[str, Generator[Status]] = {}
 
     def status(self, url: str) -> Status:
-        # An error ends the generator: the next call begins anew.
+        # An error ends the generator: the next call starts another one.
         following = self._following.pop(url, None) or self._run(url).following()
         status = next(following)
         if status.state.terminal:
@@ -128,7 +128,7 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     times: Mapping[str, datetime | None] = {"slot": slot.moment, "previous_success": previous_success}
     args = rendered(template.job.args, times)
     inputs = rendered(schedule.spec.inputs, times)
-    # Without a check, which a keeper has no library for.
+    # Without a check: a keeper lacks the library for it.
     job = changed(template.job, args=args, inputs=inputs)
     missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
     if missing:
@@ -145,14 +145,14 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     if made.local:
         remote.fetch_code(made)
     with suppress(FileNotFoundError):
-        # A removal at this time spares files of recent use.
+        # A removal at the same time keeps recently used files.
         os.utime(made.bundle)
     choice = made.job.warm_start
     return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
 
 
 def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:
-    """Return where the inputs are. Elsewhere than here, only those that depend on the slot are looked up again."""
+    """Return the locations of the inputs. For runs elsewhere, only inputs that depend on the slot are looked up again."""
     here = template.capabilities.runs_here
     wanted = {name: location for name, location in inputs.items() if here or location != record.spec.inputs[name]}
     located = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}

@@ -1,4 +1,4 @@
-"""What a schedule would do over a span of time: which slots fire, are skipped and overlap. Runs nothing. Pure."""
+"""Simulates a schedule over a span of time: which slots fire, are skipped and overlap. Runs nothing. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SimulatedSlot:
     action: str = "fire"  # fire or skip
     starts: datetime | None = None  # later than the slot if it waited, or was caught up
     ends: datetime | None = None
-    overlaps: datetime | None = None  # the slot of an earlier run that still went on
+    overlaps: datetime | None = None  # the slot of an earlier run that was still active
     reason: str = ""
     cause: str = "schedule"  # or catch_up
 
@@ -42,7 +42,7 @@ class Simulation:
     down: Sequence[tuple[datetime, datetime]] = ()
 
     def run(self, start: datetime, end: datetime) -> list[SimulatedSlot]:
-        """Return every slot from `start` on and before `end`, with what becomes of it."""
+        """Return every slot from `start` on and before `end`, with its simulated outcome."""
         slots = [SimulatedSlot(slot=slot) for slot in self.cron.between(start, end)]
         line = _Line(self.overlap, self.durations_s or [0.0], self.cron.zone)
         for moment, slot in self._due(slots):
@@ -81,7 +81,7 @@ class Simulation:
 
 
 class _Line:
-    """The runs that go on, and the slot that waits for them."""
+    """The active runs, and the slot that waits for them."""
 
     def __init__(self, overlap: str, durations_s: Sequence[float], zone: ZoneInfo) -> None:
         self._overlap, self._durations, self._zone = overlap, cycle(durations_s), zone
@@ -105,7 +105,7 @@ class _Line:
             self._start(slot, moment)
 
     def settle(self, moment: datetime) -> None:
-        """End what has ended by then, and start what waited for it."""
+        """End the runs that have ended by then, and start the slot that waited for them."""
         while self._waiting is not None and (free := max(_end(slot) for slot in self._running)) <= moment:
             waited, self._waiting, self._running = self._waiting, None, []
             self._start(waited, free)

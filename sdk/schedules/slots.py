@@ -1,6 +1,6 @@
 """The slots of a schedule: the instants at which a cron expression fires in a time zone. Pure.
 
-The semantics are those of unix cron, by cronsim: 0 and 7 are Sunday, a restricted day of the month and a restricted day of the
+The semantics are unix cron's, by cronsim: 0 and 7 are Sunday, a restricted day of the month and a restricted day of the
 week are joined by OR. When clocks change, a skipped instant fires at the next valid one, and a doubled one once. An expression
 with a wildcard hour or minute fires by elapsed time: hourly is 23 times on the short day and 25 times on the long one.
 """
@@ -32,7 +32,7 @@ _MACROS = {
     "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }  # fmt: skip
 _DAYS, _MONTHS = "SUN MON TUE WED THU FRI SAT", "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
-# Each field of the five: its name, what it accepts, the names that it knows.
+# Each of the five fields: its name, the accepted values, the accepted names.
 _FIELDS = (
     ("minute", "0 to 59", ""),
     ("hour", "0 to 23", ""),
@@ -175,16 +175,16 @@ def _hint(field: str, names: str) -> str:
 
 
 def check_portable(expression: str, service: str) -> None:
-    """Raise InputError if an expression uses what only cronsim knows: L, # and a field of seconds."""
+    """Raise InputError if an expression uses L, # or a field of seconds, which only cronsim accepts."""
     words = expression.split()
     problems = []
     if len(words) == 6:
-        problems.append(f"six fields, but {service} knows no seconds (use {' '.join(words[1:])!r})")
+        problems.append(f"six fields, but {service} has no seconds (use {' '.join(words[1:])!r})")
     for field in words[-3], words[-1]:
         if re.search(r"(?<![A-Za-z])\d*LW?(?![A-Za-z])", field.upper()):
-            problems.append(f"{field!r}: {service} knows no last day (L)")
+            problems.append(f"{field!r}: {service} has no last day (L)")
         elif "#" in field:
-            problems.append(f"{field!r}: {service} knows no nth weekday (#)")
+            problems.append(f"{field!r}: {service} has no nth weekday (#)")
     if problems:
         raise InputError([f"cron: {problem}. Received: {expression!r}." for problem in problems])
 
@@ -202,7 +202,7 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 def zone_data(name: str) -> bytes:
-    """Return the rules of a time zone, preferably those of the package tzdata, which are the same on every machine."""
+    """Return the rules of a time zone, preferably from the package tzdata, which is the same on every machine."""
     try:
         return (importlib.resources.files("tzdata.zoneinfo") / name).read_bytes()
     except (ImportError, OSError):

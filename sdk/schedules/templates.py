@@ -37,7 +37,7 @@ def _text(time: datetime | None, form: str | None) -> str:
 
 
 def check(value: Any) -> None:
-    """Raise InputError for what looks like a misspelt template."""
+    """Raise InputError for a text that looks like a misspelt template."""
     if isinstance(value, (list, dict)):
         for item in value.values() if isinstance(value, dict) else value:
             check(item)

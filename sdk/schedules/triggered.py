@@ -1,4 +1,4 @@
-"""Schedules that a service starts: what its trigger is to be, and how the one that it has compares with the records."""
+"""Schedules that a service starts: the trigger that each needs, and how its existing trigger compares with the records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..storage import cache, small_files
 from .records import TAKEN, Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from .slots import Cron, zone_data
 
-# What the container of a keeper keeps.
+# The function with which the container of a keeper finds its slot.
 KEEPS = "sdk.schedules.kept_slot:of_container"
 IN_SYNC, CHANGED, MISSING, ORPHAN, UNKNOWN = "in sync", "changed there", "missing", "orphan", "unknown"
 _MONTH = timedelta(days=30)
-# Slots between which the shortest period is searched.
+# The shortest period is searched between this number of slots.
 _SEARCHED = 400
 _LONGEST_ROOT = 4096
 
@@ -37,7 +37,7 @@ class Seen:
     service: str  # its title
     sync: str
     trigger: Trigger | None = None
-    why: str = ""  # what differs, or why it is unknown
+    why: str = ""  # the differences, or why they are unknown
 
     @property
     def problems(self) -> list[str]:
@@ -56,7 +56,7 @@ class Seen:
 
 
 def fires(record: ScheduleRecord, seen: Seen | None) -> bool:
-    """Return whether slots start anything; an unknown trigger counts as one that does."""
+    """Return True if the schedule fires. An unknown trigger state counts as firing."""
     trigger = seen.trigger if seen else None
     stopped = trigger is not None and (trigger.paused or trigger.broken)
     there = seen is None or (seen.sync != MISSING and not stopped)
@@ -69,26 +69,26 @@ def service_of(record: ScheduleRecord) -> TriggerService | None:
 
 
 def pause(record: ScheduleRecord, clock: Clock) -> None:
-    """Let the trigger of a schedule deliver nothing more; PodliftError without the right to. A container can do it, too."""
+    """Pause the trigger of a schedule. Raises PodliftError without permission. A container can do it, too."""
     service = backends.load(record.backend).services.deliveries or service_of(record)
     if service is not None and record.trigger:
         service.pause(record.trigger, clock)
 
 
 def former_services(record: ScheduleRecord) -> list[tuple[str, TriggerService]]:
-    """Return the triggers that a schedule had before and that were not removed yet, each with its service."""
+    """Return the former triggers of a schedule that still exist, each with its service."""
     services = [(former.name, backends.load(former.backend).services.triggers) for former in record.former]
     return [(name, service) for name, service in services if service is not None]
 
 
 def remove_former(record: ScheduleRecord, clock: Clock) -> None:
-    """Remove the triggers that a schedule had before. Its own one is there by now: a slot that both start runs once."""
+    """Remove the former triggers of a schedule. Its new trigger exists by now: a slot that both deliver runs once."""
     for name, service in former_services(record):
         service.delete(name, clock)
 
 
 def remove(book: Book, record: ScheduleRecord, clock: Clock) -> None:
-    """Remove a schedule with its triggers; what an interrupted removal leaves is listed, and removed by the next one."""
+    """Remove a schedule with its triggers. An interrupted removal leaves it listed; the next removal finishes it."""
     service = service_of(record)
     if service is not None:
         service.delete(record.trigger, clock)
@@ -105,7 +105,7 @@ def draft(
     plan_key: str = "",
     name: str = "",
 ) -> TriggerDraft:
-    """Return what a service is to be asked for; `name` is the full name of the trigger that there is."""
+    """Return the request to a service, as a draft; `name` is the full name of the existing trigger."""
     slots = spec.slots
     about = {**asdict(spec), "plan": plan_key}
     return TriggerDraft(
@@ -134,15 +134,15 @@ def period_s(slots: Cron, now: datetime) -> float:
 
 
 def differences(trigger: Trigger, request: TriggerRequest) -> list[str]:
-    """Return what a service is to change of a trigger."""
+    """Return the changes that a service is to make to a trigger."""
     changes = diff.of_values("trigger", trigger.settings, request.settings)
-    # These hold digests of the rest.
+    # The fields left out hold digests of the rest.
     plain = [
         change for change in changes if not re.search(r"^description$|\.container(Spec)?\.args\.|-digest$", change.path)
     ]
     texts = [str(change) for change in plain] + ([f"~ {trigger.broken}"] if trigger.broken else [])
     if changes and not texts:
-        texts = ["~ what it starts: another version of podlift, or of the schedule"]
+        texts = ["~ started code: another version of podlift, or of the schedule"]
     return [f"trigger: {text}" for text in texts]
 
 
@@ -169,20 +169,20 @@ def compared(record: ScheduleRecord, service: TriggerService, trigger: Trigger |
 
 
 def _changed(record: ScheduleRecord, trigger: Trigger) -> str:
-    """Return what differs, as far as the records tell."""
+    """Return the differences that the records show."""
     if trigger.id != record.id:
-        return f"it belongs to {trigger.schedule!r} of {trigger.root!r}" if trigger.root else "it is none of podlift's"
+        return f"it belongs to {trigger.schedule!r} of {trigger.root!r}" if trigger.root else "podlift did not make it"
     pairs = (
         ("the cron expression", trigger.cron, record.spec.cron),
         ("the time zone", trigger.time_zone, record.spec.time_zone),
     )
     named = [f"{what} is {there!r} there and {here!r} here" for what, there, here in pairs if there != here]
-    return ", ".join(named) or "what it posts, or how"
+    return ", ".join(named) or "its request, or the settings of its delivery"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The triggers of a root: those of its schedules, by the schedule's name, those that belong to none, and what failed."""
+    """The triggers of a root: by the name of their schedule, the ones without a schedule, and the errors of listing."""
 
     seen: Mapping[str, Seen]
     orphans: Sequence[Trigger]
@@ -220,13 +220,13 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
 
 
 def place_of(name: str) -> str:
-    """Return where a trigger is kept, by its full name."""
+    """Return the place of a trigger, by its full name."""
     # PLACE/KIND/ID
     return name.rsplit("/", 2)[0] if name else ""
 
 
 def remove_orphan(root: str, name: str, clock: Clock) -> bool:
-    """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
+    """Delete the triggers of this name that have lost their schedule's records; False if there are none."""
     book = Book(root)
     surveyed = survey(root, [book.read(known) for known in book.names()], clock)
     lost = [trigger for trigger in surveyed.orphans if trigger.schedule == name]
@@ -247,7 +247,7 @@ def there(record: ScheduleRecord, service: TriggerService, clock: Clock) -> Trig
 
 
 def handed_over(keeper: str, slot: datetime, now: float, *, key: str = "", cause: str = "schedule") -> SlotRecord:
-    """Return what is known of a slot whose keeper was created a moment ago."""
+    """Return a first record for a slot, just after the creation of its keeper."""
     reason = f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine"
     return SlotRecord(key=key, slot=slot.isoformat(), state=TAKEN, reason=reason, cause=cause, keeper=keeper, taken=now)
 
@@ -255,12 +255,12 @@ def handed_over(keeper: str, slot: datetime, now: float, *, key: str = "", cause
 def broken(record: ScheduleRecord, service: TriggerService, trigger: Trigger) -> InputError:
     return InputError(
         f"{service.title} does not fire the schedule {record.spec.name!r}, and unpausing it would not help: {trigger.broken}. "
-        "Next: podlift schedule create again, which makes the trigger anew."
+        "Next: podlift schedule create again, which creates the trigger again."
     )
 
 
 def remember(names: Iterable[str], root: str) -> None:
-    """Note the names of schedules in a bucket: for the completion of names, and for who looks for one elsewhere."""
+    """Note the names of schedules in a bucket, for completion and for hints when a name is not found."""
     folder = cache.schedules(cache.cache_folder(os.environ))
     with suppress(OSError, RuntimeError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -269,11 +269,11 @@ def remember(names: Iterable[str], root: str) -> None:
 
 
 def remembered() -> dict[str, str]:
-    """Return the roots of the schedules in buckets that this machine has seen, by their names."""
+    """Return the roots of the schedules in buckets that this machine has used, by their names."""
     roots = dict[str, str]()
     with suppress(OSError, RuntimeError):
         for path in sorted(cache.schedules(cache.cache_folder(os.environ)).iterdir()):
-            # One that is damaged hides no other one.
+            # A damaged file must not hide the others.
             with suppress(OSError, ValueError):
                 text = small_files.read(path, _LONGEST_ROOT).decode()
                 roots |= {path.name: text} if text.isprintable() else {}

@@ -196,10 +196,13 @@ def test_who_looks_in_the_wrong_root_is_told_where_it_was_and_where_the_schedule
     assert nothing.startswith(f"There are no schedules below {root}. Next: podlift schedule create")
     triggered.remember(["weekly"], "gs://bucket/podlift")
     step = "below gs://bucket/podlift. Next: --root gs://bucket/podlift\n"
-    assert here("schedule", "list").stderr == f"There are no schedules below {root}. This machine has seen some {step}"
+    assert (
+        here("schedule", "list").stderr
+        == f"There are no schedules below {root}. This machine has used schedules {step}"
+    )
     unknown = here("schedule", "list", "weekly", "--check")
     assert unknown.code == 2 and unknown.stderr.endswith(
-        f"No such schedule below {root}. Received: 'weekly'. This machine has seen it {step}"
+        f"No such schedule below {root}. Received: 'weekly'. This machine has used it {step}"
     )
 
 

@@ -135,7 +135,7 @@ def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World)
 
 def test_a_schedule_on_this_machine_has_no_keeper_to_detach_to(world: World) -> None:
     world.add()
-    with pytest.raises(InputError, match="--detach: nothing would follow a run of local"):
+    with pytest.raises(InputError, match="--detach: no process would follow a run of local"):
         fire(world, detach=True)
     assert world.schedule.history() == []
 

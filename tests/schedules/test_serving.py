@@ -212,7 +212,7 @@ def test_preconditions_skip_a_slot_with_the_reason(world: World, tmp_path: Path)
     data.write_text("a\n" * 15)
     world.advance(server, 1)
     assert [record.state for record in world.history()] == ["SUCCEEDED", "SKIPPED", "SUCCEEDED", "SKIPPED", "SUCCEEDED"]
-    assert world.history()[1].reason == "data_changed(rows): rows is what it was at 2027-01-04T00:00:00+00:00"
+    assert world.history()[1].reason == "data_changed(rows): rows is unchanged since 2027-01-04T00:00:00+00:00"
     more = world.history("more")
     assert [record.state for record in more] == ["SUCCEEDED", "SKIPPED", "SKIPPED", "SKIPPED", "SUCCEEDED"]
     assert more[2].reason == "min_new_examples(rows, 5): 4 new examples since 2027-01-04T00:00:00+00:00"

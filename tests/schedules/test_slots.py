@@ -156,11 +156,11 @@ def test_every_mistake_is_named_with_what_was_received_and_what_is_near(expressi
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        ("0 0 3 * * 1", "six fields, but Cloud Scheduler knows no seconds (use '0 3 * * 1')"),
-        ("0 3 L * *", "'L': Cloud Scheduler knows no last day"),
+        ("0 0 3 * * 1", "six fields, but Cloud Scheduler has no seconds (use '0 3 * * 1')"),
+        ("0 3 L * *", "'L': Cloud Scheduler has no last day"),
         ("0 3 LW * *", "'LW'"),
         ("0 3 * * 5L", "'5L'"),
-        ("0 3 * * 5#2", "'5#2': Cloud Scheduler knows no nth weekday"),
+        ("0 3 * * 5#2", "'5#2': Cloud Scheduler has no nth weekday"),
     ],
 )
 def test_what_only_cronsim_knows_is_refused_for_a_service(expression: str, sentence: str) -> None:

@@ -173,7 +173,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         )
     text = "\n".join(caught.value.problems)
     for part in (
-        "cron: 'L': Cloud Scheduler knows no last day (L)",
+        "cron: 'L': Cloud Scheduler has no last day (L)",
         "inputs.rows: 'data/{slot:%Y}.csv' is on this machine's disk",
         "only accepts service accounts of its project, which is 'my-project'. Received: 'train@their-project.iam",
         "vertex_keeper_service_account='NAME@my-project.iam.gserviceaccount.com'",

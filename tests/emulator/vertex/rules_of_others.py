@@ -65,8 +65,8 @@ def cloud_scheduler() -> Iterator[Rule]:
         yield taken(f"the schedule {cron!r}", scheduled(schedule=cron))
     for cron, part in (
         ("", "Schedule or time zone is invalid."), ("0 3 * *", "Schedule or time zone is invalid."),
-        ("0 25 * * *", "Schedule or time zone is invalid"), ("0 3 L * *", "knows no last day"),
-        ("0 3 * * 5#2", "knows no nth weekday"), ("0 0 3 * * *", "knows no seconds"), ("0 3 30 2 *", "never fires"),
+        ("0 25 * * *", "Schedule or time zone is invalid"), ("0 3 L * *", "has no last day"),
+        ("0 3 * * 5#2", "has no nth weekday"), ("0 0 3 * * *", "has no seconds"), ("0 3 30 2 *", "never fires"),
         ("every 5 minutes", "legacy schedules"),
     ):  # fmt: skip
         yield refused(f"no schedule {cron!r}", scheduled(schedule=cron), part)
