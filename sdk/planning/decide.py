@@ -1,4 +1,4 @@
-"""The last step of planning: makes the Plan from what is wanted, what was read and the code. Pure."""
+"""The last step of planning: makes the Plan from the settings, the readings and the code. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .validate import Wanted
 
 
 def decide(wanted: Wanted, world: World, packed: Packed, run_id: str, *, starting: bool) -> Plan:
-    """Decide everything about a run; `starting` makes errors of what only a start requires."""
+    """Decide everything about a run; with `starting`, findings that only prevent a start are errors."""
     job, preload = wanted.job, packed.preload
     if world.secrets:
         job = changed(job, env={**job.env, **world.secrets})
@@ -52,10 +52,10 @@ def decide(wanted: Wanted, world: World, packed: Packed, run_id: str, *, startin
 
 
 def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
-    """Return why each task starts a Python of its own, "" if tasks are forked from one."""
+    """Return why each task starts its own Python, "" if tasks are forked from one process."""
     job, target = wanted.job, wanted.target
     if not wanted.capabilities.runs_here:
-        # There, a later attempt is forked from a process that did the imports during the one before.
+        # There, a later attempt is forked from a process that did the imports during the previous attempt.
         on_tpu = accelerators.lookup(job.resources.accelerator).family == "tpu"
         return "a TPU has one process" if on_tpu else preload.blocked_by or preload.doubt or _other_keras(job)
     if target.start == "spawn":

@@ -16,7 +16,7 @@ from ..text import clipped
 _RUN_ID = "run-aaaaaa"
 _ABSENT: Any = object()
 _SHOWN = 120
-# Fields of a plan whose values are compared by path.
+# Fields of a plan that are compared by path.
 _ENTRY = (
     "kind", "target", "function", "argv", "kwargs", "cwd", "roots", "only", "generated", "inputs", "warm_start", "initial",
     "drill",
@@ -27,7 +27,7 @@ _ENVIRONMENT = ("python", "tensorflow", "keras", "tf_keras")
 @dataclass(frozen=True, kw_only=True)
 class Change:
     section: str  # code, entry, job, target, requirements, tasks, environment, price, request or findings
-    path: str  # what differs in that section; for lists of texts, the text itself
+    path: str  # the path of the difference in that section; for lists of texts, the text itself
     before: Any  # JSON value in the first plan, None if absent; for code, the digest
     after: Any  # likewise in the second plan
     kind: str  # "added", "removed" or "changed"
@@ -116,7 +116,7 @@ def _requirements(first: Plan, second: Plan) -> Iterator[Change]:
 
 
 def _members(section: str, first: Sequence[str], second: Sequence[str], *, prefix: str = "") -> Iterator[Change]:
-    """Yield what only one of two lists has, whatever their order."""
+    """Yield the items that only one of two lists has, in any order."""
     for item in dict.fromkeys([*first, *second]):
         if (item in first) != (item in second):
             kind = "removed" if item in first else "added"

@@ -1,4 +1,4 @@
-"""Which weights a run starts from: a version of a registered model, chosen once and verified before anything is spent."""
+"""The weights that a run starts from: a version of a registered model, chosen once and verified before a run costs money."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def chosen(choice: Choice, name: str, root: str, others: Sequence[str] = ()) -> 
         if numbers:
             has = f"the model {model.name!r} has no champion yet (podlift models promote {model.name} {numbers[-1]})"
         elif elsewhere := next((other for other in others if other != root and _is_in(other, model.name)), ""):
-            has += f", and {elsewhere} has one. A run starts from models of its own root only. Next: --root {elsewhere}"
+            has += f", and {elsewhere} has one. A run starts only from models of its root. Next: --root {elsewhere}"
         return InitialWeights(choice=choice, model=model.name, why=has)
     version = model.version(number)
     # The tasks verify every byte. From here that would download the files of a bucket.
@@ -48,7 +48,7 @@ def chosen(choice: Choice, name: str, root: str, others: Sequence[str] = ()) -> 
 
 
 def problems(plan: Plan) -> list[str]:
-    """Return why a run cannot start from the weights that its plan names: its root may be another one than they are in."""
+    """Return why a run cannot start from the weights that its plan names: they may be in another root."""
     initial = plan.initial
     if initial is None or not initial.version:
         return []
@@ -69,5 +69,5 @@ def _is_in(root: str, name: str) -> bool:
 
 def _store(root: str) -> Store:
     url = RootPaths(root).models
-    # The request of a person fails sooner than that of a training.
+    # A person waits for this request, so it fails sooner than a training's request.
     return open_store(url, retry=INTERACTIVE)

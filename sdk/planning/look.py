@@ -19,13 +19,13 @@ from . import initial, references, remote, secrets
 from .roots import NO_BUCKET, check_root, check_writable, configured_roots, in_bucket, in_cloud_storage, resolved
 from .validate import Wanted
 
-# Stand in for what could not be read, so that the other steps can go on.
+# Defaults for failed readings, so that the other steps can run.
 _NO_FACTS = Facts(python="", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What planning reads before it decides. A default stands in for a mistake, and no plan is made.
+    """The readings that planning decides from. After a mistake they hold a default, and no plan is made.
 
     Args:
         source: the program that the entry names; None if there is none.
@@ -57,7 +57,7 @@ class World:
 
 
 def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> World:
-    """Read everything that a plan depends on; mistakes go to `problems`, and while there are some, `--online` asks nothing."""
+    """Read everything that a plan depends on. Mistakes go to `problems`; after a mistake, `--online` sends no request."""
     root, local = _root(wanted, environ, problems)
     inputs, notes = _inputs(wanted, problems)
     warm = ""

@@ -28,7 +28,7 @@ from .validate import Wanted
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """The code that a plan runs, and what was noticed about it."""
+    """The code that a plan runs, and the findings about it."""
 
     code: PackedCode
     preload: Preload

@@ -13,7 +13,7 @@ from ..storage import small_files
 
 VERSION = 1
 Level = Literal["refused", "warning"]
-# What ended an inspection early: the program's own error, a program without a training step, a limit, or podlift itself.
+# The causes of an early end: the program's own error, a program without a training step, a limit, or podlift itself.
 StoppedBy = Literal["", "program", "no step", "limit", "podlift"]
 Outcome = Literal["passed", "refused", "failed", "no step", "unfinished"]
 
@@ -26,9 +26,9 @@ class PreflightFinding:
     line: int  # from 1, in a notebook from the first line of its cell; 0 for none
     level: Level  # "refused" if a TPU would refuse the program
     rule: str  # short name, explained in docs/reference/preflight-rules.md
-    what: str  # what the program does
-    why: str  # what that means on a TPU
-    instead: str  # what to do
+    what: str  # the operation of the program
+    why: str  # its effect on a TPU
+    instead: str  # the change to make
 
     def __str__(self) -> str:
         where = location(self.path, self.line)
@@ -46,7 +46,7 @@ class Layer:
 
     name: str  # the compiler's name, which contains the layer's
     flops: int  # floating point operations of one step of one replica
-    padded: float  # share of padding in what the matrix unit computes for it, from 0 to 1
+    padded: float  # share of padding in the work of the matrix unit for it, from 0 to 1
     shape: tuple[int, int, int]  # rows, depth and columns of the product
 
 
@@ -93,7 +93,7 @@ class PreflightReport:
 
     @staticmethod
     def from_json(text: str | bytes) -> PreflightReport:
-        """Read what `to_json` wrote; ValueError if it is not a report of this version."""
+        """Read the output of `to_json`; ValueError if it is not a report of this version."""
         try:
             data = json.loads(text)
             if data["version"] != VERSION:

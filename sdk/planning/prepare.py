@@ -35,7 +35,7 @@ def make_plan(
     Args:
         what: an entry or a Job, or UNNAMED if `PODLIFT_ENTRY` or the project's file names the entry.
         given: the flat settings.
-        target: where the run goes.
+        target: the backend and its options.
         environ: the variables of the caller.
         verb: the name of the caller; all but "plan" start the plan.
         output: the file that the plan will be written to: it is not packaged.
@@ -74,7 +74,7 @@ def planned_again(plan: Plan, environ: Mapping[str, str]) -> Plan:
     entry = plan.code.program if plan.code.kind == "module" else f"{plan.code.program}:{plan.code.function}"
     if plan.code.kind == "script":
         entry = os.path.join(plan.code.project, plan.code.program)
-    # Where a run starts was chosen with its plan, and so was the place of its data.
+    # The plan of the run has chosen its initial state and the location of its data.
     checkpoints = changed(plan.job.checkpoints, resume_from=None)
     wanted = Wanted(
         entry=entry,

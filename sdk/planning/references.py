@@ -26,9 +26,9 @@ from . import remote
 from .roots import configured_roots, in_bucket, in_cloud_storage, is_shared, on_emulator, resolve_root
 
 LATEST = "latest"
-# For a bucket among several roots: the others must not wait long for it.
-# The records that follow each other once a run has ended, or that end it.
+# The records that end a run, or that may follow its end.
 _LATEST = ("final", "resumed", "registered")
+# For a bucket among several roots: the other roots must not wait long for it.
 _BRIEF = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=6.0, first_s=5.0)
 _SHOWN = 6
 
@@ -49,7 +49,7 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
 
 
 def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
-    """Return the plan of an existing run, by its directory; `text` is what the user wrote."""
+    """Return the plan of an existing run, by its directory; `text` is the user's reference."""
     if in_bucket(url):
         return remote.attach(url, environ)
     paths = RunPaths(url)
@@ -74,7 +74,7 @@ def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
 
 
 def _in_some_root(word: str, environ: Mapping[str, str]) -> str:
-    """Search the configured root, and those of other backends for what it does not have."""
+    """Search the configured root for a run, then the roots of the other backends."""
     (first, *others), _ = configured_roots(environ)
     local = [root for root in others if not in_bucket(root)]
     if in_bucket(first) and ids.is_run_id(word):
@@ -142,10 +142,10 @@ def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> 
 
 
 def _hint(root: str) -> str:
-    """Return the next step if Google was asked for the bucket of an emulator, as this machine's copies of runs tell."""
+    """Return the next step if a request for an emulator's bucket went to Google, judged by this machine's copies of runs."""
     if emulator.asked() or not in_cloud_storage(root):
         return ""
-    # Whatever is wrong with a copy, the failure of the listing is what counts.
+    # A damaged copy must not hide the failure of the listing.
     with suppress(OSError, RuntimeError, ValueError, LookupError, TypeError):
         here = RootPaths(cache.bucket_folder(cache.cache_folder(os.environ), root))
         names = [name for _, name, whole in sorted(candidates(here.runs), reverse=True) if whole]
@@ -162,13 +162,13 @@ def _exists(root: str, run_id: str) -> bool:
 
 
 class ListedRun(NamedTuple):
-    """A directory that may be a run. They are sorted by the time of their submit."""
+    """A directory that may be a run. Candidates are sorted by the time of their submit."""
 
     submitted: float  # unix time, of a run in a bucket by the service's clock
     id: str
     url: str
     whole: bool = False  # its plan is a file here that is not empty: it may have a summary
-    here: str = ""  # the copy of a run in a bucket, if it has all that may have changed since the run has ended
+    here: str = ""  # the copy of a run in a bucket, if it has every record that may change after the end of the run
 
 
 def newest_first(

@@ -26,7 +26,7 @@ from .roots import asked_here, in_bucket, in_cloud_storage, on_emulator, share
 
 
 def located(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan as this machine sees it: with its folder here, and the emulator that is asked here."""
+    """Return the plan as this machine sees it: with its folder on this machine, and this machine's emulator."""
     made = with_local_folder(plan, environ)
     return asked_here(made, "plan of", environ) if made.local else made
 
@@ -97,7 +97,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     if here and not is_owned(plan.paths):
         # The program may continue from files in its folders.
         copy.download(PROGRAM_FOLDERS)
-        # One that was killed before its first record has taken its number.
+        # A supervisor that was killed before its first record has used its number.
         for key in copy.listed("attempts/"):
             Path(plan.paths.url, *Path(key).parts[:2]).mkdir(parents=True, exist_ok=True)
     try:

@@ -24,7 +24,7 @@ from .settings import file as configfile
 _DEFAULT_ROOT = "~/.podlift"
 # The placeholder that a plan shows while no bucket is set; nothing can start there.
 NO_BUCKET = f"gs://<bucket>/{PREFIX}"
-# In the root of runs whose machines share it.
+# A file in a root that several machines share.
 _SHARED = ".podlift-shared"
 # No wildcards of a listing, and no path segments that start with a dot, which stores reserve.
 _IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\\][^/*?\[\]{}\\]*)*")
@@ -33,7 +33,7 @@ _IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\
 def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     """Return the root as an absolute path, gs://BUCKET/PREFIX, or file:///PATH of a folder that machines share.
 
-    It is the argument, else `PODLIFT_ROOT`, else that of the project's file, else the default.
+    It is the argument, else `PODLIFT_ROOT`, else the root in the project's file, else the default.
     """
     if root is None:
         file = _file()
@@ -64,7 +64,7 @@ def resolved(root: str | Path | None, *, shared: bool = False) -> str:
 def configured_root(root: str | Path | None, environ: Mapping[str, str], backend: str | None = None) -> str:
     """Return the root to search for runs: as `resolve_root`, but the bucket of a cloud if that is the configured backend.
 
-    `backend` selects the backend whose runs are searched; None for the configured one.
+    `backend` is the backend of the runs to search; None for the configured one.
     """
     if root is not None:
         return resolve_root(root, environ)
@@ -84,9 +84,9 @@ def configured_backend(environ: Mapping[str, str]) -> str:
 
 
 def configured_roots(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the roots of all configured backends, beginning with `configured_root`, and what is wrong with others."""
+    """Return the roots of all configured backends, beginning with `configured_root`, and the problems of the others."""
     roots, problems, file = [configured_root(None, environ)], [], _file()
-    # Others use the root of this machine. They are not loaded, which would take longer than a list.
+    # Other backends use the root of this machine. They are not loaded: that would take longer than listing runs.
     named = [
         name for name in backends.names() if environ.get(_bucket_variable(name)) or file.values.get(f"{name}_bucket")
     ]
@@ -116,7 +116,7 @@ def _cloud_root_of(backend: str, environ: Mapping[str, str], file: configfile.Fi
 
 
 def in_bucket(root: str) -> bool:
-    """True for a root in a bucket, and in a folder that machines share, which is used like one."""
+    """True for a root in a bucket, or in a folder that machines share, which is used like a bucket."""
     return in_cloud_storage(root) or in_folder(root)
 
 
@@ -125,19 +125,19 @@ def in_cloud_storage(root: str) -> bool:
 
 
 def is_shared(folder: str) -> bool:
-    """True for the root of runs whose machines share it: its records are objects, as in a bucket."""
+    """True for a root that several machines share: its records are objects, as in a bucket."""
     return os.path.isfile(f"{folder}/{_SHARED}")
 
 
 def share(root: str) -> None:
-    """Let a folder be a root that machines share, if it is one by its URL; InputError if it has runs of this machine."""
+    """Mark a folder as a root that machines share, if its URL says so; InputError if it has runs of this machine."""
     if not in_folder(root) or is_shared(folder := path_of(root)):
         return
     check_writable(folder)
     if any(os.path.isdir(f"{folder}/{name}") for name in ("runs", "models", "schedules")):
         raise InputError(
-            f"The root {folder!r} holds runs of this machine, whose records are plain files; those of runs that other machines "
-            "supervise need a folder of their own. Next: --root with another folder that all machines see."
+            f"The root {folder!r} holds runs of this machine, with records in plain files. Runs that other machines supervise "
+            "need a separate folder. Next: --root with another folder that all machines see."
         )
     posix.make_folders(folder)
     with suppress(FileExistsError):
@@ -151,14 +151,14 @@ def on_emulator(environ: Mapping[str, str]) -> str:
 
 
 def asked_here(plan: Plan, what: str, environ: Mapping[str, str]) -> Plan:
-    """Return a plan with the emulator that is asked here; InputError, before any request, if it belongs elsewhere."""
+    """Return a plan with this machine's emulator; InputError, before any request, if the plan belongs to another one."""
     if in_folder(plan.root):
         return plan
     return replace(plan, emulator=emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
 
 
 def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: bool) -> str:
-    """Return the root of a backend whose machines are not this one, as it was named. Pure.
+    """Return the root of a backend that runs on other machines, as the user named it. Pure.
 
     `bucket` is the backend's own setting, as BUCKET or BUCKET/PREFIX. `root` is the setting for all backends: a folder there
     only concerns runs of this machine, unless this call names it (`explicit`), or the machines share folders with this one.
@@ -187,7 +187,7 @@ def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: 
 
 
 def _checked_url(text: str) -> str:
-    """Return the URL of a root without slashes at its end; InputError if it is none. Pure."""
+    """Return the URL of a root without slashes at its end; InputError if it is no root. Pure."""
     if in_folder(text):
         if not path_of(text).startswith("/"):
             raise InputError(

@@ -77,12 +77,12 @@ def stored(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
             )
             sentences.append(
                 f"env: {name} looks like {kind}, and would be stored in {where}. Next: {copied}--secret {name}=projects/"
-                f"PROJECT/secrets/SECRET (Secret(...)); or --allow-secret {name}, if it is none."
+                f"PROJECT/secrets/SECRET (Secret(...)); or --allow-secret {name}, if it is not a secret."
             )
     kinds = dict.fromkeys(kind for word in job.argv() for kind, _ in formats_in(word))
     if kinds and "args" not in job.code.allow_secret:
         sentences.append(
             f"args: {' and '.join(kinds)} would be stored in the plan. Next: let the program read it from a variable, which "
-            "--env NAME or --secret passes; or --allow-secret args, if it is none."
+            "--env NAME or --secret passes; or --allow-secret args, if it is not a secret."
         )
     return sentences

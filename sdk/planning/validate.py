@@ -1,4 +1,4 @@
-"""The second step of planning: what the settings ask for, as values. Pure: it reads no file, no clock and no network."""
+"""The second step of planning: the settings as checked values. Pure: it reads no file, no clock and no network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .roots import cloud_root
 from .settings import table
 from .settings.merge import Settings, missing_variables
 
-# Stand in for what is wrong, so that the other checks can go on.
+# Defaults in place of mistakes, so that the other checks can run.
 _ANY_JOB = unchecked(Job, {"entry": "none", "code": unchecked(Code, {"requirements": "none"})})
 _ANY_BACKEND = "local"
 _NAMELESS = {"entry": "none"}
@@ -29,7 +29,7 @@ _NAMELESS = {"entry": "none"}
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The checked settings of a call, and so what to look at. Defaults stand in for mistakes, and no plan is made.
+    """The checked settings of a call: the input of the readings. After a mistake they hold a default, and no plan is made.
 
     Args:
         entry: the program, as it was named.
@@ -59,7 +59,7 @@ class Wanted:
 
 
 def validate(settings: Settings, environ: Mapping[str, str], problems: Problems) -> Wanted:
-    """Return what the settings ask for; mistakes go to `problems`."""
+    """Return the checked settings; mistakes go to `problems`."""
     entry, is_valid = settings.function or settings.job.get("entry"), False
     with problems.collect():
         job = table.job({**_NAMELESS, **settings.job})
@@ -125,7 +125,7 @@ def _check_start(job: Job) -> None:
 
 
 def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
-    """Return which arguments are for another backend, and whether the cluster has another shape there."""
+    """Return findings about arguments for another backend, and about a cluster with another shape there."""
     options = option_classes.every()
     groups = {name: table.settings()[name].group for name in settings.values if name in table.settings()}
     names = [name for name, group in groups.items() if group in options and not isinstance(target, options[group])]

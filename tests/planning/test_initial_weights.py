@@ -86,7 +86,7 @@ def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root,
     (line,) = lines(planned(tmp_path / "elsewhere"), "warm start")
     assert line == (
         f"none, fresh weights: the model 'digits' below {tmp_path}/elsewhere has no version yet, and {root} has one. A run "
-        f"starts from models of its own root only. Next: --root {root}"
+        f"starts only from models of its root. Next: --root {root}"
     )
 
 

@@ -21,14 +21,14 @@ _FILE, _TABLE = "podlift.toml", "[tool.podlift]"
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
-    """What a project's file says."""
+    """The content of a project's file."""
 
-    source: str = ""  # the file as a sentence names it, "" when there is none
+    source: str = ""  # the file, as messages name it; "" when there is no file
     values: Mapping[str, Any] = field(default_factory=dict)  # settings by name; backend, root and name among them
 
 
 def find(start: Path, problems: Problems) -> FileSettings:
-    """Return the settings of the nearest project at or above a folder; `problems` takes what is wrong with the file."""
+    """Return the settings of the nearest project at or above a folder; `problems` takes the mistakes in the file."""
     with problems.collect(), usable("The folder", start):
         folder = start.resolve()
         while folder.is_dir() and (home := project.above(folder)) is not None:
@@ -62,7 +62,7 @@ def _of(home: Path, problems: Problems) -> FileSettings:
 
 
 def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
-    """Return a sentence for each table that looks as if it held settings, and does not."""
+    """Return a sentence for each table that has a name like podlift's, but is not read."""
     tool = pyproject.get("tool")
     tables = {f"[{name}]": name for name in pyproject if name != "tool"}
     tables |= {f"[tool.{name}]": name for name in (tool if isinstance(tool, dict) else ()) if name != "podlift"}
@@ -105,7 +105,7 @@ def _key(name: str) -> str:
 
 
 def _unknown(table: str, key: str, value: Any) -> str:
-    """Return a sentence about a key that is not a setting there, with what to write instead."""
+    """Return a sentence about a key that is not a setting there, with the correct key."""
     written = f"{table}.{key}" if table else key
     if key in config.settings() or key in config.TARGET:
         return f"{written} is written differently in the file: {_where(key)}."
@@ -122,7 +122,7 @@ def _unknown(table: str, key: str, value: Any) -> str:
 
 
 def _at_top(said: str) -> str:
-    """Return a sentence about tables of a pyproject.toml as one about those of a podlift.toml."""
+    """Change a sentence about tables of a pyproject.toml into one about tables of a podlift.toml."""
     return said.replace("[tool.podlift.", "[").replace("directly below [tool.podlift]", "at its top")
 
 
@@ -133,7 +133,7 @@ def _where(name: str) -> str:
 
 
 def _placed(name: str, value: Any, home: Path) -> Any:
-    """Return a value whose paths start at the file's folder, where they were written, instead of at the current one."""
+    """Return a value with paths that start at the file's folder instead of the current one."""
     if name in ("code_project", "root") and isinstance(value, str) and "://" not in value:
         return str(home / Path(value).expanduser())
     if name == "entry" and isinstance(value, str) and (home / value).exists():

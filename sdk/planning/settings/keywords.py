@@ -68,7 +68,7 @@ class JobKeywords(TypedDict, total=False):
 
 
 class Keywords(JobKeywords, total=False):
-    """What `plan` and `submit` accept: those of the other backends and of the target too."""
+    """The keywords of `plan` and `submit`: also the settings of the other backends and of the target."""
 
     vertex_project: str | None
     vertex_regions: str | Texts | None

@@ -23,7 +23,7 @@ from . import table
 Entry = str | Path | Callable[..., Any]
 # Stands for an entry that the environment or the project's file is to name.
 UNNAMED: Any = object()
-# One variable, one input more does not drop the others: these are merged name by name.
+# One more variable or input does not drop the others: these settings are merged name by name.
 _MERGED = ("env", "inputs")
 # Values about the target that are not text.
 _KINDS: dict[str, type | tuple[type, ...]] = {"root": (str, PurePath), "online": bool}
@@ -31,7 +31,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {"root": (str, PurePath), "online":
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where a run goes: None where nothing was said."""
+    """The target of a run: None for each setting that is not given."""
 
     backend: str | Target | None = None
     root: str | Path | None = None
@@ -41,10 +41,10 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What was said, by flat name."""
+    """The given settings, by flat name."""
 
-    values: Mapping[str, Any]  # of the Job and of the target; what was not given is missing
-    origins: Mapping[str, str]  # who said it: a file, a variable, "argument"
+    values: Mapping[str, Any]  # of the Job and of the target, only the given ones
+    origins: Mapping[str, str]  # the source: a file, a variable, "argument"
     file: str = ""  # the project's file, "" when there is none
     function: Callable[..., Any] | None = None  # the entry when it is a function, not its name
     slot_inputs: Collection[str] = ()  # names of inputs that each firing of a schedule locates
@@ -87,7 +87,7 @@ def _is_about(sentence: str, name: str, value: Any) -> bool:
 
 
 def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
-    """Return what is wrong with the variables and the project's file, for a verb that does not need all of them."""
+    """Return the mistakes in the variables and the project's file, for a verb that does not need all of them."""
     problems = Problems()
     said = table.from_environment(environ, problems)
     file = configfile.find(folder, problems)
@@ -99,14 +99,14 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
 
 
 def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], Destination]:
-    """Return the flat settings and the target that the keywords of a call say, those left out that say nothing."""
+    """Return the flat settings and the target that the keywords of a call set, without the keywords that set nothing."""
     given: dict[str, Any] = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
     target = Destination(**{name: given.pop(name, None) for name in table.TARGET})
     return given, target
 
 
 def _takes_none(name: str) -> bool:
-    # args=None is what a function of the caller's passes on when it was given none.
+    # A function of the caller passes args=None on when it has received no args.
     return name in table.settings() and name != "args" and table.takes_none(table.settings()[name])
 
 
@@ -114,7 +114,7 @@ def gather(
     what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str], problems: Problems
 ) -> Settings:
     """Return the settings of a call: of an entry, a Job or UNNAMED, and of flat `given` arguments."""
-    # Of a name, an empty variable counts as one that is not set.
+    # For a name, an empty variable counts as not set.
     of_variables = table.from_environment(environ, problems).items()
     variables = {
         name: value for name, value in of_variables if value not in (None, "") or name not in (*table.TARGET, "entry")
@@ -145,7 +145,7 @@ def defaults() -> dict[str, object]:
 
 
 def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination, problems: Problems) -> None:
-    """Tell `problems` which arguments are not settings, or repeat what another one says."""
+    """Report to `problems` the arguments that are no settings, or that set the same as another argument."""
     names = [name for name in (*table.settings(), *table.TARGET) if name != "entry"]
     strange = [name for name in given if name not in table.settings()]
     problems.found += [f"Unknown setting {name!r}. {nearest(name, names)}" for name in strange]
@@ -190,12 +190,12 @@ def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mappin
             return path if path.is_dir() else path.parent
         return Path.cwd()
     except (OSError, RuntimeError, ValueError):
-        # What is wrong with the path is said where the entry is looked for.
+        # The search for the entry reports mistakes in the path.
         return Path("/")
 
 
 def _target(given: Destination, problems: Problems) -> dict[str, object]:
-    """Return what arguments say about the target; an empty one is reported later as a mistake."""
+    """Return the target that the arguments set; an empty one is reported later as a mistake."""
     settings: dict[str, object] = {}
     for name in table.TARGET:
         value = getattr(given, name)
@@ -215,7 +215,7 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
 
 
 def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
-    """Return sentences about the variables that a job takes from its caller, and that are not set.
+    """Return sentences about unset variables that a job takes from its caller.
 
     `here`: it runs on the caller's machine, and its secrets come from there.
     """

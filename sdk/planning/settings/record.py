@@ -14,7 +14,7 @@ from ...job.images import FAMILIES
 from ...packaging import project
 
 _FILE, _TABLE = "podlift.toml", "tool.podlift"
-# What `podlift init` writes in the place of a setting that it has not found.
+# `podlift init` writes this in place of a setting that it has not found.
 NOT_FOUND = "# not found: "
 
 
@@ -30,7 +30,7 @@ class SettingsFile:
 
 
 def place(start: Path) -> SettingsFile:
-    """Return where the settings of a project stand, or where they will: the file of the nearest project, as it is read."""
+    """Return the place of a project's settings, present or future: the file of the nearest project, as it is read."""
     start = start.resolve()
     folder = start
     while (home := project.above(folder)) is not None:
@@ -44,7 +44,7 @@ def place(start: Path) -> SettingsFile:
 
 
 def current(where: SettingsFile, setting: str) -> object:
-    """Return what the file says for a setting, such as "vertex.image"; None if it says nothing."""
+    """Return the value of a setting in the file, such as "vertex.image"; None if the file does not set it."""
     value: object = project.read_toml(where.path)
     for name in filter(None, (*where.table.split("."), *setting.split("."))):
         value = value.get(name) if isinstance(value, dict) else None
@@ -73,10 +73,10 @@ def line_end(text: str) -> str:
 
 
 def without_notes(text: str, about: str = "") -> str:
-    """Return the text without the notes of what was not found, all of them or those that begin with a pattern."""
+    """Return the text without the notes about missing settings, or only without the notes that match a pattern."""
     for note in reversed([*re.finditer(rf"^{NOT_FOUND}{about}.*\n?", text, re.MULTILINE)]):
         rest = text[: note.start()] + text[note.end() :]
-        # Else the line is part of a text.
+        # Any other line is part of a text.
         text = rest if parsed(rest) == parsed(text) else text
     return text
 
@@ -135,7 +135,7 @@ def _section(text: str, header: str) -> tuple[int, int] | None:
 
 
 def _replaced(text: str, header: str, key: str, value: str) -> str:
-    """Return the text with another value of a key below a header, and with the comment behind it; "" without the key."""
+    """Return the text with another value of a key below a header, keeping its comment; "" if the key is missing."""
     line = re.compile(rf"^([ \t]*{re.escape(key)}[ \t]*=[ \t]*)(.*?)\r?$", re.MULTILINE)
     section = _section(text, header)
     match = line.search(text, *section) if section else None
@@ -143,7 +143,7 @@ def _replaced(text: str, header: str, key: str, value: str) -> str:
 
 
 def _comment(written: str) -> str:
-    """Return the comment behind a value, with the blanks before it: a "#" in a text begins none."""
+    """Return the comment after a value, with the blanks before it: a "#" inside a text begins no comment."""
     ends = (len(written[: sign.start()].rstrip()) for sign in re.finditer("#", written))
     return next((written[end:] for end in ends if parsed(f"value = {written[:end]}") is not None), "")
 

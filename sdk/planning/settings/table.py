@@ -91,7 +91,7 @@ def groups() -> dict[str, type[Value]]:
 
 
 def settings() -> dict[str, Setting]:
-    """Return every setting, by its name; those of a backend from its registration on."""
+    """Return every setting, by its name; the settings of a backend from its registration on."""
     return _settings_of(tuple(groups().items()))
 
 
@@ -117,7 +117,7 @@ def _settings_of(groups: tuple[tuple[str, type[Value]], ...]) -> dict[str, Setti
 
 
 def _accepted(annotation: Any) -> set[Any]:
-    """Return the types that a field takes, if they are more than what it holds."""
+    """Return the types that a field accepts, if it accepts more than it stores."""
     marks = getattr(annotation, "__metadata__", ())
     return {kind for mark in marks if isinstance(mark, Written) for kind in _kinds(mark.type)}
 
@@ -130,14 +130,14 @@ def default_of(field: Field[Any]) -> Any:
 
 
 def _doc(model: type[Value], name: str) -> str:
-    """Return what the class's docstring says about a field."""
-    # Its line, and those below it that are indented deeper.
+    """Return the description of a field in the class's docstring."""
+    # Its line, and the lines below it with a deeper indent.
     match = re.search(rf"^( +){name}: (.*(?:\n\1 +.*)*)", model.__doc__ or "", re.MULTILINE)
     return " ".join(match[2].split()) if match else ""
 
 
 def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
-    """Return the settings that `PODLIFT_*` variables make, by name; `problems` takes what is wrong with them."""
+    """Return the settings that `PODLIFT_*` variables make, by name; `problems` takes the mistakes in them."""
     values: dict[str, Any] = {}
     by_variable = {setting.variable: setting for setting in settings().values()}
     targets = {PREFIX + name.upper(): name for name in TARGET}
@@ -166,7 +166,7 @@ def _read_variable(setting: Setting, text: str) -> Any:
 
 
 def read(setting: Setting, text: str) -> Any:
-    """Return the value that the text of an option or a variable means; ValueError if it means none."""
+    """Return the value of an option's or a variable's text; ValueError if the text is not a value."""
     kinds = _kinds(setting.type)
     if type(None) in kinds and text.lower() in ("", "none", "null"):
         return None
@@ -239,7 +239,7 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def job(values: Mapping[str, object]) -> Job:
-    """Return the Job that settings describe, without those of backends; every mistake has its setting's name."""
+    """Return the Job that settings describe, without settings of backends; every mistake has its setting's name."""
     problems = Problems()
     top: dict[str, object] = {}
     for group in PARTS:
@@ -257,7 +257,7 @@ def target(backend: str, values: Mapping[str, object]) -> Target:
 
 
 def _part(group: str, values: Mapping[str, object], more: Mapping[str, object] | None = None) -> Value:
-    """Return the part of a Job, the Job itself or the value of a backend, with those settings that it has."""
+    """Return a part of a Job, the Job itself or the options of a backend, with the settings that belong to it."""
     problems = Problems()
     fields = dict(more or {})
     for setting in settings().values():
@@ -273,7 +273,7 @@ def _part(group: str, values: Mapping[str, object], more: Mapping[str, object] |
 
 
 def _fields(setting: Setting, value: Any) -> dict[str, object]:
-    """Return what a setting sets, by field."""
+    """Return the values of the fields that a setting sets, by field."""
     try:
         # TOML has no None.
         if value == "none" and takes_none(setting) and (setting.is_every or str not in _kinds(setting.type)):
