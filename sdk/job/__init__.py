@@ -1,1 +1,1 @@
-"""What a user wants and what was decided: jobs, plans and their values. Pure."""
+"""Jobs (the user's request), plans (the decisions) and their values. Pure."""

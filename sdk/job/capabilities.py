@@ -1,4 +1,4 @@
-"""What a backend is like, as data: everything outside a backend that differs between backends depends on this."""
+"""The properties of a backend, as data: every difference between backends outside of their folders depends on these."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .payload import KillTarget
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """The properties of a backend. The defaults are those of a backend that runs tasks on this machine.
+    """The properties of a backend. The defaults describe a backend that runs tasks on this machine.
 
     Args:
         runs_here: tasks are processes of this machine: they have its Python, its disk and its accelerators.
         supervised_here: a process of the submitting machine supervises the run; else the service and its containers do.
-        needs_bucket: its machines see no folder of this one, so that its runs live in a bucket.
-        shares_folders: where it needs a bucket, a folder that all of its machines share with this one will do, too.
+        needs_bucket: its machines see no folder of this machine, so its runs live in a bucket.
+        shares_folders: instead of the bucket, a folder is enough that all of its machines share with this one.
         keeps_logs: the service keeps the logs; the run directory has no log files.
         outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
         has_price: it rents machines by the hour.
         last_phase: it registers the model of a run, and evaluates it, once the program has succeeded.
         stand_ins: logical CPU devices stand in for the cores of a TPU, and for GPUs unless the target asks for real ones.
-        drills: what a drill can take away: see `Kill`.
+        drills: the targets that a drill can kill: see `Kill`.
     """
 
     runs_here: bool = True

@@ -1,6 +1,6 @@
 """The tasks of a cluster, and the environment variables that describe it to each task. No TensorFlow, no I/O.
 
-The formats are those that Vertex AI documents: `TF_CONFIG` if there is more than one task, `CLUSTER_SPEC` always.
+Vertex AI documents the formats: `TF_CONFIG` if there is more than one task, `CLUSTER_SPEC` always.
 https://cloud.google.com/vertex-ai/docs/training/distributed-training (read 2026-11)
 """
 
@@ -60,10 +60,10 @@ def role_of(name: str) -> str:
 
 
 def restarts_alone(task: str, names: Sequence[str]) -> bool:
-    """True if a task of a cluster whose process dies is restarted alone, while the others go on."""
+    """True if a task of a cluster is restarted alone when its process dies, while the other tasks continue."""
     if task == names[0]:
         return False
-    # They hold no state of the training. The first task connects again to workers of parameter servers, and no task is
+    # These tasks hold no state of the training. The first task reconnects to workers of parameter servers, and no task is
     # connected to an evaluator. All others are restarted together, because their state must be of the same step.
     return role_of(task) == "evaluator" or (role_of(task) == "worker" and has_servers(names))
 
@@ -75,7 +75,7 @@ def has_servers(names: Sequence[str]) -> bool:
 def in_step(names: Sequence[str]) -> tuple[str, ...]:
     """Return the tasks of a cluster that take every training step together, including the first one.
 
-    With parameter servers that is the first task alone: the others serve it until it ends. An evaluator is independent.
+    With parameter servers this is only the first task: the others serve it until it ends. An evaluator is independent.
     """
     if has_servers(names):
         return tuple(names[:1])

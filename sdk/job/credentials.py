@@ -31,19 +31,19 @@ _NAME = re.compile(
     r"|(?:HF|HUGGING_FACE_HUB|GITHUB|GH|GITLAB|SLACK|NPM|PYPI)_TOKEN",
     re.IGNORECASE,
 )
-# Such a value is a setting, a place, or a stand-in.
+# These values are settings, locations or placeholders.
 _NO_VALUE = re.compile(r".{0,5}|(?:/|\./|~/|[a-z][a-z0-9+]*://)[^@]*|<.*>|\$.*|[xX*.]+", re.DOTALL)
 
 
 def formats_in(text: str) -> Iterator[tuple[str, int]]:
-    """Yield what looks like a credential in a text, and where: ("a token of GitHub", 17)."""
+    """Yield each likely credential in a text, with its position: ("a token of GitHub", 17)."""
     kinds = list(_FORMATS)
     for match in _FORMAT.finditer(text):
         yield kinds[(match.lastindex or 1) - 1], match.start()
 
 
 def kind_of(name: str, value: str | None) -> str:
-    """Return what a variable seems to hold, "" for nothing special; `value` is None if only the name is known."""
+    """Return the kind of credential that a variable seems to hold, "" for none; `value` is None if it is unknown."""
     for kind, _ in formats_in(value or ""):
         return kind
     named = _NAME.fullmatch(name) is not None

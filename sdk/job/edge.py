@@ -17,7 +17,7 @@ from ..text import shown
 if TYPE_CHECKING:
     from .values import Value
 
-# What it adds to the place of a mistake.
+# The parts that pydantic adds to the place of a mistake.
 _OF_PYDANTIC = ("list[", "dict[", "constrained-", "float", "literal[")
 
 

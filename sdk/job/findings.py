@@ -19,7 +19,7 @@ class Finding:
     """The result of a check: an error stops the submit, a warning is shown, a note is recorded.
 
     `nearest` holds the fields to change (`resources.accelerator`, `vertex.regions`) and their new values: the closest plan
-    that passes this check. The message says the same in words.
+    that passes this check. The message has the same in words.
     """
 
     level: Literal["error", "warning", "note"]
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What was probed before a plan is made; everything else about a plan follows from its inputs."""
+    """The facts that were probed before a plan is made; everything else about a plan follows from its inputs."""
 
     python: str  # version of the interpreter that runs the tasks
     executable: str
@@ -43,7 +43,7 @@ class Facts:
     gpus: int = 0  # of this machine
     memory_gib: float | None = None  # of this machine; None if unknown
     online: Mapping[str, Any] = field(default_factory=dict)  # answers of the cloud: "bucket", "image", "quotas"
-    prices: PriceTable | None = None  # those that `podlift accelerators --refresh` read; None for those of this package
+    prices: PriceTable | None = None  # as read by `podlift accelerators --refresh`; None for this package's prices
 
 
 def error(message: str, nearest: Mapping[str, object] | None = None) -> Finding:
@@ -56,7 +56,7 @@ def error(message: str, nearest: Mapping[str, object] | None = None) -> Finding:
 
 
 def _written(path: str, value: object) -> object:
-    """Return a value as a keyword has it."""
+    """Return a value as it is written in a keyword argument."""
     return compact_duration(value) if path.endswith("_s") and isinstance(value, float) else value
 
 

@@ -26,7 +26,7 @@ _EXAMPLES = "'accuracy >= 0.9', 'accuracy[eights] >= champion - 0.01' or 'loss <
 
 
 def exact(number: float) -> Fraction:
-    """Return a finite number as it is written, so that 0.57 is more than 0.56 by 0.01 and not by a little less."""
+    """Return the exact decimal of a finite number: 0.57 exceeds 0.56 by 0.01, not by a little less."""
     return Fraction(repr(float(number)))
 
 
@@ -90,7 +90,7 @@ class Guard:
         return self.factor * exact(champion) + self.offset
 
     def holds(self, value: float, bound: Fraction) -> bool:
-        """Return whether a finite value keeps to a bound; any other one does not."""
+        """Return whether a value is within a bound; a value that is not finite never is."""
         return math.isfinite(value) and _OPERATORS[self.comparison](exact(value), bound)
 
 

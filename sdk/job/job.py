@@ -110,7 +110,7 @@ def _environment_values(value: object) -> object:
 
 
 def _variable(item: object) -> Variable | None:
-    """Return a variable, also from JSON; None if it is none."""
+    """Return a variable, also from JSON; None if the value is not a variable."""
     if isinstance(item, (str, FromCaller, Secret)):
         return item
     if item == _COPIED:
@@ -212,7 +212,7 @@ class Job(Value):
 
     @property
     def secrets(self) -> dict[str, Secret]:
-        """The environment variables whose values are in Secret Manager."""
+        """The environment variables with a value in Secret Manager."""
         return {name: value for name, value in self.env.items() if isinstance(value, Secret)}
 
     @property

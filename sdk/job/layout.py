@@ -114,7 +114,7 @@ class RunPaths:
     outputs = _Fixed("outputs")
     # New and changed files of the first task's copy of the bundle.
     outputs_work = _Fixed("outputs/work")
-    # The files of `model`, in a folder of their own so that names cannot collide.
+    # The files of `model`, in a separate folder so that names cannot collide.
     outputs_model = _Fixed("outputs/model")
 
     # The containers that form an attempt. The first task's container writes it, which creates the attempt.
@@ -127,25 +127,25 @@ class RunPaths:
     restarts = _OfAttempt("restarts")
     # Tasks without activity for so long that it counts as a hang, one file each.
     stalls = _OfAttempt("stalled")
-    # Tasks of an attempt in containers whose GPUs are idle, one file each.
+    # Tasks with idle GPUs in an attempt in containers, one file each.
     idle = _OfAttempt("idle")
     payload = _OfAttempt("payload.json")
-    # The payload of what follows the training: the model is registered and compared with the champion.
+    # The payload of the last phase, after the training: it registers the model and compares it with the champion.
     last_phase = _OfAttempt("last_phase.json")
     # When the logs of an attempt grew. May be missing.
     log_times = _OfAttempt("logs/times.jsonl")
-    # A folder: what all tasks of an attempt agree to do, and after which step.
+    # A folder: the actions that all tasks of an attempt agree on, and the step for each.
     rendezvous = _OfAttempt("rendezvous")
     # Exists once the attempt has a verdict, before the supervisor stops its tasks.
     decided = _OfAttempt("decided.json")
 
     log = _OfTask("logs/{}.log")
-    # The last output of a task whose logs a service keeps, as parts of a growing file without its beginning.
+    # The last output of a task with logs at a service, as parts of a growing file without its beginning.
     tail = _OfTask("tails/{}.log")
     metrics = _OfTask("metrics/{}.jsonl")
-    # Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none.
+    # Calls for random numbers without a seed that a drill has recorded in a task. Missing if there were none.
     unseeded = _OfTask("unseeded/{}.jsonl")
-    # What a task uses of its machine, sampled by the process that watches it. May be missing.
+    # A task's use of its machine, sampled by the process that watches it. May be missing.
     machine = _OfTask("machine/{}.jsonl")
     # A task's progress: a small file that it rewrites with every step.
     progress = _OfTask("progress/{}")
@@ -186,7 +186,7 @@ class RunPaths:
         return posixpath.join(file, f"{offset:015d}.part")
 
     def launch_spec(self, job: int, location: int = 0) -> str:
-        """What the containers of a vendor's job have to run, in this location of the plan's."""
+        """The launch spec for the containers of a vendor's job, in this location of the plan."""
         name = f"{job:04d}.location-{location}" if location else f"{job:04d}"
         return posixpath.join(self.url, "jobs", f"{name}.launch_spec.json")
 
@@ -199,7 +199,7 @@ class RunPaths:
         return posixpath.join(self.url, "jobs", f"{job:04d}.created.json")
 
     def driver_spec(self, job: int) -> str:
-        """What the driver of a job has to run, where a service has one that starts the containers."""
+        """The launch spec for the driver of a job, for a service with a driver that starts the containers."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.driver_spec.json")
 
     def seen(self, job: int, nonce: str) -> str:
@@ -211,7 +211,7 @@ class RunPaths:
         return posixpath.join(self.url, "jobs", f"{job:04d}.keeper.json")
 
     def keeper_spec(self, job: int) -> str:
-        """What the container of the keeper has to run."""
+        """The launch spec for the container of the keeper."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.keeper_spec.json")
 
     def ready(self, attempt: int, task: str, nonce: str) -> str:

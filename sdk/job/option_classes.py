@@ -21,6 +21,6 @@ def every() -> dict[str, type[Target]]:
 
 
 def backend_of(value: object) -> str | None:
-    """Return the name of the backend whose options these are; None for anything else. A subclass may be another backend's."""
+    """Return the backend of these options by name; None for anything else. A subclass may belong to another backend."""
     names = {kind: name for name, kind in every().items()}
     return next((names[kind] for kind in type(value).__mro__ if kind in names), None)

@@ -11,17 +11,17 @@ from .policies import Checkpoints, Limits
 from .wire import decode
 
 VERSION = 1
-# The variable that tells a task's process how often it was restarted alone in its attempt; it is missing for never.
+# The variable with the number of times that a task was restarted alone in its attempt; missing for never.
 TASK_RESTARTS = "PODLIFT_TASK_RESTARTS"
 KillPoint = Literal["step", "epoch", "save", "validation"]
-# The task's process; the agent of its container, which ends the container; its machine, which gets some notice; its agent, and
-# then all machines of its region, until a job has not got one.
+# "process": the task's process. "agent": the agent of its container, which ends the container. "machine": its machine, with
+# some notice. "region": its agent, and then all machines of its region, until a job has failed to get one.
 KillTarget = Literal["process", "agent", "machine", "region"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One kill of a task: of its process by SIGKILL, or of what it runs on (`what`).
+    """One kill of a task: of its process by SIGKILL, or of its agent, machine or region (`what`).
 
     "step": after that training step of the run. "epoch": after that epoch of the task, before its state is saved. "save":
     once the task has begun that many checkpoints, while the last one is being written. "validation": at the first batch of
@@ -38,13 +38,13 @@ class Kill:
 
     @property
     def announcement(self) -> str:
-        """The line with which the task lets the emulator do it."""
+        """The line that the task prints to request the kill from the emulator."""
         return f"podlift: drill: {self}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drill:
-    """What a drill does to a run."""
+    """The kills of a run in a drill."""
 
     seed: int  # of all random numbers
     kills: tuple[Kill, ...] = ()
@@ -55,7 +55,7 @@ Choice = Literal["champion", "last"]
 
 @dataclass(frozen=True, kw_only=True)
 class InitialWeights:
-    """The version of a registered model whose weights a run begins with. It is chosen with the plan: restarts use the same."""
+    """The version of a registered model that gives a run its first weights. The plan chooses it: restarts use the same."""
 
     choice: Choice
     model: str
@@ -71,7 +71,7 @@ class InitialWeights:
 
     @property
     def unused(self) -> str:
-        """The note on a run whose program never loaded them."""
+        """The note on a run with a program that never loaded them."""
         return (
             f"warm_start: the weights of {self} were never loaded, because the program called no fit. Next: "
             "sdk.context().warm_start(model) before its training loop."
@@ -80,7 +80,7 @@ class InitialWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:
-    """What one attempt of a run executes."""
+    """The work of one attempt of a run."""
 
     run_id: str
     run_url: str  # the run's directory
@@ -94,7 +94,7 @@ class Payload:
     digest: str  # sha256 of the bundle
     roots: list[str]  # folders of the bundle that come first on sys.path, "" for the top
     tasks: list[str]  # names of all tasks; the first one decides whether the run succeeded
-    writes: str  # "chief" or "all": whose Keras files are written to the path in the program
+    writes: str  # "chief" or "all": the tasks that write Keras files to the path in the program
     limits: Limits
     checkpoints: Checkpoints
     cwd: str = ""  # folder of the bundle in which the program starts, "" for the top
@@ -115,15 +115,15 @@ class Payload:
     tpu: str = ""  # row of the accelerator table, if the task runs on a TPU; "" for none
     gpu: str = ""  # likewise, if it has GPUs
     stand_in: bool = False  # True if logical CPU devices stand in for the accelerator
-    copied: list[str] = field(default_factory=list)  # variables whose values are not stored: the caller's, and secrets
+    copied: list[str] = field(default_factory=list)  # variables without a stored value: the caller's, and secrets
     secrets: dict[str, str] = field(
         default_factory=dict
     )  # versions in Secret Manager by variable, for tasks in containers
-    replicas: tuple[int, int] | None = None  # of this job and of the run's first location, whose global batch is kept
+    replicas: tuple[int, int] | None = None  # of this job and of the run's first location, to keep its global batch
     model: str = (
         ""  # the name under which the run's model is registered when the program has succeeded; "" if it is not
     )
-    gate: Gate = field(default_factory=Gate)  # what promotes that model
+    gate: Gate = field(default_factory=Gate)  # the conditions for that model's promotion
     cores: str = ""  # how the tasks divide this machine's CPUs, for the log
 
     def to_json(self) -> str:
@@ -131,7 +131,7 @@ class Payload:
 
     @staticmethod
     def from_json(text: str | bytes) -> Payload:
-        """Read what `to_json` wrote; fields that this version does not know are ignored."""
+        """Read the output of `to_json`; fields unknown to this version are ignored."""
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"This is not a payload of version {VERSION}. Received: {str(text)[:80]!r}")

@@ -28,27 +28,27 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What `submit` will do, exactly.
+    """The exact description of everything that `submit` will do.
 
     Args:
         run_id: the run's id.
         root: the folder or the URL below which the run will live.
         backend: the name of the backend.
         target: the options of the backend, such as a `Vertex`.
-        job: what the user wants, with every default.
+        job: the user's job, with every default.
         code: the packaged code and its entry.
         tasks: names of the tasks; the first one determines success.
-        facts: what was probed before planning.
+        facts: the facts that were probed before planning.
         findings: the result of every check.
         inputs: absolute paths and URLs of the data, by name.
         preload: modules that are imported once, before the tasks are forked; empty if each task starts fresh.
         fresh: why each task starts fresh; "" if tasks are forked.
         warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
         initial: the weights of a registered model to start from, as `Job.warm_start` asks for; None in the template of a
-            schedule, whose firings choose them.
-        drill: what a drill does to the run.
+            schedule, because each firing chooses them.
+        drill: the kills of a drill.
         fired: whether the trigger of a schedule starts it, and brings the keeper.
-        capabilities: what the backend is like.
+        capabilities: the properties of the backend.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
         emulator: the address of the emulator that stands in for Google Cloud, such as "127.0.0.1:8123"; "" for none.
     """
@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def place(self) -> str:
-        """Who runs it, and the emulator that is asked instead of a cloud: "vertex, emulator at 127.0.0.1:8123"."""
+        """The backend, and the emulator that replaces a cloud: "vertex, emulator at 127.0.0.1:8123"."""
         if not self.emulator:
             return self.backend
         return f"{self.backend}, {'bucket on the ' if self.capabilities.runs_here else ''}{emulator_at(self.emulator)}"
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def rentals(self) -> tuple[Rental, ...]:
-        """What a job rents in each of its locations, if anything."""
+        """The machines that a job rents in each of its locations, if any."""
         return self.target.rentals(self.job.resources, self.job.limits, self.facts.prices)
 
     @property
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def keeper(self) -> Keeper | None:
-        """Who waits for the run and submits its next jobs, if that was asked for."""
+        """The keeper, which waits for the run and submits its next jobs, if one was requested."""
         return None if self.fired else self.target.kept_by(self.job.limits, self.job.retry, self.facts.prices)
 
     @property
@@ -124,7 +124,7 @@ class Plan:
     def model(self) -> str:
         """The name under which the run's model is registered when the program has succeeded, "" if it is not."""
         job = self.job
-        # What a drill compares is no model for use.
+        # Drill runs never register a model.
         if self.drill or (job.model is None and job.gate.evaluate is None and job.warm_start is None):
             return ""
         return job.model or ids.name_of(self.run_id)
@@ -145,7 +145,7 @@ class Plan:
         Args:
             text: the file's content.
             where: its path, for the error.
-            root: where its run is now, "" for where it was submitted to.
+            root: the present root of its run, "" for the root that it was submitted to.
             folder: the root's folder on this machine, if the root is a bucket.
 
         Raises:
@@ -271,7 +271,7 @@ def _check(plan: Plan) -> None:
 class PackedFile:
     """A file of a bundle, or an empty folder."""
 
-    path: str  # with "/"; that of a folder ends in it
+    path: str  # with "/"; a folder's path ends in "/"
     size: int
     sha256: str  # "" for a folder
     executable: bool = False
@@ -279,7 +279,7 @@ class PackedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedRequirements:
-    """What the tasks need installed, in pip's syntax."""
+    """The packages that the tasks need, in pip's syntax."""
 
     source: str = ""  # the name of the file that was read, "list", or "" if there are no requirements
     lines: list[str] = field(default_factory=list)

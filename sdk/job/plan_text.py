@@ -17,15 +17,15 @@ from .targets import Keeper
 if TYPE_CHECKING:
     from .plan import Plan
 
-# Memory of a process that has imported TensorFlow and Keras: beyond that of the tasks that were forked from it, and alone.
+# Memory of a process that has imported TensorFlow and Keras: in addition to the tasks forked from it, and without any.
 _STANDBY_SHARED, _STANDBY_ALONE = "about 50 MB", "about 400 MB"
 _LARGEST = 5
 _SHOWN = 8
 # Tasks that the short form lists.
 _TASKS = 4
-# What the short form says of a cloud, by the first word of the label: where it runs, and everything that costs.
+# The lines about a cloud in the short form, by the first word of the label: the location, and everything that costs.
 _CLOUD = ("region", "location", "cluster", "price", "cap", "cost", "keeper")
-# What a page leaves to the whole plan: long, and rarely what a reader looks for before a submit.
+# The details that only the whole plan shows: they are long, and readers rarely need them before a submit.
 _DETAILS = ("largest", "sys.path", "left out", "submitted by", "its rights", "memory", "not passed")
 _QUOTA = "aiplatform.googleapis.com/"
 _BEFORE_QUOTA = ("tasks", "price", "cap")
@@ -48,7 +48,7 @@ def page(plan: Plan) -> list[tuple[str, str]]:
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
-    """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
+    """Return the lines that `submit` prints first: program, place, price, warnings, and the number of hidden lines."""
     cloud = [(label, value) for label, value in _cloud(plan) if label.split()[0] in _CLOUD]
     findings = [(finding.level, finding.message) for finding in plan.findings if finding.level != "note"]
     pairs = [
@@ -111,20 +111,20 @@ def _idle_limit(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _cloud(plan: Plan) -> list[tuple[str, str]]:
-    """Return where a cloud runs the job, what that costs, and what follows its end; an emulator bills nothing."""
+    """Return the location of the job on a cloud, its costs, and the next jobs; an emulator bills nothing."""
     rentals = plan.rentals
     costs = [] if not rentals else pricing.lines(rentals, billed=not plan.emulator)
     costs += [] if plan.emulator else pricing.region_lines(rentals)
     most = plan.job.limits.max_cost_usd
     if rentals and most is not None and not plan.emulator:
         costs.append(
-            ("cost limit", f"{money(most)} for all jobs together: a job that could exceed the rest is not made")
+            ("cost limit", f"{money(most)} for all jobs together: a job that could exceed the rest is not submitted")
         )
     return [*plan.target.lines(plan.job.resources), *costs, *(_next_jobs(plan, len(rentals)) if rentals else ())]
 
 
 def _next_jobs(plan: Plan, locations: int) -> list[tuple[str, str]]:
-    """Return what follows when the cloud ends a job, with which budget, and who submits the next one."""
+    """Return the next job after the cloud ends one, the number of next jobs, and the process that submits them."""
     retry, several = plan.job.retry, locations > 1
     where = "the next location" if several else "the same location"
     taken = f"{where}, {_times(retry.preemptions)}" if retry.preemptions != 0 else "none"
@@ -155,7 +155,7 @@ def _next_jobs(plan: Plan, locations: int) -> list[tuple[str, str]]:
 
 
 def _keeper(keeper: Keeper, *, billed: bool) -> str:
-    """Return what the keeper is and costs."""
+    """Return the machine, the limit and the price of the keeper."""
     ends = f"ends with the run, after {duration(keeper.life_s)} at most"
     words = f"{keeper.machine}, which {ends}"
     if not billed:
@@ -172,7 +172,7 @@ def _rights(keeper: Keeper, root: str) -> str:
     program = keeper.program_account or "the service account of the program"
     itself = "itself" if program == keeper.account else f"{program} and on itself"
     own = ". The account of the program needs neither of the first two"
-    own += ": give the keeper one of its own (vertex_keeper_service_account)" if program == keeper.account else ""
+    own += ": give the keeper another account (vertex_keeper_service_account)" if program == keeper.account else ""
     return (
         f"as {keeper.account}: aiplatform.customJobs.create, get, list and cancel in the project; iam.serviceAccounts.actAs on "
         f"{itself}; roles/storage.objectAdmin on gs://{bucket} only{own}"
@@ -245,7 +245,7 @@ def _code(plan: Plan) -> list[tuple[str, str]]:
 
 def _python(plan: Plan) -> list[tuple[str, str]]:
     if not plan.capabilities.runs_here:
-        return [("python", "that of the image; missing requirements are installed when a task starts")]
+        return [("python", "from the image; missing requirements are installed when a task starts")]
     if plan.job.code.isolated:
         python = f"{plan.facts.python}, a fresh environment"
     else:
@@ -310,7 +310,7 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _wait(plan: Plan) -> str:
-    """Return what the job's machines cost while the gate evaluates, "" where they are not billed."""
+    """Return the cost of the job's machines during the evaluation of the gate, "" where they are not billed."""
     if not plan.prices:
         return ""
     hourly = plan.prices[0].own
@@ -354,8 +354,8 @@ def _scope(plan: Plan) -> str:
     # A cluster without a chief has a first worker instead.
     together = [plan.tasks[0] if role in alone else role for role in together]
     return (
-        f"a lost {joined(alone, 'or')} restarts alone, and the others go on; a lost {joined(together, 'or')} restarts all, "
-        "from the last checkpoint: what is newer is lost"
+        f"a lost {joined(alone, 'or')} restarts alone, and the others continue; a lost {joined(together, 'or')} restarts all "
+        "from the last checkpoint, and later steps are repeated"
     )
 
 

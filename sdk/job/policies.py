@@ -22,7 +22,7 @@ from .values import (
     text_or_texts,
 )
 
-# The folder of a bucket that is given without one.
+# The default folder in a bucket.
 PREFIX = "podlift"
 
 

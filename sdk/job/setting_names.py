@@ -1,6 +1,6 @@
 """The name of each setting, the same as a keyword, a flag, a variable and in the project's file.
 
-The settings that everybody uses have a bare name. Every other one begins with its group, which is also its table in the file:
+The most common settings have a bare name. Every other name begins with its group, which is also its table in the file:
 `checkpoint_keep_last`, `--checkpoint-keep-last`, `PODLIFT_CHECKPOINT_KEEP_LAST`, `[tool.podlift.checkpoint] keep_last`.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from . import option_classes
 
-# The word of each part of a Job; that of a backend's options is its name. Resources have bare names.
+# The word of each part of a Job; for a backend's options it is the backend's name. Resources have bare names.
 WORDS = {
     "resources": "", "checkpoints": "checkpoint", "retry": "retry", "limits": "limit", "code": "code",
     "gate": "gate",

@@ -1,4 +1,4 @@
-"""Where a run goes: the base of every backend's options, whose classes are in the backends' folders."""
+"""Targets of runs: the base class of every backend's options. The backends' folders hold the classes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _KEEPER_MARGIN_S = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Keeper:
-    """A small job that waits for a run: its service account, that of the jobs that it submits, and what it rents."""
+    """A small job that waits for a run: its service account, the account of the jobs that it submits, and its machine."""
 
     account: str
     program_account: str | None
     rental: pricing.Rental
     life_s: float  # the longest time for which it waits
-    image: str | None = None  # None for that of the program
+    image: str | None = None  # None for the program's image
 
     @property
     def machine(self) -> str:
@@ -39,7 +39,7 @@ class Keeper:
 
     @property
     def limit_s(self) -> float:
-        """The limit of its job, which its price counts: it ends by itself before."""
+        """The time limit of its job, which the price counts: the keeper ends earlier by itself."""
         return min(self.life_s + _KEEPER_MARGIN_S, LONGEST_S)
 
     @property
@@ -49,10 +49,10 @@ class Keeper:
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Value):
-    """Where a run goes: the options of one backend, and what every target can tell about them."""
+    """The target of a run: the options of one backend, and the properties that every target has."""
 
-    # The heading of the options in the help; what stands for the value of an option, by field; and what to write in the
-    # project's file instead of a name that the service's own tools have.
+    # The heading of the options in the help; the placeholder of an option's value, by field; and the setting that replaces a
+    # name from the service's own tools in the project's file.
     title: ClassVar[str] = ""
     metavars: ClassVar[Mapping[str, str]] = {}
     instead: ClassVar[Mapping[str, str]] = {}
@@ -94,19 +94,19 @@ class Target(Value):
     def rentals(
         self, resources: Resources, limits: Limits, table: PriceTable | None = None
     ) -> tuple[pricing.Rental, ...]:
-        """Return what a job rents in each of its locations, if anything; `table` has prices that were read."""
+        """Return the machines that a job rents in each of its locations, if any; `table` has prices that were read."""
         return ()
 
     def kept_by(self, limits: Limits, retry: Retry, table: PriceTable | None = None) -> Keeper | None:
-        """Return who waits for the run and submits its next jobs, if that was asked for."""
+        """Return the keeper, which waits for the run and submits its next jobs, if one was requested."""
         return None
 
     def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
-        """Return the target with the locations that depend on prices, and what to say of them."""
+        """Return the target with its locations chosen by price, and the findings about the choice."""
         return self, []
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        """Return where a job runs, as (label, text), for a plan."""
+        """Return the place of a job, as (label, text), for a plan."""
         return []
 
 

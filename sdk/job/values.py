@@ -18,7 +18,7 @@ _Given = TypeVar("_Given")
 if TYPE_CHECKING:
 
     class Accepts(Generic[_T, _Given]):
-        """The type of a field that takes more than it holds: what it holds, and what its constructor takes."""
+        """The type of a field that accepts more than it stores: the stored type, and the accepted type."""
 
         def __get__(self, value: object, owner: type) -> _T: ...
         def __set__(self, value: object, given: _Given) -> None: ...
@@ -32,7 +32,7 @@ else:
 
 @dataclass(frozen=True)
 class Written:
-    """What the constructor takes for a field that holds something else."""
+    """The accepted type of a field that stores another type."""
 
     type: Any
 
@@ -69,7 +69,7 @@ class Value(metaclass=_Checked):
 
     @classmethod
     def conflicts(cls, given: Mapping[str, object]) -> list[str]:
-        """Return what is wrong with the arguments of a constructor together, whether or not each of them is right."""
+        """Return the mistakes in the combination of a constructor's arguments, whether or not each of them is right."""
         return []
 
 
@@ -89,7 +89,7 @@ def changed(value: _V, **changes: object) -> _V:
 
 
 def given(value: Value) -> dict[str, Any]:
-    """Return the fields that the maker of a value named, without those that have their default."""
+    """Return the fields that the maker of a value named, without the fields that have their default."""
     return {name: getattr(value, name) for name in getattr(value, "_given", ())}
 
 
@@ -138,7 +138,7 @@ class JsonObject:
 
 
 def default(value: Any) -> Any:
-    """Return the default of a field that takes more than it holds."""
+    """Return the default of a field that accepts more than it stores."""
     return value
 
 
@@ -161,7 +161,7 @@ def metric_text(value: str) -> str:
     return value
 
 
-# What a setting that is yes or no may be written as.
+# The texts for a setting of yes or no.
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 

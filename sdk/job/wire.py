@@ -1,4 +1,4 @@
-"""Dataclasses from JSON: what podlift itself wrote is read with a check of its types, and needs only the standard library."""
+"""Dataclasses from podlift's own JSON, read with a check of the types, and with the standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from .values import Value, unchecked
 
 _T = TypeVar("_T")
-# Reads a value of a type from JSON; the text says where it stands, for the error.
+# Reads a value of a type from JSON; the text is its place, for the error.
 _Reader = Callable[[Any, str], Any]
 
 

@@ -85,7 +85,7 @@ def test_many_tasks_are_counted(write) -> None:
 
 
 BUDGETS = "after a failure of the infrastructure 3 times, after a preemption any number of times"
-LOST = "restarts all, from the last checkpoint: what is newer is lost"
+LOST = "restarts all from the last checkpoint, and later steps are repeated"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ LOST = "restarts all, from the last checkpoint: what is newer is lost"
         ({}, f"the task, from its last checkpoint; {BUDGETS}", []),
         ({"workers": 2}, f"all tasks together, from the last checkpoint; {BUDGETS}", []),
         ({"workers": 3, "ps": 1},
-         f"a lost worker restarts alone, and the others go on; a lost chief or parameter server {LOST}; {BUDGETS}",
+         f"a lost worker restarts alone, and the others continue; a lost chief or parameter server {LOST}; {BUDGETS}",
          ["worker-0", "worker-1"]),
         ({"workers": 2, "ps": 1, "evaluator": True, "backend": sdk.Local(cluster="workers")},
-         "a lost worker or evaluator restarts alone, and the others go on; "
+         "a lost worker or evaluator restarts alone, and the others continue; "
          f"a lost worker-0 or parameter server {LOST}; {BUDGETS}",
          ["worker-1", "evaluator-0"]),
         ({"workers": 2, "evaluator": True, "retry_preemptions": 0, "retry_infrastructure": 0, "retry_user_errors": 1},
-         f"a lost evaluator restarts alone, and the others go on; a lost chief or worker {LOST}; after an error in the "
+         f"a lost evaluator restarts alone, and the others continue; a lost chief or worker {LOST}; after an error in the "
          "program 1 time",
          ["evaluator-0"]),
         ({"retry_preemptions": 0, "retry_infrastructure": 0},
@@ -144,7 +144,7 @@ price 2      11.04 USD an hour on demand in us-central1; 3.40 USD on spot; an
 cap          44.16 USD at most, for 4 h in us-central1: the timeout, for all
              jobs together
 cost limit   50.00 USD for all jobs together: a job that could exceed the rest
-             is not made
+             is not submitted
 next job     after a preemption: the next location, any number of times
              (retry_preemptions); after a stockout or a missing quota: the next
              location; after an internal error or a lost job: the same one; all
