@@ -1,1 +1,1 @@
-"""The records of a run, and what follows from them."""
+"""The records of a run, and the states, explanations and decisions that follow from them."""

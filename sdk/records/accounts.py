@@ -1,4 +1,4 @@
-"""What each task has spent its time on, as it counts it in its progress file, and as its supervisor keeps it in a record."""
+"""Time accounts of tasks: each task counts its own in its progress file, and its supervisor keeps it in a record."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class TaskAccount:
 
     begun: float  # unix time
     seen: float  # unix time of the last count
-    part: Part  # what the task did then
+    part: Part  # the activity of the task then
     steps: int  # training steps that this process has done
-    reached: int  # training steps of the run, those of earlier attempts included
+    reached: int  # training steps of the run, including earlier attempts
     measures_input: bool
     start: float = 0.0
     compile: float = 0.0
@@ -56,7 +56,7 @@ class TaskAccount:
 
 
 def unpacked(data: bytes, reached: int) -> TaskAccount | None:
-    """Return the account in the bytes of a progress file after those of PROGRESS; None if there is none."""
+    """Return the account in a progress file, after the bytes of PROGRESS; None if there is none."""
     if len(data) < ACCOUNT.size:
         return None
     version, begun, seen, at, steps, measures, *spent = ACCOUNT.unpack_from(data)
@@ -86,7 +86,7 @@ class LiveAccount:
 
 
 def in_heartbeat(beat: Mapping[str, object]) -> tuple[Progress | None, LiveAccount | None]:
-    """Return what a heartbeat says of the first task, as far as it is not damaged."""
+    """Return the fields of a heartbeat about the first task, without damaged ones."""
     progress = live = None
     with suppress(TypeError):
         progress = decode(Progress, beat.get("progress"))

@@ -35,18 +35,18 @@ _TIMED = {
 }
 _STATES, _REASONS = ({each.value for each in kind} for kind in (State, Reason))
 _NAMES_SUPERVISOR = ("launched", "started")
-# A task is about to be restarted alone, while the attempt goes on; its data have what the record of its exit would have.
+# A task is about to be restarted alone, while the attempt continues; the data are the same as in the record of an exit.
 TASK_RESTARTING = "task_restarting"
-# The program has succeeded, and only the last phase of the run is left.
+# The program has succeeded, and only the last phase of the run remains.
 TRAINED = "trained"
-# The interval of the checkpoints, where it is chosen while the run trains.
+# The interval of the checkpoints, if podlift chooses it while the run trains.
 PACED = "paced"
-# What a task records once it trains, or continues a training.
+# A task writes these records once it trains, or continues a training.
 TRAINS = ("first_step", "restored")
 # The source of the records of a last phase.
 PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
-# What a task's process leaves, and is over once the task is restarted alone.
+# Records of a task's process; they no longer count once the task is restarted alone.
 _OF_PROCESS = ("failed", "left", "done", "exited")
 # Stands in the place of a damaged record.
 REMARK, DAMAGE = "damaged", "This record is damaged:"
@@ -146,7 +146,7 @@ def saved_step(events: Sequence[Event], *, warm: bool) -> int | None:
 def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     """Return the status that the records describe, in any order.
 
-    `supervisor_alive` is False if no process can add a verdict any more.
+    `supervisor_alive` is False if no process can still add a verdict.
     """
     ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
     created = next((event.time for event in ordered if event.kind == "submitted"), 0.0)
@@ -235,9 +235,9 @@ def continues(event: Event) -> bool:
 
 
 def resume_count(events: Sequence[Event]) -> int:
-    """Return how many supervisors or jobs of a cloud the run had before the present one, which records a final of its own.
+    """Return how many supervisors or jobs of a cloud the run had before the present one, which writes its own final record.
 
-    A resume begins a new one, and so does a final record that continues. Both of the same job begin one only.
+    A resume begins a new one, and so does a final record that continues. Together, for the same job, they begin only one.
     """
     return max((_begun(event) for event in events), default=0)
 
@@ -296,7 +296,7 @@ def first_failure(events: Sequence[Event], attempt: int) -> Event | None:
 
 
 def unsettled(events: Sequence[Event]) -> list[Event]:
-    """Return the records without those of processes whose task was restarted alone afterwards."""
+    """Return the records, except for processes of tasks that were restarted alone afterwards."""
     restarted: dict[tuple[int, str], float] = {}
     for event in events:
         if event.kind == TASK_RESTARTING:
@@ -337,7 +337,7 @@ def message_of(event: Event, exited: Sequence[str] = ()) -> str:
     if call in _TOGETHER:
         return (
             f"{lost} {event.source} was in {call}, which every task has to call. Next: call {call} in every task, and let the "
-            f"chief alone print or save what it returns. {failed}"
+            f"chief alone print or save the result. {failed}"
         )
     if call == VALIDATION:
         return f"{lost} {event.source} was in {call}, which needs equally many batches in every task. {failed}"
@@ -350,7 +350,7 @@ def is_lost_peer(event: Event) -> bool:
 
 
 def names_a_lost_peer(failed: Mapping[str, object]) -> bool:
-    """The same for what such a record holds."""
+    """The same test for the data of a failure record."""
     kind, text = failed.get("type"), f"{failed.get('message')}\n{failed.get('traceback')}"
     return kind in _COLLATERAL | _GENERAL and bool(_ABOUT_A_PEER.search(text)) and not _OTHER_CALLS.search(text)
 

@@ -1,4 +1,4 @@
-"""Says in words how a process ended that left no traceback: by its exit code, or by the signal that ended it. Pure."""
+"""Describes the end of a process without a traceback in words, by its exit code or its signal. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains a run in words: its state, since when, why, what it is waiting for, and the next command.
+"""Explains a run in words: its state and when that began, the cause, the next event, and the next command.
 
 One pure function over the records, used by `run.why()`, the errors of `run.result()` and `podlift why`.
 """
@@ -24,7 +24,7 @@ _NAMED = 6
 # Tracebacks of tasks that failed for another reason than the first one.
 _OTHERS = 2
 
-# What each reason means for the user, in addition to the failure's own message.
+# The meaning of each reason for the user, in addition to the failure's own message.
 MEANINGS: dict[Reason, str] = {
     Reason.SUBMITTED: "",
     Reason.QUEUED: "Its job is waiting for quota that other jobs of the project are using, or for machines.",
@@ -45,7 +45,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.KILLED: "The process was ended from outside Python, so there is no traceback.",
     Reason.OUT_OF_MEMORY: "Use a smaller batch, fewer tasks per machine, or more memory.",
     Reason.TIMEOUT: "Its tasks were stopped at the time limit: timeout (--timeout).",
-    Reason.HUNG: "No task was active for that long. The end of each task's log shows what it was doing.",
+    Reason.HUNG: "No task was active for that long. The end of each task's log shows its last activity.",
     Reason.ACCELERATOR_IDLE: (
         "It paid for GPUs that it did not use. The program may not see them, wait for its input, or be done with its training. "
         "The goodput in podlift status shows the wait for input, and podlift status -v the use of the machines."
@@ -79,10 +79,10 @@ class RunContext:
     paths: RunPaths
     tasks: Sequence[str]
     now: float  # unix time in seconds
-    zone: tzinfo | None = None  # time zone of printed times; None for that of this machine
+    zone: tzinfo | None = None  # time zone of printed times; None for this machine's zone
     cloud: bool = False  # a cloud runs it and keeps its logs; there is no supervisor
     generated: bool = False  # its code came from a notebook or a function in memory, so there is no current code
-    service: Sequence[Moment] = ()  # what the service that runs it did, oldest first
+    service: Sequence[Moment] = ()  # actions of the service that runs it, oldest first
     step: int | None = None  # the last training step that was reported
 
 
@@ -173,7 +173,7 @@ class _Story:
                 "killed, podlift cancel ends the run at once and podlift resume then starts it. After 10 minutes it counts "
                 "as lost."
             )
-            preparing = "Its containers have started and are downloading what they need."
+            preparing = "Its containers have started and are downloading the program and its data."
             in_cloud = {Reason.SUBMITTED: submitted, Reason.PREPARING: preparing}
             yield self._waiting() or in_cloud.get(self._status.reason) or MEANINGS[self._status.reason]
         elif self._status.reason is Reason.PREPARING:
@@ -205,7 +205,7 @@ class _Story:
         yield self._saved()
 
     def _launched(self) -> Event | None:
-        """Return the record of the latest supervisor: its own, which names its process also if the client's is later."""
+        """Return the record of the latest supervisor: its own, which names its process, even if the client's is later."""
         records = [record for kind in ("launched", "started") if (record := self._last(kind)) is not None]
         return max(records, key=lambda record: (int(record.source.partition("-")[2] or 0), record.kind), default=None)
 
@@ -259,7 +259,7 @@ class _Story:
                 )
             )
         told = status.failure.message if status.failure else ""
-        # What it waits for now was said above.
+        # The explanation has named the present wait above.
         moments = [replace(moment, causes=()) if moment.time == timeline.NOW else moment for moment in moments]
         return timeline.moments(self._all, moments, status.attempts, told)
 
@@ -267,12 +267,12 @@ class _Story:
         return next_command(self._status, self._context.ref, generated=self._context.generated)
 
     def _waiting(self) -> str:
-        """What the service says that the run waits for now, or ""."""
+        """The present wait of the run according to the service, or ""."""
         said = [" ".join(moment.causes) for moment in self._context.service if moment.time == timeline.NOW]
         return next(filter(None, said), "")
 
     def _saved(self) -> str:
-        """How far the training came, and what of it is saved."""
+        """The last training step, and the last saved one."""
         status, step = self._status, self._context.step
         if status.state is State.SUCCEEDED or (step is None and status.saved_step is None):
             return ""
@@ -286,7 +286,7 @@ class _Story:
         return " ".join(last)
 
     def _activity(self) -> Iterator[str]:
-        """What the tasks are doing, or what they are waiting for."""
+        """The present activity of the tasks, or the reason for their wait."""
         tasks, entered = list(self._context.tasks), self._sources("entry")
         hung = self._last("hung")
         if hung is not None:

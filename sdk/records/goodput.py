@@ -1,4 +1,4 @@
-"""What the time of a run was spent on: a pure function of its records and of the accounts of one task.
+"""The use of a run's time: a pure function of its records and of the accounts of one task.
 
 Inside a task, its own monotonic clock counts. Between the tasks, the times of the records do. The names and the meaning of the
 parts follow Google's ml-goodput-measurement where they fit: docs/explanation/decisions/goodput.md.
@@ -17,9 +17,9 @@ from ..status import Goodput, State
 from .accounts import PARTS, TaskAccount
 from .events import TASK_RESTARTING, Event, continues
 
-# What a restarted attempt repeats before it trains.
+# The parts that a restarted attempt repeats before it trains.
 _AGAIN = ("start", "compile")
-# The time of the steps themselves, of which a share may have been for nothing.
+# The time of the steps themselves; a share of it may be lost.
 _OF_STEPS = ("step", "input_wait")
 _ENDS = ("restarting", "attempt_ended")
 
@@ -29,7 +29,7 @@ Outcome = Literal["running", "failed", "over"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Window:
-    """One attempt: when it began and ended, and what it followed."""
+    """One attempt: when it began and ended, and its outcome."""
 
     number: int
     begun: float
@@ -46,15 +46,15 @@ def add_up(
     supervised: bool,
     waits_for_machines: bool = False,
 ) -> Goodput | None:
-    """Return what the time of a run was spent on; None if its attempts have no accounts.
+    """Return the use of a run's time; None if its attempts have no accounts.
 
     Args:
         events: all records of the run.
-        accounts: those of the task, by attempt.
+        accounts: the accounts of the task, by attempt.
         task: the name of the task.
         now: unix time.
-        supervised: False if no process can add records any more.
-        waits_for_machines: True if the time before an attempt is that of a cloud, which looks for machines.
+        supervised: False if no process can still add records.
+        waits_for_machines: True if a cloud looks for machines in the time before an attempt.
     """
     ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
     windows = _windows(ordered, accounts, now, supervised=supervised)
@@ -150,7 +150,7 @@ def _steps_lost(accounts: Mapping[int, TaskAccount]) -> dict[int, int]:
     for number in sorted(accounts, reverse=True):
         account = accounts[number]
         repeated[number] = int(max(account.reached - max(kept, account.base), 0))
-        # An attempt without a step, and without a restored one, has not told yet where it continues.
+        # An attempt without a step and without a restored one has no known start yet.
         if account.reached:
             kept = min(kept, account.base)
     return repeated
@@ -168,7 +168,7 @@ def _attempt(
     fruitless = failed and not account.steps
     repeated = {part for part in PARTS if fruitless or (again and part in _AGAIN)}
     share = min(lost / account.steps, 1.0) if account.steps else 0.0
-    # What was measured before it turned out to be impossible belongs to the steps again.
+    # If the input cannot be measured after all, its time belongs to the steps again.
     names = {part: "step" if part == "input_wait" and not account.measures_input else part for part in PARTS}
     for part, seconds in account.parts.items():
         wasted = seconds if part in repeated else seconds * share if part in _OF_STEPS else 0.0

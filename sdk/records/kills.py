@@ -1,4 +1,4 @@
-"""What a drill has done to a run so far, as its tasks record it: in the run's folder, or in its directory in a bucket."""
+"""The kills of a drill so far, recorded by the tasks in the run's folder, or in its directory in a bucket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYS = RunPaths("")
 
 
 class Done(TypedDict):
-    """What a task records before it is killed."""
+    """The record that a task writes before it is killed."""
 
     attempt: int
     step: int | None  # None before the first step of the attempt
@@ -24,13 +24,13 @@ class Done(TypedDict):
 
 
 class KillRecords:
-    """`store` is the run's directory in a bucket if its tasks run in containers: one that is replaced loses its folder."""
+    """`store` is the run's directory in a bucket if its tasks run in containers: a replaced container loses its folder."""
 
     def __init__(self, paths: RunPaths, store: Store | None = None) -> None:
         self._paths, self._store = paths, store
 
     def done(self, index: int) -> Done | None:
-        """Return what is known of the kill with this index in the plan; None if it has not happened."""
+        """Return the record of the kill with this index in the plan; None if it has not happened."""
         return cast("Done | None", self._read(_KEYS.kill(index)))
 
     def add(self, index: int, done: Done) -> None:

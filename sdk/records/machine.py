@@ -1,7 +1,7 @@
-"""What the tasks of a run use of their machines: one file of samples for each task, which grows slower the longer it is.
+"""The machine use of a run's tasks: one file of samples for each task, which grows slower the longer it is.
 
 The first sample comes after two seconds, then one every ten seconds of the first hour. After each 360 samples the time between
-two of them doubles, so that a week is 3,000 of them. A version of podlift that does not know these files leaves them alone.
+two of them doubles, so that a week has 3,000 samples. A podlift version without these files ignores them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GpuUse:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSample:
-    """The use of a machine by one task since the sample before. `network` is that of all processes of its machine."""
+    """The use of a machine by one task since the previous sample. `network` counts all processes of its machine."""
 
     time: float  # unix time
     cpu_cores: float
@@ -71,7 +71,7 @@ class MachineUse:
         return None if set(uses) == {None} else self._mean(uses)
 
     def _mean(self, values: Sequence[float | None]) -> float:
-        """Return the mean over the time: each sample stands for the time since the one before, which grows with the run."""
+        """Return the mean over the time: each sample stands for the time since the previous one, which grows with the run."""
         times = [self.samples[0].time - FIRST_S, *(sample.time for sample in self.samples)]
         # A clock that was set back gives no negative time.
         known = [(value, max(end - begin, 1e-3)) for value, (begin, end) in zip(values, pairwise(times), strict=True)]
@@ -80,7 +80,7 @@ class MachineUse:
 
 
 def machine_use(paths: RunPaths, task: str, attempt: int | None = None) -> MachineUse | None:
-    """Return what a task has used in an attempt, the last one by default; None if there are no samples here.
+    """Return the machine use of a task in an attempt, by default the last one; None if there are no samples here.
 
     Lines that cannot be read are left out: the curve of a machine is never a reason to refuse a run.
     """

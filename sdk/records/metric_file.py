@@ -1,4 +1,4 @@
-"""Reads the metric records of a task. Long files are kept in memory: they only grow, and who watches a run reads them often."""
+"""Reads the metric records of a task. Long files are kept in memory: they only grow, and a watching client reads them often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import CorruptRunError
 
 # The files that are remembered, at most, and the records that one of them has, at least.
 _FILES, _RECORDS = 4, 500
-# The bytes before the unread part, which tell whether the file is still the same.
+# The bytes before the unread part: if they have changed, the file is another one.
 _TAIL = 256
 
 MetricRecord = dict[str, Any]
@@ -18,8 +18,8 @@ MetricRecord = dict[str, Any]
 
 class _Known(NamedTuple):
     inode: int
-    offset: int  # of what was not read
-    tail: bytes  # what precedes it
+    offset: int  # of the unread part
+    tail: bytes  # the bytes before it
     records: list[MetricRecord]
 
 
@@ -48,7 +48,7 @@ def read_metrics(path: str) -> list[MetricRecord]:
 
 
 def _before(file: BinaryIO, path: str, inode: int) -> _Known:
-    """Return what is known of a file, which is then at its unread part."""
+    """Return the known part of a file, and move the file to its unread part."""
     known = _known.get(path)
     if known is not None and known.inode == inode:
         file.seek(known.offset - len(known.tail))

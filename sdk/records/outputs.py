@@ -33,14 +33,14 @@ BundleFiles = Callable[[], Mapping[str, tuple[int, str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class OutputsIndex:
-    """What objects cannot represent of the program's files: links with their targets, and which files are executable."""
+    """Properties of the program's files that objects cannot represent: links with their targets, and executable files."""
 
     links: dict[str, str] = field(default_factory=dict)
     executable: list[str] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> OutputsIndex:
-        """Return the index in outputs.json of a run; CorruptRunError if it is none."""
+        """Return the index in outputs.json of a run; CorruptRunError if it is not an index."""
         try:
             return decode(cls, parsed(data))
         except (ValueError, TypeError) as error:
@@ -50,7 +50,7 @@ class OutputsIndex:
 def collect(
     paths: RunPaths, attempt: int, first: str, planned: BundleFiles, recorder: Recorder, *, model: bool = True
 ) -> None:
-    """Collect the first task's outputs and record what was collected. Never raises for the files that it finds."""
+    """Collect the first task's outputs and record the collected files. Never raises because of the state of a file."""
     collection = _Collection(paths)
     try:
         began_ns = _began_ns(paths, attempt, first)

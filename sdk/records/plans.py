@@ -1,4 +1,4 @@
-"""Reads the plan of a run: the one it was submitted with, or that of its latest resume."""
+"""Reads the plan of a run: the plan of its submit, or of its latest resume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .recorder import read_events, read_file
 
 
 def read_plan(paths: RunPaths, root: str = "") -> Plan:
-    """Return the plan of a run, whose `root` may be another one than at its submit; CorruptRunError if it is damaged."""
+    """Return the plan of a run; `root` may differ from the root of the submit. CorruptRunError if it is damaged."""
     file = paths.plan
     if os.path.isdir(os.path.dirname(paths.revision(""))):
         resumed = sorted(read_events(paths, ("resumed",)), key=lambda event: int(event.data["attempts"]))

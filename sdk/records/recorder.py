@@ -125,12 +125,12 @@ def _parsed(
 
 
 def known_resumes(paths: RunPaths) -> int:
-    """Return how often the run was resumed or its job was followed by another, as far as this machine knows."""
+    """Return how often the run was resumed or another job followed its job, according to this machine's records."""
     return resume_count(read_events(paths, ("resumed", "final")))
 
 
 def is_owned(paths: RunPaths) -> bool:
-    """True if the run's latest supervisor was started on this machine, as far as this machine knows."""
+    """True if the run's latest supervisor was started on this machine, according to this machine's records."""
     return os.path.exists(paths.owner(known_resumes(paths)))
 
 
@@ -148,14 +148,14 @@ def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
 
 def has_ended(paths: RunPaths) -> bool:
     finals = {name.split(".")[1] for name in _all_names(paths)[0] if name.endswith(".final.json")}
-    # Damaged records are reported by those who read them for more than this.
+    # Other readers, which need more of the records, report damaged ones.
     with suppress(CorruptRunError):
         return bool(finals) and source_of("supervisor", known_resumes(paths)) in finals
     return bool(finals)
 
 
 def _all_names(paths: RunPaths) -> tuple[list[str], Mapping[str, bytes]]:
-    """Return the names of all records in order, and those in a reserve with their bytes."""
+    """Return the names of all records in order, and the records in a reserve with their bytes."""
     if not os.path.isdir(paths.events):
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records (events/) are missing.")
     reserved = dict(reserve.read(paths.reserves))
@@ -170,7 +170,7 @@ def read_file(path: str) -> bytes:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise OSError(f"{path!r} is not a file")
-        # One call reads nearly every file: it asks for a byte more than there is.
+        # One call reads nearly every file, because it requests one byte more than the file has.
         parts = [os.read(handle, info.st_size + 1)]
         while parts[-1] and len(parts[0]) != info.st_size:
             parts.append(os.read(handle, 1 << 20))
@@ -180,7 +180,7 @@ def read_file(path: str) -> bytes:
 
 
 def reports_metrics(tasks: Sequence[str]) -> list[str]:
-    """Return the tasks whose numbers are those of the run: the first one, and an evaluator."""
+    """Return the tasks that report the numbers of the run: the first one, and an evaluator."""
     return [*tasks[:1], *(task for task in tasks if cluster.role_of(task) == "evaluator")]
 
 
@@ -199,7 +199,7 @@ def _read_numbers(path: str) -> tuple[int, ...] | None:
 
 
 def read_account(path: str) -> TaskAccount | None:
-    """Return what a task has spent its time on, from its progress file; None if it has no account."""
+    """Return the time account of a task, from its progress file; None if it has no account."""
     try:
         data = Path(path).read_bytes()
     except OSError:
@@ -209,14 +209,14 @@ def read_account(path: str) -> TaskAccount | None:
 
 
 def accounts_of(paths: RunPaths, events: Sequence[Event], task: str) -> dict[int, TaskAccount]:
-    """Return the accounts of a task by attempt: those in the records, and in files of attempts that have none."""
+    """Return the accounts of a task by attempt: from the records, and from files for attempts without such a record."""
     numbers = {event.attempt for event in events if event.attempt}
     files = {number: read_account(paths.progress(number, task)) for number in numbers}
     return {**{number: account for number, account in files.items() if account is not None}, **recorded(events, task)}
 
 
 def accounts(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> dict[str, TaskAccount]:
-    """Return the accounts of the tasks of an attempt, as far as their files are on this machine."""
+    """Return the accounts of the tasks of an attempt with files on this machine."""
     by_task = {task: read_account(paths.progress(attempt, task)) for task in tasks}
     return {task: account for task, account in by_task.items() if account is not None}
 
@@ -253,7 +253,7 @@ def live_account(paths: RunPaths, task: str) -> LiveAccount | None:
 
 
 def last_attempt(paths: RunPaths) -> int:
-    """Return the number of the latest attempt whose files are on this machine, 0 if there is none."""
+    """Return the number of the latest attempt with files on this machine, 0 if there is none."""
     names = posix.list_names(os.path.dirname(paths.attempt(1)))
     return max((int(name) for name in names if name.isdecimal()), default=0)
 

@@ -20,7 +20,7 @@ LOOP = 3
 # Tasks that are lost within this time of each other, and are each restarted alone, are one failure.
 TOGETHER_S = 10.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
-# No task has run, so that the same step again says nothing about the program.
+# No task has run, so the same step again is no sign of a mistake in the program.
 _NO_MACHINE = (Reason.STOCKOUT, Reason.QUOTA)
 
 _DEFAULT = Retry()
@@ -150,7 +150,7 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
     last = history[-1]
     row = 0
     for ended in reversed(history):
-        # A machine that was taken away from a program without steps says nothing about the program, nor does a single task.
+        # A preemption of a program without steps is no sign of a mistake in it, nor is the end of a single task.
         unknown = ended.step is None and (ended.reason is Reason.PREEMPTED or ended.task)
         taken = ended.reason in _NO_MACHINE or unknown
         if ended.step != last.step or taken:
@@ -163,14 +163,14 @@ def _delay(history: Sequence[EndedAttempt], budget: Budget) -> float:
     """Return the delay: none for the first restart or after progress, else it doubles with each failure in a row."""
     row = 0
     if history[-1].task:
-        # The steps are the first task's: they say nothing about the progress of this one.
+        # The first task counts the steps: they do not show the progress of this task.
         row, history = len(history), ()
     for index in range(len(history) - 1, -1, -1):
         ended, before = history[index], history[index - 1].step if index else None
         if BUDGETS.get(ended.reason) != budget or (ended.step or 0) > (before or 0):
             break
         row += 1
-    # One end is no loop; machines that are scarce now are not there a moment later either.
+    # One end is no loop; scarce machines stay scarce for a while.
     if not history or (row == len(history) and history[-1].reason not in _NO_MACHINE):
         row -= 1
     return backoff(row, _FIRST_DELAY_S, _LONGEST_DELAY_S) if row > 0 else 0.0

@@ -1,7 +1,7 @@
-"""What the jobs of a run have used, in time and money, and what its limits leave for another job, or for a month. Pure.
+"""The time and money used by the jobs of a run, and the rest of its limits for another job, or for a month. Pure.
 
-The final record of each job holds its own part (`booked`), so that the records tell what a run has spent, on every machine and
-after the cloud has forgotten its jobs. The limits of a run hold for all of its jobs together, those before a resume included.
+The final record of each job holds its own part (`booked`), so the records give the spending of a run on every machine, even
+after the cloud has forgotten its jobs. The limits of a run hold for all of its jobs together, including jobs before a resume.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Spent:
 
     @classmethod
     def of(cls, status: Status) -> Spent:
-        """Return what a status holds."""
+        """Return the spending in a status."""
         return cls(seconds=status.spent_s or 0.0, usd=status.spent_usd, at_least=status.spent_at_least)
 
     def merged(self, status: Status) -> Status:
-        """Return a status with this part in addition to what it holds."""
+        """Return a status with this spending added."""
         now = Spent.of(status) + self
         return replace(status, spent_s=now.seconds, spent_usd=now.usd, spent_at_least=now.at_least)
 
@@ -64,7 +64,7 @@ class Spent:
 
 
 def spent(started: float | None, until: float | None, price: Price | None) -> Spent:
-    """Return what one job has used from its start, None if it never ran, until its end or now, in Unix time.
+    """Return the use of one job from its start, None if it never ran, until its end or now, in Unix time.
 
     `price` is None where nothing is billed.
     """
@@ -76,12 +76,12 @@ def spent(started: float | None, until: float | None, price: Price | None) -> Sp
 
 
 def booked(used: Spent) -> dict[str, object]:
-    """Return what the final record of a job holds in addition: {"spent": {...}}."""
+    """Return the spending for the final record of a job: {"spent": {...}}."""
     return {FIELD: {"seconds": used.seconds, "usd": used.usd, "at_least": used.at_least}}
 
 
 def total(finals: Iterable[Mapping[str, object]]) -> Spent | None:
-    """Return what ended jobs have used together, by the data of their final records; None if nothing is booked there."""
+    """Return the total use of ended jobs, by the data of their final records; None if nothing is booked there."""
     whole: Spent | None = None
     for data in finals:
         own = data.get(FIELD)
@@ -99,7 +99,7 @@ class NextJob:
     Args:
         timeout_s: how long it may run; None for no limit.
         refused: why it is not made, `timeout` or `budget`; None if it may be.
-        why: the same as a sentence, with what was spent.
+        why: the same as a sentence, with the amount spent.
     """
 
     timeout_s: float | None
@@ -116,12 +116,12 @@ def next_job(
     counted_s: float | None = None,
     keeper: Price | None = None,
 ) -> NextJob:
-    """Return what the limits of a run leave for its next job.
+    """Return the rest of a run's limits for its next job.
 
     Args:
-        limits: those of the run.
-        used: what its jobs have used so far.
-        price: that of the next job; None where nothing is billed.
+        limits: the limits of the run.
+        used: the use of its jobs so far.
+        price: the price of the next job; None where nothing is billed.
         where: its place, in words.
         counted_s: the running time that counts against the time limit, which a resume begins again; None for all.
         keeper: the price of a keeper beside it, if it is not made yet.
@@ -176,7 +176,7 @@ def remedies(limits: Limits, used: Spent, price: Price, found: NextJob, *, keepe
 
 
 def most_usd(plan: Plan) -> float | None:
-    """Return the most that a run and its own keeper can cost, as far as prices are known; None where nothing is billed."""
+    """Return the maximum cost of a run and its own keeper, counting known prices only; None where nothing is billed."""
     most = max((price.known_cap for price in plan.prices), default=None)
     return most if most is None or plan.keeper is None else most + plan.keeper.price.known_cap
 
@@ -191,7 +191,7 @@ def over_month(plan: Plan, month_usd: float, spent_usd: float, keeper: Price | N
         return ""
     if prices and limits.timeout_s is None and limits.max_cost_usd is None:
         # Each job that follows a preemption may run for Vertex AI's own limit.
-        why = "without timeout or max_cost_usd, nothing limits what the jobs of a firing cost together"
+        why = "without timeout or max_cost_usd, the total cost of a firing's jobs has no limit"
         return f"budget: {why}, so that {money(month_usd)} a month cannot be enforced"
     keepers = [price for price in (keeper, plan.keeper.price if plan.keeper else None) if price is not None]
     most += keeper.known_cap if keeper else 0.0

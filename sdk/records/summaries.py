@@ -1,4 +1,4 @@
-"""The summary of an ended run: what a list of runs shows, cached in one file.
+"""The summary of an ended run, for lists of runs, cached in one file.
 
 The supervisor writes it once, after its last record, together with the mtime of the folder of records. The summary is valid
 while that mtime is unchanged. Any added or removed record invalidates it, including a resume, so it never has to be
@@ -50,7 +50,7 @@ _MOST_ARGUMENTS, _LONGEST_ARGUMENT = 30, 100
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What a list of runs shows in addition to the status."""
+    """The columns of a list of runs in addition to the status."""
 
     backend: str = ""  # "" if the plan does not name it
     emulator: str = ""  # of a copy of a run in a bucket: the emulator's address, "" for none
@@ -59,7 +59,7 @@ class Shown:
     metric: str = ""  # name of the metric to show, or ""
     best: float | None = None  # the best value of that metric
     curve: str = ""  # its shape: a character of HEIGHTS, or GAP, for each part of the time
-    steps: int | None = None  # training steps of the run, those of earlier attempts included
+    steps: int | None = None  # training steps of the run, including earlier attempts
     rate: float | None = None  # steps in a second
     entry: str = ""  # the program
     tasks: int = 0
@@ -68,7 +68,7 @@ class Shown:
     args: dict[str, str] = field(default_factory=dict)  # of its program, by name
 
 
-# What most summaries leave out: a list decodes 10,000 of them.
+# Fields that most summaries omit: a list decodes 10,000 of them.
 _USUAL = asdict(Status(state=State.PENDING, reason=Reason.SUBMITTED))
 _USUALLY_SHOWN = asdict(Shown())
 
@@ -81,7 +81,7 @@ class Summary(NamedTuple):
 
 
 def shown(paths: RunPaths) -> Shown:
-    """Return what a list shows of a run, from its local plan and metrics. Damaged parts are left out."""
+    """Return the columns of a run in a list, from its local plan and metrics. Damaged parts are left out."""
     plan: _Data = {}
     records: list[MetricRecord] = []
     steps = rate = None
@@ -121,7 +121,7 @@ def main_metric(metrics: _Data, wanted: str = "") -> str:
 
 
 def _about(plan: _Data, job: _Data) -> _Data:
-    """Return what a list says of a plan, as far as it is there."""
+    """Return the columns from a plan, without missing parts."""
     about = dict[str, object]()
     with suppress(TypeError, AttributeError, KeyError):
         labels = (plan.get("backend_options") or {}).get("labels") or {}
@@ -205,7 +205,7 @@ def read(paths: RunPaths) -> Summary | None:
     """Return the summary, or None if the records have to be read."""
     try:
         text = read_file(paths.summary).decode()
-        # Not json.loads, which looks for the encoding and for white space first: a list decodes 10,000 of them.
+        # Not json.loads, which first detects the encoding and skips white space: a list decodes 10,000 of them.
         data, end = _DECODE(text)
         if (
             end != len(text)

@@ -1,7 +1,7 @@
-"""The timeline of a run: what its tasks, its attempts and the service that runs it did, and when. Pure.
+"""The timeline of a run: the times and the events of its tasks, its attempts and the service that runs it. Pure.
 
-Each moment comes from a record or from the service. What neither of them holds, such as how often a service restarted a machine
-before any task wrote a record, is left out and never estimated.
+Each moment comes from a record or from the service. Events that neither holds are left out and never estimated, such as the
+restarts of a machine by the service before any task wrote a record.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..text import and_more, clipped, counted, duration
 from .events import REGISTERED, TASK_RESTARTING, Event, continues, error_of, is_collateral, unsettled
 
 WIDTH = 80
-# The time of what is true now.
+# The time of the present state.
 NOW = math.inf
-# How podlift and a service name a preemption.
+# The name of a preemption in the text of podlift and of a service.
 TAKEN_AWAY = "taken away"
 _NAMED = 6
 _RUN, _MODEL = "run", "model"
-# Sources of moments that stay if their attempt is left out.
+# Sources of moments that stay when their attempt is left out.
 _KEPT = ("client", "checkpoint", _RUN, _MODEL)
 # The longest text of one moment, in characters: the root cause is shown in full above the timeline.
 _LONGEST = 240
@@ -41,10 +41,10 @@ class Moment:
     """Something that happened at a time.
 
     Args:
-        time: Unix time in seconds; NOW, which is infinity, for what is true now; None for what was left out.
-        source: who did it, such as "client", "service", "attempt 2" or a task.
-        text: what happened.
-        causes: why, or what it led to, one sentence each.
+        time: Unix time in seconds; NOW, which is infinity, for the present state; None for moments left out.
+        source: the actor, such as "client", "service", "attempt 2" or a task.
+        text: the event.
+        causes: its causes or its effects, one sentence each.
         attempt: the attempt that it belongs to; 0 if that follows from the time.
     """
 
@@ -163,7 +163,7 @@ class _Attempt:
         return self._moment(event.time, task, text, str(event.data.get("why", "")))
 
     def _failures(self) -> Iterator[Moment]:
-        """The failures with a cause of their own, and below the first one those that followed from it."""
+        """The independent failures; below the first one, the failures that followed from it."""
         real: dict[str, list[Event]] = {}
         consequences: list[tuple[float, str, str]] = []
         for event in self._of("failed"):
@@ -203,7 +203,7 @@ class _Attempt:
 
     def _ended(self) -> Iterator[Moment]:
         if self._end is not None and self._end.kind == "restarting" and self.over:
-            # A container asked for a restart, and the service ended the job instead.
+            # A container requested a restart, and the service ended the job instead.
             return
         if self._end is not None:
             restarting = next(iter(self._of("restarting")), None)
@@ -258,7 +258,7 @@ def _shortened(moments: list[Moment], reasons: dict[int, str]) -> list[Moment]:
     if len(left_out) > 1:
         ends = Counter(reasons[number] or "unknown" for number in left_out).most_common()
         text = f"{len(left_out)} attempts left out: {', '.join(f'{count} {reason}' for reason, count in ends)}"
-        # Attempts without a moment, of which few records arrived, leave no place of their own.
+        # Attempts with few records may have no moment, and then no place in the list.
         index = next((at for at, moment in enumerate(moments) if moment.attempt >= min(left_out)), len(moments))
         moments = [moment for moment in moments if moment.attempt not in left_out or moment.source in _KEPT]
         moments.insert(index, Moment(time=None, source="...", text=text))

@@ -1,9 +1,9 @@
-"""How an attempt and a run end: what the agents of a run agree on, and the final record that follows. Pure.
+"""The end of an attempt and of a run: the agreement of a run's agents, and the final record that follows. Pure.
 
-Each process that sees the end of a run calls `verdict`: its supervisor, the driver of its job, a client or a keeper. It finds
-the same for all of them, from the records, from the end that the agents have agreed on, and from what the service says of its
-job.
-An end that is agreed on holds whatever the service says, also once it has forgotten the job.
+Each process that notices the end of a run calls `verdict`: its supervisor, the driver of its job, a client or a keeper. All of
+them get the same verdict, from the records, from the end that the agents have agreed on, and from the service's answer about
+its job.
+An agreed end holds against any answer of the service, even after the service has forgotten the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .restarts import EndedAttempt
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptEnd:
-    """How an attempt ended, and what follows."""
+    """How an attempt ended, and whether another one follows."""
 
     state: State
     reason: Reason
@@ -51,7 +51,7 @@ class AttemptEnd:
         return EndedAttempt(state=state, reason=self.reason, step=self.step, task=self.not_restarted)
 
 
-# A task that was asked to leave does not know by whom: its service may, or a cancel request tells.
+# A task that received a request to stop does not know its sender: the service may know, or there is a cancel request.
 _LEFT = (Reason.PREEMPTED, Reason.CHECKPOINTED)
 SUCCEEDED = AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
 CANCELLED = AttemptEnd(state=State.CANCELLED, reason=Reason.CANCELLED)
@@ -63,21 +63,21 @@ def failed(reason: Reason, failure: Failure) -> AttemptEnd:
 
 
 def parse_end(text: bytes) -> AttemptEnd:
-    """Return the end that an agent has written. Raises ValueError, LookupError or TypeError if it is none."""
+    """Return the end that an agent has written. Raises ValueError, LookupError or TypeError if it is not an end."""
     data = parsed(text)
     return decode(AttemptEnd, {**data, "state": State(data["state"]), "reason": Reason(data["reason"])})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceAnswer:
-    """What the service that runs the tasks says of its job. A supervisor has no service, and no job: "forgotten".
+    """The answer of the service that runs the tasks about its job. A supervisor has no service, and no job: "forgotten".
 
     Args:
         job: "unknown" while the service does not answer.
-        end: how a job has ended as the service sees it.
-        time: when, in Unix time; None if that is not known.
-        knows: "decision" if the service itself has ended the job, at a limit or on request: what tasks did then follows from
-            it; "cause" if it knows why the job ended; "exit" if it only tells that the containers have.
+        end: the end of a job according to the service.
+        time: its Unix time; None if unknown.
+        knows: "decision" if the service itself has ended the job, at a limit or on request, which explains all that tasks did
+            then; "cause" if it knows why the job ended; "exit" if it only reports that the containers ended.
     """
 
     job: Literal["running", "ended", "forgotten", "unknown"]
@@ -93,10 +93,10 @@ class RunEnd:
     Args:
         events: the records of the run.
         tasks: their names; the first one decides about success.
-        service: what the service says.
+        service: the answer of the service.
         agreed: the end of the last attempt that the agents have agreed on.
-        kept: kinds of records without which a success that is agreed on may still lose what it has to keep.
-        cancelled_at: Unix time of the first cancel request; None without one, and for agents that have heeded it.
+        kept: kinds of records that an agreed success needs: without them it may still lose its results.
+        cancelled_at: Unix time of the first cancel request; None without one, and for agents that have obeyed it.
     """
 
     events: Sequence[Event]
@@ -108,7 +108,7 @@ class RunEnd:
 
 
 def verdict(run: RunEnd) -> AttemptEnd | None:
-    """Return how the run has ended; None as long as it goes on or that is not known."""
+    """Return the end of the run; None while it is active, or if its end is unknown."""
     current, _ = since_resumed(_ordered(run.events))
     final = next((event for event in current if event.kind == "final"), None)
     if final is not None:
@@ -133,13 +133,13 @@ def verdict(run: RunEnd) -> AttemptEnd | None:
         end, time = _failed(run, agreed, attempt, last)
         end = replace(end, why=agreed.why if agreed else "")
     goes_on = agreed is None and ((run.agreed is not None and run.agreed.restart) or bool(_of(last, "restarting")))
-    # What fails after that request is no failure of the run.
+    # A failure after that request is no failure of the run.
     is_after = asked is not None and (goes_on or time is None or time > asked)
     return CANCELLED if is_after else end
 
 
 def final(end: AttemptEnd, **about: object) -> dict[str, object]:
-    """Return the data of the final record. `about` is what the backend adds."""
+    """Return the data of the final record. `about` are the backend's own fields."""
     failure = end.failure
     if end.why:
         known = failure or Failure(task="", message="")
@@ -150,7 +150,7 @@ def final(end: AttemptEnd, **about: object) -> dict[str, object]:
 def last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
     """Return the last attempt since the latest resume and its records, or 0 if there was none.
 
-    A job that repeats only the last phase has none of its own: once the model is registered, that is of the attempt before.
+    A job that repeats only the last phase has no attempt: a model that it registers belongs to the previous attempt.
     """
     current, resumed = since_resumed(_ordered(events))
     before = int(resumed.data["attempts"]) if resumed else 0
@@ -203,7 +203,7 @@ def _failed(
     if agreed is not None and agreed.reason is Reason.CHECKPOINTED:
         return CHECKPOINTED, min(saved, default=at)
     if told is not None and told.failure is not None:
-        # No task knows of it, as of a hang.
+        # No task has recorded this failure: for example, a hang.
         return told, at
     if record is not None and not (is_collateral(record) and (knows or silent)):
         return _of_record(record, last), record.time
@@ -213,10 +213,10 @@ def _failed(
         return _of_exit(silent[0], last), silent[0].time
     said = None if service.end is None or service.knows == "decision" else service.end
     if said is not None and (agreed is None or (knows and said.state is State.FAILED)):
-        # What the agents have seen is a consequence.
+        # The observations of the agents are a consequence.
         return said, service.time
     reason, task = (agreed.reason, agreed.task) if agreed else (Reason.INFRASTRUCTURE, "")
-    message = f"The last attempt ended ({reason.value}), and no record tells why."
+    message = f"The last attempt ended ({reason.value}), and no record gives the cause."
     failure = (said and said.failure) or Failure(task=task, message=message)
     return failed(reason, failure), at
 
@@ -237,7 +237,7 @@ def _silent(last: Sequence[Event], exited: Sequence[Event]) -> list[Event]:
 
 
 def _of_exit(event: Event, last: Sequence[Event]) -> AttemptEnd:
-    # Its agent has seen how the process ended, and what the memory of its machine was then.
+    # Its agent has recorded the exit of the process and the memory of its machine at that time.
     out_of_memory = event.data.get("reason") == Reason.OUT_OF_MEMORY.value
     memory = exits.OutOfMemory.YES if out_of_memory else exits.OutOfMemory.UNKNOWN
     task, (reason, text) = str(event.data["task"]), exits.describe(int(event.data["code"]), memory)
@@ -246,6 +246,6 @@ def _of_exit(event: Event, last: Sequence[Event]) -> AttemptEnd:
 
 
 def _found_out(last: Sequence[Event], task: str) -> str:
-    """Return what an agent found out about the failure of its task, for which it asked for a restart, or ""."""
+    """Return the diagnosis of an agent that requested a restart for its failed task, or ""."""
     failures: list[Any] = [event.data.get("failure") for event in _of(last, "restarting")]
     return next((str(told["message"]) for told in failures if isinstance(told, dict) and told.get("task") == task), "")

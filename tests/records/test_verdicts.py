@@ -114,7 +114,7 @@ ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]]
         [BEGUN], EXITED, {"agreed": ends("import_error")}, "FAILED import_error", "service's words",
     ),
     "user error of which only the end is left": (
-        [BEGUN], FORGOTTEN, {"agreed": ends("user_error")}, "FAILED user_error", "no record tells why",
+        [BEGUN], FORGOTTEN, {"agreed": ends("user_error")}, "FAILED user_error", "no record gives the cause",
     ),
     "lost peer": ([BEGUN, ECHO], EXITED, {}, "FAILED infrastructure", "worker-0 failed: UnavailableError"),
     "lost peer that was killed": (

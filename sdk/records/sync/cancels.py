@@ -17,7 +17,7 @@ _LIST_S = 300.0
 
 
 class CancelWatch:
-    """Looks for cancel requests again and again: a list at first and every five minutes, one read in between.
+    """Polls for cancel requests: a list at first and every five minutes, one read in between.
 
     Args:
         store: the run's directory.
@@ -34,7 +34,7 @@ class CancelWatch:
         self._look_due = self._list_due = -math.inf
 
     def look(self) -> list[str]:
-        """Return the keys of all requests that are known by now. Asks the store only if a look is due."""
+        """Return the keys of all requests known so far. Sends a request to the store only if a poll is due."""
         now = self._clock.monotonic()
         if now < self._look_due:
             return self._keys

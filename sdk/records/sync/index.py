@@ -1,4 +1,4 @@
-"""A run's folder on this machine and its directory in a bucket, with one index of what the bucket has, for push and pull."""
+"""A run's folder on this machine and its directory in a bucket, with one index of the bucket's content, for push and pull."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Heartbeat:
 class SyncedRun:
     """A run's folder on this machine and its directory in the bucket; the folder may be a copy of a run of another machine.
 
-    `objects` and the parts of growing files are a cache of what the bucket has, and never have to be right.
+    `objects` and the parts of growing files are a cache of the bucket's content, and never have to be right.
     """
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock) -> None:
@@ -92,7 +92,7 @@ class SyncedRun:
         return next((offset for offset, size in parts if offset <= byte < offset + size), byte)
 
     def listed(self, prefix: str) -> list[str]:
-        """Add the objects of the bucket whose names start with this to the index, and return their names."""
+        """Add the objects of the bucket with this prefix to the index, and return their names."""
         stats = list(self.store.list(prefix))
         for stat in stats:
             self.add(stat.key, stat.size)
@@ -142,7 +142,7 @@ class SyncedRun:
         self._replace(KEYS.heartbeat, lambda: {**asdict(beat), "account": account and asdict(account)})
 
     def _replace(self, key: str, content: Callable[[], object]) -> None:
-        """Replace an object by JSON that may depend on what it was; None leaves it."""
+        """Replace an object by JSON that may depend on its old content; None leaves it."""
         for _ in range(_TRIES):
             with suppress(ConflictError, MissingError):
                 if (new := content()) is not None:
@@ -252,7 +252,7 @@ class SyncedRun:
         data = bytes(self.store.get(key))
         if key.endswith(".resumed.json"):
             name = None
-            # One that is damaged is reported by those who read it.
+            # The readers of a damaged record report it.
             with suppress(ValueError):
                 name = parse(posixpath.basename(key), data).data.get("plan")
             if name and not os.path.lexists(self.paths.revision(name)):
@@ -271,12 +271,12 @@ class SyncedRun:
         self._complete |= {key for key in wanted if key.startswith("attempts/") and int(key[9:13]) < attempts}
 
     def pull(self, files: Iterable[str]) -> None:
-        """Append what is new of these growing files to their copies."""
+        """Append the new parts of these growing files to their copies."""
         with file_lock(self._lock, wait=True):
             in_parallel(self._pull_growing, files)
 
     def _pull_growing(self, file: str) -> None:
-        """Append what is new to the copy of a growing file."""
+        """Append the new parts of a growing file to its copy."""
         path = Path(f"{self.paths.url}/{file}")
         size = path.stat().st_size if path.exists() else 0
         if file not in self._listed:
@@ -318,7 +318,7 @@ def run_end(
     service: ServiceAnswer,
     cancelled_at: float | None,
 ) -> RunEnd:
-    """Return what the verdict on a run in containers follows from; `model` is what it registers, or ""."""
+    """Return the facts for the verdict on a run in containers; `model` is the name that it registers, or ""."""
     agreed = end_of(store, last_attempt(events)[0])
     kept = (REGISTERED,) if model else ("collected",)
     return RunEnd(events=events, tasks=tasks, service=service, agreed=agreed, kept=kept, cancelled_at=cancelled_at)
@@ -337,7 +337,7 @@ def _final(number: int) -> str:
 
 
 def write_final(store: Store, number: int, time: float, data: Mapping[str, object]) -> bool:
-    """Create the final record of a service's job, which decides what follows its end: a verdict on the run, or another job.
+    """Create the final record of a service's job, which decides between a verdict on the run and another job.
 
     False if another process was faster, with the same content or another.
     """

@@ -1,8 +1,8 @@
-"""Uploads what a run writes on this machine to its directory in a bucket.
+"""Uploads a run's files from this machine to its directory in a bucket.
 
 Records are objects that are created once. Growing files (logs and metrics) are uploaded in parts, which are also created
 once and named by the number of bytes before them. The next part therefore has exactly one possible name: after a kill, any
-process can continue, and nothing is lost or duplicated. A record is uploaded after everything that was written before it.
+process can continue, and nothing is lost or duplicated. A record is uploaded after all earlier files.
 This file also uploads bundles, and has the thread that uploads on a machine and in a container.
 """
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _log = logger("records")
 
-# A part is uploaded when it has this size or age. Each is a request that a cloud bills: a container that has trained for a
-# while uploads less often what no record waits for.
+# A part is uploaded when it has this size or age. A cloud bills each upload as a request: a container that has trained for a
+# while uploads less often, unless a record waits for the upload.
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 _YOUNG_S, _LATER_PART_S, _LATER_MACHINE_S = 60.0, 20.0, 60.0
 # Objects have names in UTF-8, of limited length and without line breaks. Bytes that are not UTF-8 are surrogates here.
@@ -52,7 +52,7 @@ _FRESH_S = 1800.0
 
 
 class Pusher(SyncedRun):
-    """Uploads one run's folder, or that of `one_task` of a new attempt, of which the bucket has nothing yet."""
+    """Uploads one run's folder, or the folder of `one_task` in a new attempt that has nothing in the bucket yet."""
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock, *, one_task: bool = False) -> None:
         super().__init__(paths, url, clock)
@@ -64,7 +64,7 @@ class Pusher(SyncedRun):
         self._young_until = clock.monotonic() + _YOUNG_S if one_task else math.inf
 
     def push(self, *, last: bool) -> None:
-        """Upload everything that exists now, in an order that is consistent for readers. `last`: no writer is left."""
+        """Upload everything that exists now, in an order that is consistent for readers. `last`: every writer has ended."""
         while self._unlisted:
             self.listed(f"{self._unlisted[-1]}/")
             self._unlisted.pop()
@@ -89,7 +89,7 @@ class Pusher(SyncedRun):
             self.create(key)
 
     def _found(self, folder: str) -> list[str]:
-        """Return what is in a folder. One that cannot be listed is an error: what is in it would be lost."""
+        """Return the files in a folder. An unreadable folder is an error: its files would be lost."""
         return [f"{folder}/{name}" for name in posix.list_names(f"{self.paths.url}/{folder}") if name[0] != "."]
 
     def _part_s(self, file: str) -> float:
@@ -143,7 +143,7 @@ def is_uploading(paths: RunPaths) -> bool:
 
 
 def upload_archive(archive: str, url: str) -> None:
-    """Upload a file named by its digest unless the bucket has it, and protect it from removal until what needs it exists."""
+    """Upload a file named by its digest unless the bucket has it, and protect it from removal until its users exist."""
     folder, _, name = url.rpartition("/")
     files = open_files(folder, retry=FILES_RETRY)
     versions, now = files.versions(name)
@@ -206,7 +206,7 @@ class PeriodicThread(threading.Thread):
 
 
 class ContainerUploader(PeriodicThread):
-    """Uploads what one task writes, once a second from `start` to `flush`; a heartbeat only for a named `task`."""
+    """Uploads the files of one task, once a second from `start` to `flush`; a heartbeat only for a named `task`."""
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock, *, task: str = "", resumes: int = 0) -> None:
         self._pusher = Pusher(paths, url, clock, one_task=True)
@@ -218,7 +218,7 @@ class ContainerUploader(PeriodicThread):
         super().__init__(actions, clock)
 
     def flush(self, within_s: float, *, last: bool = False) -> None:
-        """Stop the thread and upload what exists now; `last`: no writer is left. StoreError if that fails or takes longer."""
+        """Stop the thread and upload the rest; `last`: every writer has ended. StoreError if that fails or takes longer."""
         for store in (self._pusher.store, self._pusher.files):
             store.set_deadline(within_s)
         # A thread that hangs in a request has had this time before.

@@ -23,7 +23,7 @@ def agent_of(task: str, tasks: Sequence[str]) -> str:
 
 
 def finished_tasks(store: Store, tasks: Sequence[str], attempt: int) -> set[str]:
-    """Return the tasks of an attempt that are done or whose process ended; none if the bucket cannot be read."""
+    """Return the tasks of an attempt that are done or have an ended process; none if the bucket cannot be read."""
     names = set()
     try:
         for name in _names(store, attempt):

@@ -203,7 +203,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         ),
         (
             {"max_cost_usd_per_month": 2e6, "keeper": "12h"},
-            "without timeout or max_cost_usd, nothing limits what the jobs of a firing cost together",
+            "without timeout or max_cost_usd, the total cost of a firing's jobs has no limit",
         ),
         ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
         ({"location": "us-west8"}, "There is no Cloud Scheduler in us-west8. It can keep a job in another region"),
