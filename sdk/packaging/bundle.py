@@ -34,13 +34,13 @@ _TRIES = 3
 # Where the size and the checksum of a member stand in its header, and the largest size that fits there.
 _SIZE, _SUM = slice(124, 135), slice(148, 154)
 _MAX_PLAIN = 8**11 - 1
-# Files whose content is checked for secrets: key files are small, and have one of these suffixes.
+# The content of these files is checked for secrets: key files are small, and have one of these suffixes.
 _LOOK_BYTES = 64 * 1024
 _LOOK_SUFFIXES = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ".log", ".out", ".err", ".sh", ""}
 
 
 class ChangedError(InputError):
-    """Files of a project are not those of its bundle any more."""
+    """Files of a project differ from its bundle."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def build(
     cache: Path | None = None,
     own_files: Mapping[never_packaged.FileIdentity, str] | None = None,
 ) -> Bundle:
-    """Read a project and return its bundle; nothing is written but the cache of what was read.
+    """Read a project and return its bundle; write nothing but the cache of the reading.
 
     Folders in `never` and files in `own_files` are always left out, with the reason given; without `cache` every file is read.
     """
@@ -174,7 +174,7 @@ def _read_all(
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
     """Write the archive to `target` unless it exists there undamaged; return True if it was written.
 
-    A ChangedError names the files that are not those of the bundle any more.
+    A ChangedError names the files that differ from the bundle.
     """
     if _is_there(target, bundle.digest):
         return False
@@ -192,8 +192,8 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
 def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: str) -> Bundle:
     """Write the archive of a bundle's files as they are now, and return the bundle that was written.
 
-    Files such as logs may have changed since the bundle was built; only the file `entry` must still exist. The digest, from
-    which `target` makes the path, is that of the bytes in the archive.
+    Files such as logs may have changed since the bundle was built; only the file `entry` must still exist. `target` makes the
+    path from the digest of the bytes in the archive.
     """
     if _is_there(Path(target(bundle.digest)), bundle.digest):
         return bundle
@@ -220,7 +220,7 @@ def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: 
 
 
 def _unfit_now(bundle: Bundle, project: Path) -> Iterator[tuple[str, str]]:
-    """Yield the files of a bundle that became what is never packaged, with the reason."""
+    """Yield the files of a bundle that may no longer be packaged, with the reason."""
     home = os.path.realpath(project)
     for member in bundle.members:
         path = os.path.realpath(f"{home}/{member.path}")
@@ -230,7 +230,7 @@ def _unfit_now(bundle: Bundle, project: Path) -> Iterator[tuple[str, str]]:
             yield member.path, "a link that leaves the folder"
         elif _may_be_secret(member.path, os.lstat(path).st_size):
             data, _ = _read(project, member.path, _SkippedFiles()) or (b"", False)
-            # What code_include names was a secret before.
+            # A file named by code_include was a secret before, too.
             if hashlib.sha256(data).hexdigest() != member.sha256 and never_packaged.is_secret(data):
                 yield member.path, "looks like a secret"
 
@@ -240,7 +240,7 @@ def _may_be_secret(path: str, size: int) -> bool:
 
 
 def _is_there(target: Path, digest: str) -> bool:
-    # Its time says when it was last used: removals spare it until its run exists.
+    # Its time is its last use: removals keep recently used files until the run exists.
     with suppress(FileNotFoundError):
         os.utime(target)
         # Read only now: it may have been removed just before. A damaged one is written again.

@@ -1,4 +1,4 @@
-"""The cache of what was read of a project: files that did not change are not read again.
+"""The cache of a project's readings: files that did not change are not read again.
 
 It only saves time: a cache that is missing, damaged or cannot be written changes no plan.
 """
@@ -25,7 +25,7 @@ _SETTLED_NS = 2_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveIndex:
-    """What was read of a project."""
+    """The readings of a project."""
 
     digest: str  # sha256 of its archive
     members: list[list[Any]]  # the fields of each member of the archive

@@ -46,8 +46,8 @@ class _IgnoreRule:
 class IgnoreRules:
     """The rules that apply in one folder.
 
-    `exclude` has precedence over `.podliftignore`, that over `.gitignore`, and a deeper file over one above it; "!" includes
-    again what a weaker rule excludes. The user's global git settings do not count: they differ between machines.
+    `exclude` has precedence over `.podliftignore`, which has precedence over `.gitignore`; a deeper file has precedence over
+    one above it; "!" cancels a weaker rule. The user's global git settings do not count: they differ between machines.
     """
 
     def __init__(self, rules: Sequence[_IgnoreRule] = ()) -> None:

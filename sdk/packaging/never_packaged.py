@@ -61,7 +61,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret(data: bytes) -> bool:
-    """True for what contains a credential, and for the output of `podlift emulator`: its URL is a key."""
+    """True for data with a credential, and for the output of `podlift emulator`: its URL is a key."""
     return (
         next(formats_in(data.decode("utf-8", "replace")), None) is not None
         or re.search(rb"http://[\w.\[\]:]+:\d+/[0-9a-f]{32}\b", data) is not None

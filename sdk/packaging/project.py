@@ -133,7 +133,7 @@ def _no_include(text: str, path: Path, project: Path) -> str:
 
 
 def roots_of_include(path: Path) -> tuple[Path, ...]:
-    """Return the folders that an include adds to sys.path: those of its modules, or the source roots of a project."""
+    """Return the folders that an include adds to sys.path: the folders of its modules, or the source roots of a project."""
     if path.is_file():
         return (path.parent,) if path.suffix == ".py" else ()
     if (path / "__init__.py").is_file():

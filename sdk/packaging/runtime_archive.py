@@ -95,7 +95,7 @@ def entrypoint_file() -> RuntimeFile:
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
-    """Return the distributions by name, with those that they require."""
+    """Return the distributions by name, with their requirements."""
     # A keeper imports this file where they are missing.
     from packaging.requirements import Requirement
 
@@ -137,7 +137,7 @@ def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Itera
     for name, distribution in distributions.items():
         if not distribution.files:
             raise InputError(
-                f"A cloud run needs a copy of the package {name!r}, whose installer did not list its files. Next: install "
+                f"A cloud run needs a copy of the package {name!r}, but its installer did not list its files. Next: install "
                 "podlift in a virtual environment (docs/how-to/install.md)."
             )
         for file in distribution.files:

@@ -51,7 +51,7 @@ def read(
 ) -> ProjectTree:
     """Return the files of the project `top`/`base` and of `parts`; of `parts` alone if `base` is None.
 
-    What `include` names is never left out. Folders in `never` and files in `own_files` are left out whatever their name.
+    Files that `include` names are never left out. Folders in `never` and files in `own_files` are left out whatever their name.
     """
     walk = _Walk(top, never, own_files or {})
     folders = parts if base is None else [base, *parts]
@@ -77,7 +77,7 @@ def _above(top: Path, folder: str, rules: IgnoreRules, notes: list[Finding]) -> 
 
 
 def names_in(folder: str | Path) -> list[str]:
-    """Return what a folder contains, sorted; nothing if it cannot be read."""
+    """Return the content of a folder, sorted; nothing if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -184,7 +184,7 @@ class _Walk:
             self.tree.entries.append(TreeEntry(path, about))
 
     def force(self, base: str, pattern: str) -> None:
-        """Take what an include names, whatever the rules say."""
+        """Take the files that an include names, despite any rule."""
         project = self._top / base
         matches = sorted(project.glob(pattern)) if _PATTERN.search(pattern) else [project / pattern]
         before = len(self.tree.forced) + len(self.tree.entries)

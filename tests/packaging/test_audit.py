@@ -108,7 +108,7 @@ SAYS = [
      "and no requirement of requirements.txt brings it: it works here, and fails where only the requirements are installed. "
      "Next: add 'loose' to the requirements."),
     ("import looser\n", "loose; python_version < '3'", "warning", "no requirement of requirements.txt brings it"),
-    ("import looser\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
+    ("import looser\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here"),
     ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
      "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)"),
     ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
@@ -163,8 +163,8 @@ ISOLATED = [
     ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'"),
     ("import looser\n", None, "error", "there are no requirements"),
     ("import gone\n", "acme-tools", "error", "no requirement of requirements.txt, not in the standard library"),
-    ("import gone\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
-    ("import looser\n", "acme-tools==2", "warning", "what acme-tools would bring is unknown here"),
+    ("import gone\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here"),
+    ("import looser\n", "acme-tools==2", "warning", "the modules of acme-tools are unknown here"),
 ]
 
 

@@ -306,13 +306,13 @@ def test_what_cannot_be_the_function_of_a_task_says_why(function: object, said: 
           "main = make()"], "changed by `nonlocal`"),
         (["lr = 1\ndef make(lr):\n @print_it(lr)\n def main(): pass\n return main\n"
           "def print_it(n): return lambda f: f\nmain = make(2)"], "existed only while"),
-        (["class A:\n def f(self): pass\nf = A.f\ndef main(): f()"], "it is A.f, which has no definition of its own"),
+        (["class A:\n def f(self): pass\nf = A.f\ndef main(): f()"], "it is A.f, which has no separate definition"),
         (["class A: pass\na = A()\ndef main(): return a"], "it is a __main__.A. Next: make it inside the function"),
         (["class A: pass\ndef f(self): pass\nA.f = f\n"
           "def main(): return A"], "'A.f' cannot be sent, used in main (line 4 of its cell): it was added later"),
         (["import functools\n@functools.lru_cache\ndef f(n): return n\ng = functools.lru_cache(f)\n"
           "def main(): return g(1)"], "it is 'f' renamed, wrapped or defined again"),
-        (["def main(): return eval_it(1)\neval_it = eval('lambda n: n')"], "which has no definition of its own"),
+        (["def main(): return eval_it(1)\neval_it = eval('lambda n: n')"], "which has no separate definition"),
         (["from functools import singledispatch\n@singledispatch\ndef f(x): return 0\n@f.register\n"
           "def _(x: int): return 1\ndef main(): return f(2)"], "the result of a call"),
         (["REG = {}\ndef reg(f):\n REG[f.__name__] = f\n return f\n@reg\ndef one(): return 1\n"

@@ -214,8 +214,8 @@ def test_a_project_with_its_own_sdk_is_refused_with_the_way_out(write, file: str
     write(file, "W = 1")
     write(entry, "print(1)\n")
     assert refused(entry) == (
-        f"The project has a module of its own named 'sdk', {file!r}: that is podlift's import name, and a process has one of "
-        "them. Next: rename it, or move it below another package.",
+        f"The project has a module named 'sdk', {file!r}: this is podlift's import name, and a process can import only one "
+        "of the two. Next: rename it, or move it below another package.",
     )
 
 

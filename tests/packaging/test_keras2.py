@@ -154,7 +154,7 @@ def test_lines_are_named_in_their_order_and_counted(write) -> None:
     line = BEGIN.count("\n") + 1
     first = f"train.py:{line} writes 'folder', which Keras 3 accepts only as a .keras or .h5 file; train.py:{line + 1} "
     assert first in message and "; and 2 more lines. Next: " in message
-    assert "import it from TensorFlow" not in message
+    assert "import from TensorFlow" not in message
 
 
 def test_what_is_imported_from_keras_itself_has_to_be_imported_from_tensorflow(write) -> None:

@@ -48,9 +48,9 @@ FRESH = [
     ("import tensorflow, arrange", "arrange.py:2 sets KERAS_BACKEND"),
 ]  # fmt: skip
 DOUBTED = [
-    ("import tensorflow, os\nname = 'X'\nos.environ[name] = '1'", "train.py:3 sets a variable whose name"),
-    ("import tensorflow, os\nos.environ.update(settings())", "sets a variable whose name"),
-    ("import tensorflow, os\nos.environ.clear()", "sets a variable whose name"),
+    ("import tensorflow, os\nname = 'X'\nos.environ[name] = '1'", "train.py:3 sets a variable with a computed name"),
+    ("import tensorflow, os\nos.environ.update(settings())", "sets a variable with a computed name"),
+    ("import tensorflow, os\nos.environ.clear()", "sets a variable with a computed name"),
     ("import tensorflow\ntry:\n    import dotenv\nexcept ImportError: pass", "imports dotenv"),
     ("import tensorflow\ntry:\n    import torch\nexcept ImportError: pass", "imports torch"),
 ]  # fmt: skip

@@ -141,10 +141,10 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("requirements.txt:6:", "Did you mean '--index-url'?"),
         ("requirements.txt:7:", "no such folder"),
         ("requirements.txt:8:", "no such folder"),
-        ("requirements.txt:9:", "what a URL points to may change"),
+        ("requirements.txt:9:", "the content at a URL may change"),
         ("requirements.txt:10:", "a hash looks like"),
         ("requirements.txt:11:", "must follow a requirement"),
-        ("requirements.txt:12:", "--pre must be in a line of its own"),
+        ("requirements.txt:12:", "--pre must be on a separate line"),
     ]:
         assert any(problem.startswith(location) and said in problem for problem in problems), (location, said, problems)
     assert len(problems) == 12
@@ -156,7 +156,7 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("numpy==1 --hash=sha256:ab ; python_version < '3'", "name, marker, options"),
         ("--index-url https://host.example/simple numpy", "nothing may follow the options of a line"),
         ("-e ./libs/x ; python_version < '3'", "A local folder needs no -e"),
-        ("-e ./libs/x -e ./libs/y", "--editable must be in a line of its own"),
+        ("-e ./libs/x -e ./libs/y", "--editable must be on a separate line"),
         ("--hash=sha256:ab --index-url https://host.example/simple", "a --hash must follow a requirement"),
         ("--global-option=x numpy", "does not accept pip's option --global-option"),
         ("--editabel ./libs/x", "Did you mean '--editable'?"),

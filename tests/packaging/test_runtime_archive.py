@@ -102,7 +102,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch) -
 
 def test_a_package_whose_files_are_not_listed_is_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(importlib.metadata.Distribution, "files", None)
-    with pytest.raises(InputError, match="whose installer did not list its files"):
+    with pytest.raises(InputError, match="but its installer did not list its files"):
         runtime_archive(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""What a program imports and does, read from its source."""
+"""The imports and actions of a program, read from its source."""

@@ -1,7 +1,7 @@
 """Reads the program's own modules for mistakes that would stop it.
 
-Syntax errors, imports of what no task finds, and an entry function that does not exist, does not accept its arguments, or would
-not do its work when it is called.
+Syntax errors, imports of modules that no task finds, and an entry function that does not exist, does not accept its arguments,
+or would not do its work when it is called.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def check(
     evaluate: str = "",
     allowed: Collection[str] = (),
 ) -> tuple[list[Finding], Preload]:
-    """Read every module of the bundle (its paths are `members`) that the entry reaches; return findings, and what tasks
-    could share. An InputError names what would certainly fail, such as syntax errors and imports of what no task will find.
+    """Read every module of the bundle (its paths are `members`) that the entry reaches; return findings, and the imports that
+    tasks could share. An InputError names certain failures, such as syntax errors and imports of modules that no task finds.
 
-    `tasks` is what tasks find besides the bundle; `kwargs` None means that the function's arguments are not known;
-    `evaluate` is the function of a gate, "" for none; `allowed` are files that may contain what looks like a credential.
+    `tasks` are the packages that tasks find besides the bundle; `kwargs` None means that the function's arguments are unknown;
+    `evaluate` is the function of a gate, "" for none; `allowed` are files that may contain a text like a credential.
     """
     program, problems = Program(entry, list(members)), Problems()
     sources = ImportSources(program, tasks, left_out)
@@ -106,7 +106,7 @@ def check(
 def _with_strategies(
     preload: Preload, program: Program, reachable: Mapping[str, ast.Module], certain: Collection[str]
 ) -> Preload:
-    """Add what a program asks of strategies; `certain` are the files that certainly run."""
+    """Add the strategies and communications of a program; `certain` are the files that certainly run."""
     names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
     # In a checkout of podlift, its own modules are files of the project.
     own = [
@@ -133,13 +133,13 @@ def _credentials(program: Program, files: Iterable[str]) -> list[str]:
             where = program.location(file, source.count("\n", 0, offset) + 1)
             mistakes.append(
                 f"{where}: {kind} would be packaged. Next: let the program read it from a variable, which --env NAME or "
-                f"--secret passes; or --allow-secret {file}, if it is none."
+                f"--secret passes; or --allow-secret {file}, if it is not a secret."
             )
     return mistakes
 
 
 class _ProgramReader:
-    """Reads a module of the program and what it imports; what certainly cannot run goes to `problems`."""
+    """Reads a module of the program and its imports; certain failures go to `problems`."""
 
     def __init__(self, program: Program, sources: ImportSources, problems: Problems, start: str) -> None:
         self._program = program
@@ -176,7 +176,7 @@ class _ProgramReader:
                 seen.update(paths)
 
     def _read_later(self) -> None:
-        """Read what the functions of those modules import."""
+        """Read the imports in the functions of those modules."""
         program = self._program
         waiting: list[tuple[str, Iterator[Import]]] = [
             (file, program.later_imports(tree, file)) for file, tree in self.trees.items()
@@ -196,7 +196,7 @@ class _ProgramReader:
                         waiting.append((path, chain(program.imports(tree, path), program.later_imports(tree, path))))
 
     def judge_imports(self) -> list[Finding]:
-        """Return the warnings about imports; those that certainly fail go to the problems."""
+        """Return the warnings about imports; certain failures go to the problems."""
         locations: dict[tuple[str, Level, str], list[str]] = {}
         doubtful = any(
             problem.kind != "unrequired" for _, _, problem in (*self._import_problems, *self._later_problems)
@@ -268,7 +268,7 @@ def _uses_any(pattern: re.Pattern[str], reachable: Mapping[str, ast.Module]) -> 
 
 
 def _gate(program: Program, sources: ImportSources, evaluate: str) -> tuple[list[str], list[Finding]]:
-    """Return what is wrong with the function of a gate and with what its module imports, and the findings about that."""
+    """Return the mistakes in the function of a gate and in its module's imports, and the findings about them."""
     name, _, function = evaluate.partition(":")
     files, about = program.find(Import(name, 0)), f"gate_evaluate: {evaluate!r}: "
     if files is None or not files:
@@ -309,7 +309,7 @@ def _no_two_arguments(function: Function) -> list[str]:
 def _function_mistakes(
     tree: ast.Module, file: str, name: str, wrong_arguments: Callable[[Function], list[str]]
 ) -> list[str]:
-    """Return what is wrong with a function of a module, and with its arguments."""
+    """Return the mistakes in a function of a module, and in its arguments."""
     bound = [word for node in inside(tree) for word in names_bound(node)]
     bound += [word for node in ast.walk(tree) if isinstance(node, ast.Global) for word in node.names]
     if name not in bound:
@@ -329,7 +329,7 @@ def _function_mistakes(
 def _unread_args(
     tree: ast.Module, entry: LocatedEntry, args: Sequence[Any], program: Iterable[ast.Module]
 ) -> list[str]:
-    """Return what is wrong with a list of args for a function, if no module of the program reads sys.argv."""
+    """Return the mistake of a list of args for a function, if no module of the program reads sys.argv."""
     function = _definition(tree, entry.function)
     if function is None:
         return []

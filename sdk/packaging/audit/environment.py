@@ -1,4 +1,4 @@
-"""What a program assumes of its environment.
+"""The assumptions of a program about its environment.
 
 Variables: set too late for TensorFlow, not available in tasks, in the way of a fork. The cluster: worker 0 taken for the chief.
 """
@@ -16,7 +16,7 @@ from .program import Function, Import, Program, is_main_guard
 
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
 _FOR_TENSORFLOW = re.compile(r"KERAS_BACKEND|TF_\w+|XLA_\w+|OMP_\w+")
-# What TensorFlow, Keras and the libraries below them read when they are imported, and not again.
+# Variables that TensorFlow, Keras and the libraries below them read only when they are imported.
 _READ_AT_IMPORT = re.compile(
     r"(KERAS|TF|XLA|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|GOTOBLAS|BLIS|NPY|NUMPY|SCIPY|SKLEARN|JOBLIB|LOKY|HDF5|GCS|GRPC|ABSL|"
     r"PROTOCOL_BUFFERS|WRAPT|OPENSSL|LLVM|GFORTRAN)_\w+|TF2_BEHAVIOR|HOME"
@@ -25,7 +25,7 @@ _READ_AT_IMPORT = re.compile(
 _READ_LATER = "TF_CONFIG"
 # These modules set variables that a file names.
 _DOTENV_MODULES = {"dotenv", "environs"}
-# TensorFlow and these share libraries: the one that is imported first decides whose copy both use (tensorflow#14812, #57669).
+# TensorFlow and these share libraries: both use the copy of the one that is imported first (tensorflow#14812, #57669).
 _RIVALS = {"torch", "torchvision", "torchaudio", "jax", "jaxlib", "pyarrow"}
 _UNKNOWN = ""
 _CHIEF_ADVICE = (
@@ -41,7 +41,7 @@ def set_too_late(program: Program, trees: Mapping[str, ast.Module]) -> list[Find
     return [
         Finding(
             "warning",
-            f"{change} after {first_import} has imported TensorFlow or Keras: too late for what is read at the import. Next: "
+            f"{change} after {first_import} has imported TensorFlow or Keras: too late, it is read at the import. Next: "
             "set it above that line.",
         )
         for change, first_import in walk.late
@@ -68,18 +68,18 @@ def not_passed_on(program: Program, trees: Mapping[str, ast.Module], dropped: Co
 
 @dataclass(frozen=True, kw_only=True)
 class Preload:
-    """What one process could import for all tasks before they are forked."""
+    """The modules that one process could import for all tasks before they are forked."""
 
     modules: tuple[str, ...] = ()  # in this order
-    blocked_by: str = ""  # what certainly makes that different from imports in each task
-    doubt: str = ""  # what may make it different
+    blocked_by: str = ""  # the certain difference from imports in each task
+    doubt: str = ""  # a possible difference
     strategies: tuple[str, ...] = ()  # of tf.distribute that the program names
-    communications: tuple[Communication, ...] = ()  # what it asks for among replicas
+    communications: tuple[Communication, ...] = ()  # between replicas, as the program requests them
     fits: tuple[str, ...] = ()  # where it calls Keras's `fit`
 
 
 def find_preload(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> Preload:
-    """Return what the tasks of a program could share; `legacy` if `tf.keras` is tf_keras."""
+    """Return the imports that the tasks of a program could share; `legacy` if `tf.keras` is tf_keras."""
     imported = {
         statement.top: program.location(file, statement.line)
         for file, tree in trees.items()
@@ -110,7 +110,7 @@ def _blocked_by(changes: list[tuple[str, str]]) -> str:
 def _doubt(changes: list[tuple[str, str]], imported: Mapping[str, str]) -> str:
     for name, location in changes:
         if name == _UNKNOWN:
-            return f"{location} sets a variable whose name is computed"
+            return f"{location} sets a variable with a computed name"
     for module in sorted(_DOTENV_MODULES & imported.keys()):
         return f"{imported[module]} imports {module}, which sets variables"
     for module in sorted(_RIVALS & imported.keys()):
@@ -120,7 +120,7 @@ def _doubt(changes: list[tuple[str, str]], imported: Mapping[str, str]) -> str:
 
 @dataclass
 class _StatementWalk:
-    """Walks through the program in the order in which its statements run, as far as reading can tell."""
+    """Walks through the program in the order in which its statements run, judged by reading alone."""
 
     program: Program
     trees: Mapping[str, ast.Module]
@@ -164,7 +164,7 @@ class _StatementWalk:
                 todo += [(each, True), *reversed(inner)]
 
     def _runs(self, node: ast.AST, file: str) -> bool:
-        """Return whether what is inside a node runs with it."""
+        """Return whether the content of a node runs together with the node."""
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             return False
         return not is_main_guard(node) or self.program.runs_as_main(file)
@@ -248,7 +248,7 @@ def _is_environ(node: ast.AST) -> bool:
 
 
 def _keys(node: ast.AST) -> Iterator[str]:
-    """Yield the keys of a dict, "" for those that are not written there."""
+    """Yield the keys of a dict, "" for keys that are not literals."""
     if isinstance(node, ast.Dict):
         yield from (_UNKNOWN if key is None else _text(key) for key in node.keys)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":

@@ -1,4 +1,4 @@
-"""Finds uses of Estimators, which TensorFlow 2.16 removed, in programs whose tasks get that version or a newer one."""
+"""Finds uses of Estimators, which TensorFlow 2.16 removed, in programs with tasks that get that version or a newer one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WITHOUT = ("2.16.1", "2.18.0", "2.21.0")
 _FRAMEWORKS = ("tensorflow", "keras")
 _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Assert)
 _NEXT = (
-    "Next: `tensorflow==2.15.*` in the requirements and code_isolated=True (--code-isolated), which gives the run an "
-    "environment of its own (Python 3.9 to 3.11); or train with fit below sdk.context().strategy."
+    "Next: `tensorflow==2.15.*` in the requirements and code_isolated=True (--code-isolated), which gives the run a "
+    "separate environment (Python 3.9 to 3.11); or train with fit below sdk.context().strategy."
 )
 
 
@@ -96,7 +96,7 @@ def _certain(tree: ast.Module, as_main: bool) -> Iterator[ast.AST]:
             if not isinstance(statement, _SIMPLE):
                 below = () if isinstance(statement, SCOPES) else (statement, *inside(statement))
                 if any(isinstance(node, (ast.Return, ast.Raise)) for node in below):
-                    break  # what follows may not run
+                    break  # the rest may not run
                 continue
             for node in ast.walk(statement):
                 yield node

@@ -22,7 +22,7 @@ Level = Literal["error", "warning", "note"]
 
 _SHOWN = 3
 _MARKS = ("pyproject.toml", "setup.py", "setup.cfg")
-# Distributions with other names than their modules, for those that are not installed here.
+# Distributions with other names than their modules, for modules that are not installed here.
 _OTHER_NAMES = {
     "attr": ("attrs",), "bs4": ("beautifulsoup4",), "Crypto": ("pycryptodome",),
     "cv2": tuple(f"opencv-{kind}" for kind in (
@@ -49,20 +49,20 @@ _TENSORFLOW_BRINGS = {
 
 @dataclass(frozen=True)
 class ImportProblem:
-    """What is wrong with an import."""
+    """The problem of an import."""
 
     name: str  # the module
     level: Level
     message: str  # follows "train.py:3 imports 'x': "
-    # "missing": it is nowhere. "uninstalled": a requirement would install it. "outside": no task looks where it is.
-    # "unrequired": it is installed, but no requirement installs it. "misnamed": it is podlift's, by the command's name.
+    # "missing": it is nowhere. "uninstalled": a requirement would install it. "outside": it is outside of all tasks' paths.
+    # "unrequired": it is installed, but no requirement installs it. "misnamed": it is podlift, by the name of the command.
     kind: Literal["missing", "uninstalled", "outside", "unrequired", "misnamed"]
     group: str = ""  # the distribution: problems of all its modules are reported once
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskEnvironment:
-    """What tasks find besides the bundle."""
+    """The packages that tasks find besides the bundle."""
 
     requirements: Requirements
     isolated: bool = False  # exactly the requirements, and nothing that is installed here
@@ -89,11 +89,11 @@ class ImportSources:
 
     @property
     def uses_this_machine(self) -> bool:
-        """Whether tasks run with what is installed here."""
+        """Whether tasks run with this machine's packages."""
         return not (self._tasks.isolated or self._tasks.in_image)
 
     def problems(self, statement: Import) -> Sequence[ImportProblem]:
-        """Return what is wrong with an import."""
+        """Return the problems of an import."""
         key = (statement.name, statement.names)
         if key not in self._by_import:
             self._by_import[key] = tuple(self._problems(statement))
@@ -105,7 +105,7 @@ class ImportSources:
             name, path = left_out
             yield ImportProblem(name, "error", self._left_out_message(path), "missing")
         elif self._program.is_regular(statement.top):
-            # A package of the bundle has precedence: what it lacks is not found anywhere else.
+            # A package of the bundle has precedence: its missing modules are not found elsewhere.
             if not self._program.has(statement.name):
                 yield self._missing(statement.name)
         elif statement.top == "podlift" and self._program.find_anywhere(statement.top) is None:
@@ -173,9 +173,9 @@ class ImportSources:
 
     @cached_property
     def _closure(self) -> tuple[set[str], set[str]]:
-        """The names of all that the requirements bring, and of those whose own requirements are unknown here."""
+        """The names of all distributions that the requirements bring, and of the ones with requirements unknown here."""
         if self._requirements.is_lock:
-            # It names everything, but a name only tells the modules of an installed distribution.
+            # A lock names everything, but the modules are known only for installed distributions.
             return set(self._names), self._names - set(self._installed.versions)
         brought, unknown = self._installed.closure(self._required)
         other_version = {canonicalize_name(item.name) for item in self._required if not self._is_installed(item)}
@@ -229,11 +229,11 @@ class ImportSources:
         unknown = sorted(self._closure[1])
         if not unknown or (module.kind == "missing" and not self._tasks.isolated):
             return None
-        # A lock names everything: it does not contain what is known to come from another distribution.
+        # A lock names everything: it does not contain a module that is known to come from another distribution.
         if self._requirements.is_lock and self._installed.providers(module):
             return None
         message = (
-            f"{self._no_requirement} is known to bring it; what {text.and_more(unknown, _SHOWN)} would bring is unknown here. "
+            f"{self._no_requirement} is known to bring it; the modules of {text.and_more(unknown, _SHOWN)} are unknown here. "
             "Next: add it to the requirements too."
         )
         return ImportProblem(module.name, "warning", message, "unrequired")
@@ -310,7 +310,7 @@ def _ends(module: ModuleLocation) -> tuple[Path, Path]:
     path = path.parent if path.stem == "__init__" else path
     parts = module.name.split(".")
     names = [*path.parts[:-1], path.name.partition(".")[0]]
-    # The file may be that of a package above the module.
+    # The file may belong to a package above the module.
     depth = next((depth for depth in range(len(parts), 0, -1) if names[-depth:] == parts[:depth]), 1)
     chain = [path, *path.parents]
     return chain[depth], chain[depth - 1]

@@ -41,7 +41,7 @@ class ModuleLocation:
 
 
 class Installed:
-    """What this interpreter has installed; with `pythonpath`, tasks get the caller's PYTHONPATH, which then counts too."""
+    """The packages of this interpreter; with `pythonpath`, tasks get the caller's PYTHONPATH, which then counts too."""
 
     def __init__(self, *, pythonpath: bool = False) -> None:
         self._passed = pythonpath
@@ -69,7 +69,7 @@ class Installed:
         return locations or [self._location(name, spec)]
 
     def providers(self, module: ModuleLocation) -> set[str]:
-        """Return the normalized names of the distributions that installed a module, as far as that is recorded."""
+        """Return the normalized names of the distributions with a record of installing a module."""
         above = next((folder for folder in self._sites if _below(module.path, folder)), None)
         if above is None:
             return set()
@@ -77,7 +77,7 @@ class Installed:
         return {name for name, files in self._files.items() if _holds(files, file)}
 
     def closure(self, requirements: Iterable[Requirement]) -> tuple[set[str], set[str]]:
-        """Return the names of all that requirements bring, directly or not, and of those that are not installed here."""
+        """Return the names of all distributions that requirements bring, directly or not, and of the ones missing here."""
         names: set[str] = set()
         unknown: set[str] = set()
         seen: set[tuple[str, str]] = set()
@@ -147,7 +147,7 @@ class Installed:
         return [os.path.realpath(folder) for folder in folders if folder]
 
     def _find(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a module, or of a regular package above it; None for `path` asks all finders."""
+        """Return the spec of a module, or of a regular package above it; None for `path` uses all finders."""
         parts = name.split(".")
         spec = _top(parts[0], path)
         for depth in range(1, len(parts)):

@@ -1,7 +1,7 @@
-"""Finds what a program uses of Keras 2 and Keras 3 rejects, as far as its source shows it without doubt.
+"""Finds the uses of Keras 2 in a program that Keras 3 rejects, if the source leaves no doubt.
 
-What a name stands for is known if everything that binds it in its scope is of one kind: a model, an optimizer, a metric. What
-may be meant to fail, inside `try` or under a test of a version, is not judged.
+The kind of a name is known if everything that binds it in its scope is of one kind: a model, an optimizer, a metric. Code that
+may fail on purpose, inside `try` or under a test of a version, is not judged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNKNOWN = ""
 
 
 def rejected_by_keras_3(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
-    """Return a warning that names the first lines which Keras 3 rejects, and what gives the program Keras 2."""
+    """Return a warning with the first lines that Keras 3 rejects, and with the way to give the program Keras 2."""
     if any(_switches(tree) for tree in trees.values()):
         return []
     lines, own = [], False
@@ -44,10 +44,10 @@ def rejected_by_keras_3(program: Program, trees: Mapping[str, ast.Module]) -> li
     lines = list(dict.fromkeys(lines))
     advice = f"Next: {keras2.ADVICE} makes tf.keras Keras 2, or change the program."
     if own:
-        advice += " What is imported from keras itself stays Keras 3: import it from TensorFlow (from tensorflow import keras)."
+        advice += " Imports from keras itself stay Keras 3: import from TensorFlow (from tensorflow import keras)."
     shown, more = "; ".join(lines[:_SHOWN]), len(lines) - _SHOWN
     beside = f"; and {text.counted(more, 'more line')}" if more > 0 else ""
-    return [Finding("warning", f"Keras 3 rejects what Keras 2 accepts: {shown}{beside}. {advice}")]
+    return [Finding("warning", f"Keras 3 rejects code for Keras 2: {shown}{beside}. {advice}")]
 
 
 def _switches(tree: ast.Module) -> bool:
@@ -57,7 +57,7 @@ def _switches(tree: ast.Module) -> bool:
 
 @dataclass
 class _Scope:
-    """A module, a class or a function: what its names are, `_UNKNOWN` if that is not certain."""
+    """A module, a class or a function: the kinds of its names, `_UNKNOWN` if a kind is not certain."""
 
     outer: _Scope | None
     is_class: bool = False
@@ -82,7 +82,7 @@ class _Reader:
 
     def __init__(self, tree: ast.Module, methods: set[str]) -> None:
         self._tree = tree
-        self._methods = methods  # of the whole program: what it defines itself may accept anything
+        self._methods = methods  # of the whole program: its own definitions may accept anything
         self._imports = imported(tree)
         self.imports_keras = any(name.partition(".")[0] == "keras" for name in self._imports.values())
         self._guarded = guarded(tree)
@@ -97,7 +97,7 @@ class _Reader:
         for node in ast.walk(self._tree):
             if isinstance(node, ast.ImportFrom) and not node.level and id(node) not in self._guarded:
                 self._import(node)
-        # Twice: what a function returns is known once it was read.
+        # Twice: the result of a function is known only after reading the function.
         for _ in range(2):
             self._rejected = [rejection for rejection in self._rejected if isinstance(rejection[0], ast.ImportFrom)]
             self._scope(self._tree, None)
@@ -170,7 +170,7 @@ class _Reader:
                 kinds = {"model"}
             self._returns[owner.name] = kinds.pop() if len(kinds) == 1 else _UNKNOWN
 
-    # --- What an expression is ----------------------------------------------------------------------------------------
+    # --- The kind of an expression --------------------------------------------------------------------------------------
 
     def _dotted(self, node: ast.AST | None) -> str | None:
         """Return "layers.Dense" for an expression that means it in this module."""
@@ -314,7 +314,7 @@ class _Reader:
             if isinstance(node, ast.With):
                 self._functional(inner, scope, symbolic)
             elif inner and not isinstance(node, SCOPES):
-                # What a loop or a condition changes is not followed out of it.
+                # Changes in a loop or a condition are not followed out of it.
                 self._functional(inner, scope, set(symbolic))
                 symbolic -= _stored(node)
             elif not inner:
@@ -362,7 +362,7 @@ def _only_target(node: ast.AST) -> str | None:
 
 
 def _bound_otherwise(node: ast.AST) -> set[str]:
-    """Return the names that a statement binds, but not what it is made of."""
+    """Return the names that a statement binds itself, without the statements inside it."""
     if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension, ast.NamedExpr, ast.AugAssign, ast.AnnAssign)):
         return _stored(node.target)
     if isinstance(node, (ast.With, ast.AsyncWith)):
@@ -383,7 +383,7 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 
 
 def guarded(tree: ast.Module) -> set[int]:
-    """Return the ids of the nodes that may be meant to fail, or to run with one Keras only."""
+    """Return the ids of the nodes that may fail on purpose, or that run with one Keras only."""
     ids: set[int] = set()
     for node in ast.walk(tree):
         tested = isinstance(node, (ast.If, ast.IfExp)) and _GUARD.search(ast.unparse(node.test))
@@ -393,7 +393,7 @@ def guarded(tree: ast.Module) -> set[int]:
 
 
 def imported(tree: ast.Module, tops: Collection[str] = ("tensorflow", "keras")) -> dict[str, str]:
-    """Return the full names, below these packages, that names stand for; one that is anything else somewhere is left out."""
+    """Return the full names, below these packages, that names stand for; a name with any other meaning is left out."""
     meanings: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The files of a bundle as Python modules: which files a name refers to, and what each of them imports."""
+"""The files of a bundle as Python modules: which files a name refers to, and which modules each of them imports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Import:
 
 
 class Program:
-    """The modules of an entry's bundle; `members` are its paths, those of empty folders with "/" at the end."""
+    """The modules of an entry's bundle; `members` are its paths, with "/" at the end for empty folders."""
 
     def __init__(self, entry: LocatedEntry, members: Iterable[str]) -> None:
         self.entry = entry
@@ -203,7 +203,7 @@ class Program:
                 )
 
     def reachable(self, trees: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
-        """Return the modules that may run: the given ones, and what they import in functions and under conditions."""
+        """Return the modules that may run: the given ones, and their imports in functions and under conditions."""
         modules, waiting = dict(trees), list(trees)
         while waiting:
             file = waiting.pop()
@@ -225,7 +225,7 @@ def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
-    """Yield the statements that run in any case; those under a handler, a context or a condition may be meant to fail."""
+    """Yield the statements that run in any case; statements under a handler, a context or a condition may fail on purpose."""
     for node in body:
         yield node
         if (isinstance(node, ast.Try) and not node.handlers) or (as_main and is_main_guard(node)):
@@ -263,7 +263,7 @@ def names_bound(node: ast.AST) -> Iterator[str]:
 
 
 def names_used(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module uses, with the object of an attribute ("sys.path"), and those that it imports."""
+    """Yield the names that a module uses, with the object of an attribute ("sys.path"), and the names that it imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             yield node.id

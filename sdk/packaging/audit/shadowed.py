@@ -20,12 +20,12 @@ _HOME = Path(__file__).resolve().parent.parent.parent
 
 
 def taken(program: Program) -> list[str]:
-    """Return the refusal of a project that has a module of its own with podlift's import name."""
+    """Return the refusal of a project with a module that has podlift's import name."""
     files = [program.module(f"{prefix}{NAME}") for prefix in program.prefixes]
     own = [file for file in files if file in program.files and not _is_podlift(program.entry.project / str(file))]
     return [
-        f"The project has a module of its own named {NAME!r}, {file!r}: that is podlift's import name, and a process has one "
-        f"of them. Next: {_RENAME}."
+        f"The project has a module named {NAME!r}, {file!r}: this is podlift's import name, and a process can import only one "
+        f"of the two. Next: {_RENAME}."
         for file in own[:1]
     ]
 
@@ -43,7 +43,7 @@ def mistakes_of_entry(program: Program) -> list[str]:
 
 
 def hidden_modules(program: Program, file: str, statement: Import) -> list[str]:
-    """Return what an import wants from a folder of the project that podlift hides, because it has no `__init__.py`."""
+    """Return the modules that an import needs from a folder without `__init__.py`, which podlift hides."""
     if program.is_regular(NAME):
         return []
     names = (
@@ -91,7 +91,7 @@ def unknown_attributes(program: Program, trees: Mapping[str, ast.Module]) -> lis
 
 def hidden_by_standard_library(program: Program, reachable: Collection[str]) -> list[Finding]:
     """Return a warning for modules that the program imports and Python's own may hide, which podlift has loaded before."""
-    # In any Python, those that every Python loads itself have precedence over the project's.
+    # In any Python, the modules that every Python loads itself have precedence over the project's.
     names = sorted(sys.stdlib_module_names - set(sys.builtin_module_names) - {"os"})
     files = {program.module(f"{prefix}{name}") for name in names for prefix in program.prefixes}
     hidden = sorted(file for file in files if file is not None and file in reachable)

@@ -22,7 +22,7 @@ _SECRET_WORDS = re.compile(r"token|key|secret|passw|sig|auth|credential", re.IGN
 
 
 class RequirementsCollector:
-    """What was read so far. Paths are relative to `project`; `where` in its methods is "file:line", for messages."""
+    """The requirements read so far. Paths are relative to `project`; `where` in its methods is "file:line", for messages."""
 
     def __init__(self, project: Path) -> None:
         self.project = project
@@ -31,7 +31,7 @@ class RequirementsCollector:
         self.options: list[str] = []
         self.constraints: list[Requirement] = []
         self.folders: set[str] = set()
-        # Folders whose own requirements are still to be read, with the extras that are wanted.
+        # Folders with requirements that are still to be read, and the requested extras.
         self.waiting: list[tuple[Path, tuple[str, ...]]] = []
         # Distributions that the bundle contains: they must not come from an index.
         self.local_names: set[str] = set()
@@ -60,7 +60,7 @@ class RequirementsCollector:
         return {canonicalize_name(requirement.name) for requirement, _ in self._requirements.values()}
 
     def lines(self) -> tuple[str, ...]:
-        """Return the requirements for pip, without those that the bundle contains."""
+        """Return the requirements for pip, without requirements that the bundle contains."""
         lines = set()
         for requirement, hashes in self._requirements.values():
             if canonicalize_name(requirement.name) not in self.local_names:
@@ -135,7 +135,7 @@ class RequirementsCollector:
             target = next((target for target in candidates if target.exists()), None)
             received = f"Received: {redacted(text)!r}."
             if target is None:
-                # If the text was redacted, the path would show what it hides.
+                # If the text was redacted, the path would show the hidden part.
                 looked = f" Looked at {str(candidates[0])!r}." if redacted(text) == text else ""
                 self.refuse(where, f"there is no such folder here. {received}{looked}")
             elif target.is_file():

@@ -27,7 +27,7 @@ _SHOWN = 500
 
 
 def read_uv(collector: RequirementsCollector, path: Path) -> None:
-    """Read what a uv.lock fixes for the project, without extras and groups: its dependencies and theirs."""
+    """Read the versions in a uv.lock for the project, without extras and groups: all direct and indirect dependencies."""
     label = collector.label(path)
     # A workspace's lock is above its members; uv finds it from there.
     is_member = (collector.project / "pyproject.toml").is_file() and collector.project.is_relative_to(path.parent)
@@ -49,7 +49,7 @@ def read_uv(collector: RequirementsCollector, path: Path) -> None:
 
 
 def _warn_if_older(collector: RequirementsCollector, label: str) -> None:
-    """Warn if the project asks for something that the lock does not contain."""
+    """Warn if the project requires something that the lock does not contain."""
     names = collector.names() | collector.local_names
     new = sorted(item.name for item in dependencies(collector.project) if canonicalize_name(item.name) not in names)
     if new:
@@ -58,12 +58,12 @@ def _warn_if_older(collector: RequirementsCollector, label: str) -> None:
 
 
 def read_pylock(collector: RequirementsCollector, path: Path) -> None:
-    """Read what a pylock.toml fixes, without extras and groups."""
+    """Read the versions in a pylock.toml, without extras and groups."""
     _read(collector, collector.label(path), path.read_bytes(), path.parent)
 
 
 def _read(collector: RequirementsCollector, label: str, data: bytes, folder: Path) -> None:
-    """Read the content of a pylock.toml, whose paths are relative to `folder`."""
+    """Read the content of a pylock.toml, with paths relative to `folder`."""
     try:
         packages = Pylock.from_dict(project.parse_toml(data, label)).packages
     except PylockValidationError as error:
@@ -91,7 +91,7 @@ def _read(collector: RequirementsCollector, label: str, data: bytes, folder: Pat
 
 
 def _source(package: Package) -> str:
-    """Return what follows a package's name in a requirement, "" if the lock does not say."""
+    """Return the version or the URL after a package's name in a requirement, "" if the lock has neither."""
     origin = package.vcs or package.archive
     if origin is None:
         return f"=={package.version}" if package.version else ""

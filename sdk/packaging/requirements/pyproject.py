@@ -21,7 +21,7 @@ def read(collector: RequirementsCollector, folder: Path, extras: Collection[str]
 
 
 def optional(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Return the optional dependencies of the project in a folder, by extra, as far as they can be parsed."""
+    """Return the parseable optional dependencies of the project in a folder, by extra."""
     by_extra = {}
     data = project.read_toml(folder / "pyproject.toml")
     extras = table(data, "project", "optional-dependencies")
@@ -32,7 +32,7 @@ def optional(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def dependencies(folder: Path) -> list[Requirement]:
-    """Return the dependencies of the project in a folder, as far as they can be parsed."""
+    """Return the parseable dependencies of the project in a folder."""
     texts = items(table(project.read_toml(folder / "pyproject.toml"), "project"), "dependencies")
     requirements = [parsed(item) for item in texts if isinstance(item, str)]
     return [requirement for requirement in requirements if requirement is not None]

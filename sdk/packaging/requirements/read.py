@@ -1,4 +1,4 @@
-"""Reads what a project needs installed, from its files or from a list, and compares it with what is installed."""
+"""Reads the requirements of a project, from its files or from a list, and compares them with the installed packages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TENSORFLOWS = frozenset(
      "intel-tensorflow", "intel-tensorflow-avx512", "tensorflow-rocm", "tensorflow-cpu-aws"}
 )  # fmt: skip
 _IMAGES_OWN = TENSORFLOWS | {"keras", "numpy", "protobuf"}
-# Files that are not read, with what to do instead.
+# Files that are not read, each with the next step.
 _UNSUPPORTED = {
     "poetry.lock": "poetry export -o requirements.txt",
     "pdm.lock": "pdm export -o requirements.txt",
     "Pipfile.lock": "pipenv requirements > requirements.txt",
     "Pipfile": "pipenv requirements > requirements.txt",
-    "environment.yml": "list what pip can install in a requirements.txt",
-    "environment.yaml": "list what pip can install in a requirements.txt",
+    "environment.yml": "list the packages that pip can install in a requirements.txt",
+    "environment.yaml": "list the packages that pip can install in a requirements.txt",
     "pylock.toml": "code_requirements='pylock.toml' (--code-requirements pylock.toml)",
     "setup.cfg": "list its install_requires in a requirements.txt",
     "setup.py": "list its install_requires in a requirements.txt",
@@ -47,7 +47,7 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What a project needs installed. Markers are not evaluated."""
+    """The requirements of a project. Markers are not evaluated."""
 
     source: str = ""  # the name of the file that was read, "list", or "" if there are no requirements
     lines: tuple[str, ...] = ()  # requirements in PEP 508, sorted; `--hash=...` follows one if its hashes are known
@@ -59,7 +59,7 @@ class Requirements:
 
     @property
     def title(self) -> str:
-        """What to call it in messages."""
+        """The name of the source in messages."""
         return "the list of requirements" if self.source == "list" else self.source
 
     def parsed(self) -> list[Requirement]:
@@ -67,7 +67,7 @@ class Requirements:
         return [Requirement(_HASHES.sub("", line)) for line in self.lines]
 
     def here(self) -> list[Requirement]:
-        """Return the requirements whose marker holds for this interpreter."""
+        """Return the requirements that apply to this interpreter by their markers."""
         return [requirement for requirement in self.parsed() if applies(requirement)]
 
     @property
@@ -83,7 +83,7 @@ def applies(requirement: Requirement, extra: str = "") -> bool:
 
 
 def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
-    """Return what the project in a folder needs installed.
+    """Return the requirements of the project in a folder.
 
     Args:
         setting: "auto" for the first of uv.lock, requirements.txt and pyproject.toml that exists; "none"; a file's path,
@@ -119,10 +119,10 @@ def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
 
 
 def _places(options: Sequence[str], lines: Sequence[str]) -> Iterator[Finding]:
-    """Yield what the options and requirements say of where packages come from, and of those that can be replaced on the way."""
+    """Yield notes on the sources of packages in options and requirements, and warnings about sources open to tampering."""
     places = [redacted(option) for option in options if option.partition(" ")[0] in _PLACES]
     if places:
-        yield note(f"Where packages come from is named by the requirements: {text.joined(places, 'and')}")
+        yield note(f"The requirements name the sources of packages: {text.joined(places, 'and')}")
     for line in (*options, *lines):
         if plain := _WITHOUT_TLS.search(line):
             yield warning(
@@ -178,7 +178,7 @@ def _read_first(collector: RequirementsCollector) -> str:
 
 
 def _uv_lock(folder: Path) -> Path | None:
-    """Return uv's lock file, which may be that of a workspace above."""
+    """Return uv's lock file, which may belong to a workspace above."""
     if (folder / "uv.lock").is_file():
         return folder / "uv.lock"
     above = pyproject.workspace(folder)
@@ -259,8 +259,8 @@ def _replaces(requirements: Requirements, requirement: Requirement, there: str, 
         fix = f"accept the installed version too ({there}{_loosened(requirement, version)})"
     subject = "The list of requirements" if requirements.source == "list" else requirements.source
     return (
-        f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use an "
-        "environment of your own with code_isolated=True (--code-isolated); or do not read requirements "
+        f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use a "
+        "separate environment with code_isolated=True (--code-isolated); or do not read requirements "
         "(code_requirements='none')."
     )
 

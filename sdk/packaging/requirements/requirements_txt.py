@@ -23,7 +23,7 @@ _HASH = re.compile(r"[a-z0-9]+:[0-9a-f]+")
 _BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 # `file:./libs/x[train]`: the brackets hold extras.
 _WITH_EXTRAS = re.compile(r"(.+?)\[([\w\s,.-]*)\]")
-# Those that say what to install from where.
+# The options that choose packages and their sources.
 _ACCEPTED = (
     "--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary", "--prefer-binary",
     "--pre", "--require-hashes", "--trusted-host", "--requirement", "--constraint", "--editable", "--hash",
@@ -51,7 +51,7 @@ def read_file(
 
 
 def read_list(collector: RequirementsCollector, lines: Iterable[str]) -> None:
-    """Read a list; each item is what a line of a file may be."""
+    """Read a list; each item is a text that a line of a file may hold."""
     reader = _LineReader(collector, collector.project)
     for number, item in enumerate(lines):
         where = f"requirements[{number}]"
@@ -143,11 +143,11 @@ class _LineReader:
         elif rest and names:
             self._collector.refuse(
                 where,
-                f"nothing may follow the options of a line. {received} Next: write each requirement in a line of its own: "
+                f"nothing may follow the options of a line. {received} Next: write each requirement on a separate line: "
                 "name, marker, options. A local folder needs no -e.",
             )
         elif alone:
-            self._collector.refuse(where, f"{alone[0]} must be in a line of its own. {received}")
+            self._collector.refuse(where, f"{alone[0]} must be on a separate line. {received}")
         elif "--hash" in names and not text:
             self._collector.refuse(where, "a --hash must follow a requirement in the same line.")
         elif not names and not text:
@@ -185,7 +185,7 @@ class _LineReader:
     def _refuse_option(self, name: str, where: str) -> None:
         self._collector.refuse(
             where,
-            f"podlift does not accept pip's option {name}, only those that say what to install from where. "
+            f"podlift does not accept pip's option {name}, only options that choose packages and their sources. "
             f"{nearest(name, _ACCEPTED)}",
         )
 
@@ -227,7 +227,7 @@ class _LineReader:
         return False
 
     def _of_url(self, parts: RequirementParts, line: str, where: str) -> Requirement | None:
-        """Return the requirement of a URL, which tells the name at its end; None, with a mistake recorded, if it does not."""
+        """Return the requirement of a URL with the name at its end; record a mistake and return None if there is no name."""
         url, _, fragment = parts.link.url.partition("#")
         if not self._collector.accepts_url(parts.link.url, where):
             return None
@@ -246,7 +246,7 @@ class _LineReader:
 
     def _add(self, requirement: Requirement, where: str, hashes: list[str]) -> None:
         if is_local(requirement):
-            # Also if it is a constraint: pip in another machine could not read the path.
+            # The same for a constraint: pip on another machine could not read the path.
             if self._holds(requirement.marker, where):
                 self._collector.add(requirement, where, base=self._base)
         elif not self._constraints:
@@ -263,7 +263,7 @@ class _LineReader:
             if "://" not in value or self._collector.accepts_url(value, where):
                 self._collector.option(name, value)
         elif "://" in value:
-            mistake = f"{name} must name a file of this machine: what a URL points to may change. Next: copy it here."
+            mistake = f"{name} must name a file of this machine: the content at a URL may change. Next: copy it here."
             self._collector.refuse(where, mistake)
         else:
             # Like pip, relative to the file that names it.

@@ -1,4 +1,4 @@
-"""The functions and classes that a file or a live notebook cell defines, and whether their text is what runs."""
+"""The functions and classes that a file or a live notebook cell defines, and whether their text is the running code."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Definition:
 
 @functools.lru_cache(maxsize=8)
 def definitions(file: str, text: str) -> tuple[Definition, ...]:
-    """Return what a file defines, or a live cell, whose functions have a made-up name as their file."""
+    """Return the definitions in a file, or in a live cell: its functions have a made-up name as their file."""
     waiting: list[tuple[ast.AST, frozenset[str]]] = []
     defined = []
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -137,8 +137,8 @@ def names_used(text: str, at_once: str) -> tuple[set[str], set[str]]:
 
 
 def _shape(code: CodeType) -> tuple[object, ...]:
-    """Return what identifies a function's code, wherever it is defined."""
-    # Before Python 3.11 the name of an inner function holds those of the functions around it.
+    """Return a value that identifies a function's code, wherever it is defined."""
+    # Before Python 3.11 the name of an inner function holds the names of the functions around it.
     consts = (_shape(c) if isinstance(c, CodeType) else repr(c).rpartition("<locals>.")[2] for c in code.co_consts)
     return (code.co_name, code.co_code, code.co_names, code.co_varnames, code.co_freevars, *consts)
 
@@ -159,7 +159,7 @@ def undecorated(value: Any) -> FunctionType | None:
 
 
 def methods(cls: type) -> list[FunctionType]:
-    """Return the functions that a class's text defines; the text of those that a dataclass generates is not kept."""
+    """Return the functions that a class's text defines; the text of functions that a dataclass generates is not kept."""
     functions = [undecorated(getattr(value, "__func__", getattr(value, "fget", value))) for value in vars(cls).values()]
     own = [
         raw for raw in functions if raw and raw.__module__ == cls.__module__ and raw.__code__.co_filename != "<string>"
@@ -208,7 +208,7 @@ class NameUse:
 
 @dataclass(frozen=True)
 class DefinedObject:
-    """A function or a class whose source text is to be found."""
+    """A function or a class, to find its source text."""
 
     value: Any
     raw: FunctionType | None  # the function below decorators, None for a class
@@ -241,7 +241,7 @@ class DefinedObject:
         """Raise unless its text, run again, would bind `name`."""
         if "." in self.qualname.rpartition("<locals>.")[2] or self.name == "<lambda>":
             raise self.use.cannot_send(
-                f"it is {self.qualname}, which has no definition of its own", "write a `def` that does the same"
+                f"it is {self.qualname}, which has no separate definition", "write a `def` that does the same"
             )
         is_global = self.name == name and self.use.scope.get(name, self.value) is self.value
         if not is_global and not self.is_local:

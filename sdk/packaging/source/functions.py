@@ -45,7 +45,7 @@ class FunctionModule:
     name: str  # of the function in the module
     text: str
     modules: tuple[str, ...]  # dotted names of the imported modules
-    values: tuple[str, ...]  # names of the globals and closure values whose values are in the text
+    values: tuple[str, ...]  # names of the globals and closure variables with their values in the text
     file: str  # where the function was written; "" when that is not a file
 
 
@@ -99,7 +99,7 @@ def _plain_function(function: Any) -> FunctionType:
 
 
 def _not_a_function(function: Any) -> tuple[str, str]:
-    """Return what `function` is, and what to give instead."""
+    """Return the kind of `function`, and an argument that would be accepted."""
     if isinstance(function, functools.partial):
         arguments = ", ".join(f"{key!r}: ..." for key in function.keywords)
         return "a functools.partial", f"its function, and args={{{arguments}}}"
@@ -111,11 +111,11 @@ def _not_a_function(function: Any) -> tuple[str, str]:
         what = "a builtin"
     else:
         what = "an instance with __call__" if callable(function) else "not a function"
-    return what, "a function that makes what it needs and calls this"
+    return what, "a function that makes its values and calls this"
 
 
 def _not_plain(function: Any, raw: FunctionType) -> tuple[str, str]:
-    """Return what keeps a function from doing its work when it is called, and what to give instead; "" for nothing."""
+    """Return why calling a function would not do its work, and an argument that would; "" if calling it works."""
     if raw.__name__ == "<lambda>":
         return "a lambda, which has no name", "one that is written with `def`"
     if inspect.isgeneratorfunction(function):
@@ -135,14 +135,14 @@ class _Binding:
 
 
 class _ModuleWriter:
-    """Collects what a function needs, under the names that its text uses, and puts it in order."""
+    """Collects the values that a function needs, under the names in its text, and puts them in order."""
 
     def __init__(self) -> None:
         self.problems = Problems()
         self.imports: dict[str, str] = {}  # module by import statement
         self.values: list[str] = []
         self._bindings: dict[str, _Binding] = {}
-        self._values: dict[str, object] = {}  # by name; also keeps alive the objects whose ids are in `_names`
+        self._values: dict[str, object] = {}  # by name; also keeps alive the objects that `_names` has by id
         self._names: dict[int, str] = {}  # by id of the value
         self._pending: list[NameUse] = []
         self._postponed = False  # whether annotations stay unevaluated
@@ -151,9 +151,7 @@ class _ModuleWriter:
         """Make the module bind a name to a value."""
         if name in self._values:
             if not _is_same(self._values[name], value):
-                raise use.cannot_send(
-                    "two different things have this name in what the function uses", "rename one of them"
-                )
+                raise use.cannot_send("the function uses two different things of this name", "rename one of them")
             return
         self._values[name] = value
         first_name = name if type(value) in _PLAIN else self._names.setdefault(id(value), name)
@@ -193,7 +191,7 @@ class _ModuleWriter:
         return "\n".join([*head, "\n\n".join(parts)])
 
     def _needed(self, names: set[str]) -> set[str]:
-        """Return the bindings that must exist before these names are used, which may call what they are bound to."""
+        """Return the bindings that must exist before these names are used, because using a name may call its value."""
         needed = set[str]()
         new = names & self._bindings.keys()
         while new:
@@ -222,7 +220,7 @@ class _ModuleWriter:
         origins = _importable_names((value,) if module is None else (value, module), {name, own_name})
         if not origins:
             return False
-        # Public names last longer than private ones, those of the value's own package longer than others.
+        # Public names last longer than private ones, and names in the value's own package longer than others.
         path, key = min(
             origins, key=lambda at: ("._" in f".{at[0]}", at[0].partition(".")[0] != package, at[0].count("."), at)
         )
@@ -292,14 +290,14 @@ class _ModuleWriter:
         """Bind a name to a function or a class by its source text."""
         subject.check_name(name)
         closure = subject.closure()
-        # What was defined inside a function is defined inside one again, whose arguments are the closure's values.
+        # An inner function is defined inside a function again, with the closure's values as its arguments.
         maker = f"_make_{name}" if subject.is_local else ""
         definition, text = subject.find(maker, closure)
         self._postponed = self._postponed or subject.postpones_annotations
         subject.check_decorators(definition)
         self._import_submodules(text, subject.use.scope)
         binding.now, binding.later = names_used(_POSTPONE + text if self._postponed else text, maker)
-        # What a function sets itself may be set before it is read.
+        # A global that the function sets itself may be set before it is read.
         binding.later -= definition.declared(ast.Global) - subject.use.scope.keys()
         uses = {
             word: NameUse(word, f"{subject.name} ({definition.location(word)})", subject.use.scope)
@@ -319,7 +317,7 @@ class _ModuleWriter:
     def _report_lost(
         self, definition: Definition, uses: dict[str, NameUse], binding: _Binding, closure: Iterable[str]
     ) -> set[str]:
-        """Report the names of an enclosing function whose values are lost; return them."""
+        """Report the lost names of an enclosing function; return them."""
         changed = definition.declared(ast.Nonlocal) & {*closure}
         gone = (binding.now & definition.around) - changed
         for word in sorted(gone):

@@ -28,7 +28,7 @@ _HARMLESS = re.compile(
     r"who|whos|pwd|ls|history|hist|pinfo|doc|env$|lsmagic|debug|pdb|xmode|precision|tensorboard|notebook|reset_selective)\b"
     r"|\?|[^\W\d%!][\w*.]*\?"
 )
-# Names that a notebook has beside Python's own, with what replaces them in a script.
+# Names that a notebook has beside Python's own, with their replacements in a script.
 _REPLACEMENTS = {
     "display": ("def display(*objects, **_): print(*objects, sep='\\n')", "display() prints text"),
     "get_ipython": ("def get_ipython(): return None", "get_ipython() returns None"),
@@ -50,7 +50,7 @@ class Script:
 
     text: str  # line n of a cell is the n-th line below the comment with its number
     files: Mapping[str, str]  # text of the new files that cells write, by path from the notebook's folder
-    notes: tuple[str, ...]  # what was dropped or moved
+    notes: tuple[str, ...]  # the dropped and moved parts
     warnings: tuple[str, ...]  # those notes after which the program may behave differently from the notebook
 
 
@@ -158,7 +158,7 @@ def _check_language(metadata: object) -> None:
 
 
 def _drop_magics(cell: _CodeCell, folder: Path, files: dict[str, str]) -> None:
-    """Replace what only a notebook understands; no line changes its number. What cells write goes to `files`."""
+    """Replace the syntax of notebooks; no line changes its number. Files that cells write go to `files`."""
     lines = cell.lines
     at, depth, quote, joined = 0, 0, "", False
     while at < len(lines) and (not lines[at].strip() or lines[at].startswith("%%")):
@@ -226,7 +226,7 @@ def _drop_line_magics(cell: _CodeCell, at: int) -> int:
             end += 1
         more = f"{name!r} is then undefined" if name else ""
         if _PIP.fullmatch(magic):
-            more = "add what it installs to the requirements"
+            more = "add its packages to the requirements"
         cell.drop(at + 1, line, more)
         # An indented block needs a statement.
         lines[at:end] = [f"{indent}pass" if indent else ""] + [""] * (end - at - 1)
