@@ -1,4 +1,4 @@
-"""Bucket settings that cost money for nothing or remove what is needed, in words: for a plan's checks and `podlift doctor`."""
+"""Bucket settings that waste money or remove needed objects, in words: for a plan's checks and `podlift doctor`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 # Look-alikes of "google", too.
 _GOOGLE = re.compile(r"^goog|g[o0]{2}g[l1]e")
-RESERVED = "does not begin with 'goog', and does not contain 'google' or what looks like it"
+RESERVED = "does not begin with 'goog', and does not contain 'google' or a look-alike"
 _LONGEST, _LONGEST_WITH_DOTS, _SHORTEST = 63, 222, 3
 
 
 def name_problem(name: str) -> str:
-    """Return the rule of Cloud Storage that a bucket's name breaks, as what the name does: "" for none.
+    """Return the rule of Cloud Storage that a bucket's name breaks, as a predicate of the name; "" for none.
 
     Source: docs/storage/docs/buckets#naming (read 2026-11).
     """
@@ -46,7 +46,7 @@ def new_name(base: str, suffix: str) -> str:
 
 
 def kept(name: str, about: Resource) -> Iterator[Check]:
-    """Look at what a bucket keeps of removed objects, which is billed; `about` is its resource in Cloud Storage."""
+    """Check whether a bucket keeps removed objects, which are billed; `about` is its resource in Cloud Storage."""
     kept_s = int(about.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
     soft = f"soft delete is on: replaced checkpoints are billed for another {duration(kept_s)}" if kept_s else ""
     versions = about.get("versioning", {}).get("enabled")
@@ -66,7 +66,7 @@ def deletes(about: Resource, prefix: str) -> list[str]:
     rules = []
     for rule in about.get("lifecycle", {}).get("rule") or ():
         condition = rule.get("condition") or {}
-        # The others change the storage class, or remove parts of uploads or what versioning keeps.
+        # Other rules change the storage class, or remove parts of uploads or old versions.
         if rule.get("action", {}).get("type") != "Delete" or _OF_OLD_VERSIONS & set(condition):
             continue
         starts = condition.get("matchesPrefix") or [""]

@@ -1,4 +1,4 @@
-"""What is looked at on a machine or in an account, as rows: what it is, how to look, and the command that mends it."""
+"""The checks of a machine or an account, as rows: the name, the check function, and the command that fixes a failure."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Level = Literal["error", "warning", "note", "unknown"]
 
 @dataclass(frozen=True)
 class Check:
-    """What a look has found; the names of the fields are keys of `podlift doctor --json`."""
+    """The result of a check; the names of the fields are keys of `podlift doctor --json`."""
 
-    name: str  # what was checked, one word
+    name: str  # the subject of the check, one word
     ok: bool
-    level: Level  # how severe it is if it is not ok
-    said: str  # what was found
-    fix: str = ""  # what to do about it
-    command: str = ""  # the one that does it, with which `fix` ends
+    level: Level  # the severity if it is not ok
+    said: str  # the result, in words
+    fix: str = ""  # the next step
+    command: str = ""  # the command for the next step; `fix` ends with it
 
 
 @dataclass(frozen=True)
 class Proposed(Check):
-    """What a look has found for a setting, which is its name."""
+    """A proposed value of a setting; the name of the check is the setting's name."""
 
     value: SettingValue | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table of what is looked at."""
+    """One row of the table of checks."""
 
     name: str
     look: Callable[[], Iterable[Check]]
-    online: bool = False  # whether it asks others, and is worth a thread
+    online: bool = False  # whether it sends requests, and is worth a thread
 
 
 def fine(name: str, said: str) -> Check:
@@ -48,7 +48,7 @@ def bad(name: str, level: Level, said: str, fix: str) -> Check:
 
 
 def mended_by(name: str, level: Level, said: str, command: str, before: str = "") -> Check:
-    """Return a failure that one command mends; `before` says what else is needed."""
+    """Return a failure that one command fixes; `before` names the steps before the command."""
     return Check(name, False, level, said, f"{before} {command}".strip(), command)
 
 
@@ -62,6 +62,6 @@ def proposed(name: str, value: SettingValue, source: str) -> Proposed:
 
 
 def not_found(name: str, why: str, command: str = "", *, known: bool = True) -> Proposed:
-    """Return that there is no value for a setting, or that it is not known whether there is one; and what would help."""
+    """Return the check of a setting without a value, or with an unknown one (`known`), and the next step."""
     fix = command if known or not command else f"if there is none: {command}"
     return Proposed(name, False, "error" if known else "unknown", why, fix, command)

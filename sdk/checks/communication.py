@@ -1,4 +1,4 @@
-"""How replicas exchange gradients: what CommunicationOptions of a program ask for, and what they get.
+"""The exchange of gradients between replicas: the CommunicationOptions of a program, and their effect.
 
 Read from the source; nothing is imported.
 """
@@ -16,7 +16,7 @@ from ..job.job import Job
 _ENUMS = ("CommunicationImplementation", "CollectiveCommunication")
 _OPTIONS = ("CommunicationOptions", "CollectiveHints")
 _NAMES = ("AUTO", "RING", "NCCL")
-# What is in one of these may be chosen or not.
+# Code inside these nodes runs under a condition.
 _BRANCHES = (ast.If, ast.IfExp, ast.Match, ast.Try, ast.Dict, ast.Compare, ast.BoolOp)
 
 
@@ -29,7 +29,7 @@ class Communication:
 
 
 def communications_of(tree: ast.AST) -> Iterator[Communication]:
-    """Yield what a module asks for, in its order."""
+    """Yield the requested communications of a module, in its order."""
     # Without recursion: a sum of a thousand texts is a tree of that depth.
     waiting = [(tree, True)]
     while waiting:

@@ -10,7 +10,7 @@ from ..job.job import Job
 
 
 def mistakes(job: Job, inputs: Collection[str], capabilities: Capabilities) -> list[str]:
-    """Return what is wrong with a job's gate; `inputs` are the names of all inputs, those of a schedule's slots included."""
+    """Return the mistakes in a job's gate; `inputs` are the names of all inputs, including inputs located at each slot."""
     gate, problems = job.gate, list[str]()
     if not capabilities.last_phase and (job.model is not None or gate.evaluate is not None):
         name = "model" if job.model is not None else "gate_evaluate"

@@ -14,7 +14,7 @@ def limit(job: Job, backend: str, *, stands_in: bool = False) -> Iterator[Findin
     row = accelerators.lookup(job.resources.accelerator)
     if job.limits.idle_accelerator_s is None or (row.family == "gpu" and not stands_in):
         return
-    stand_in = ", whose GPUs are stand-ins" if row.family == "gpu" else ""
+    stand_in = ", with stand-ins for GPUs" if row.family == "gpu" else ""
     received = f"backend={backend!r} with accelerator={row.name!r}{stand_in}"
     message = f"limit_idle_accelerator watches NVIDIA GPUs, and this run has none. Received: {received}"
     yield error(message, {"limits.idle_accelerator_s": None})

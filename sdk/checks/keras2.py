@@ -1,4 +1,4 @@
-"""What tf_keras (Keras 2) accepts and Keras 3 rejects: names, arguments, file names, and the errors that Keras 3 raises.
+"""Uses that tf_keras (Keras 2) accepts and Keras 3 rejects: names, arguments, file names, and the errors of Keras 3.
 
 Measured with Keras 3.15 and tf_keras 2.21: tests/packaging/test_keras2.py runs a program for each rule with both.
 """
@@ -26,7 +26,7 @@ GONE = _words(
     "applications.regnet applications.resnet_rs"
 )
 
-# Arguments that Keras 3 does not have, of what is below `tf.keras`. "layers.": of every layer.
+# Arguments that Keras 3 does not have, by the name below `tf.keras`. "layers.": of every layer.
 ARGUMENTS: dict[str, frozenset[str]] = {
     name: _words(words)
     for name, words in {
@@ -85,7 +85,7 @@ WEIGHT_FILES = (".weights.h5",)
 
 _METRICS = r"\w*(?:Accuracy|AUC|Mean|Sum|Precision|Recall|Error|Entropy|Crossentropy|Score|IoU)\w*"
 _OPTIMIZERS = r"Adam\w*|Ada\w+|SGD|RMSprop|Nadam|Ftrl|Lion|Lamb|Muon|LossScaleOptimizer"
-# What Keras 3 says about such a program, and nothing else does.
+# Messages that only Keras 3 has for such a program.
 _ERRORS = re.compile(
     r"`keras\.optimizers\.legacy` is not supported in Keras 3"
     r"|A KerasTensor cannot be used as input to a TensorFlow function"
@@ -131,7 +131,7 @@ def is_gone(name: str) -> bool:
 
 
 def explanation(error: str) -> str:
-    """Return what to do about an error that Keras 3 raises and Keras 2 does not, "" for any other; `error` has its message."""
+    """Return the next step after an error that Keras 3 raises and Keras 2 does not, "" for others; `error` has its message."""
     # A loop of the program's own raises the second one, too, and Keras 2 does not help it.
     served = "pass this dataset to" in error and "/keras/src/" in error
     if not (served or _ERRORS.search(error) or any(map(is_gone, _missing(error)))):

@@ -1,4 +1,4 @@
-"""Which strategies of tf.distribute a program mentions, and those that its job cannot serve. Nothing is imported."""
+"""The strategies of tf.distribute that a program mentions, and the ones that its job cannot serve. Imports nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _names(node: ast.AST) -> tuple[str, ...]:
 
 
 def fits_of(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines that call Keras's `fit`, as far as the arguments show it."""
+    """Yield the lines that call Keras's `fit`, judged by the arguments."""
     for node in ast.walk(tree):
         is_fit = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fit"
         if is_fit and _OF_FIT & {keyword.arg for keyword in node.keywords}:  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def roles(job: Job, strategies: Sequence[str]) -> Iterator[Finding]:
 
 
 def of_fit(job: Job, strategies: Sequence[str], fits: Sequence[str]) -> Iterator[Finding]:
-    """What `fit` does not do under the strategy of the job; `fits` are the places of its calls."""
+    """The limits of `fit` under the strategy of the job; `fits` are the places of its calls."""
     if fits:
         yield from _served_fit(job, strategies, fits[0])
         yield from _unweighted_fit(job, fits[0])
@@ -88,7 +88,7 @@ def _unweighted_fit(job: Job, place: str) -> Iterator[Finding]:
     replicas = accelerators.in_step(accelerators.row(job.resources.accelerator), job.resources.workers)
     if replicas > 1 and not job.resources.ps and job.code.keras == "legacy":
         yield note(
-            f"{place} calls fit, and that of tf_keras gives each of {replicas} replicas the same weight, also where a batch "
-            f"has more examples for some of them, as the last one may. Use batches that {replicas} replicas divide and "
+            f"{place} calls fit. In tf_keras, fit gives each of {replicas} replicas the same weight, even if some of them get "
+            f"more examples of a batch, as the last batch may. Use batches that {replicas} replicas divide and "
             "drop_remainder=True, a custom loop, or Keras 3"
         )

@@ -51,8 +51,8 @@ def test_a_plan_says_that_fit_of_tf_keras_weighs_replicas_alike(write: Any, wher
         ]
 
     assert said(accelerator="a100:4", code_keras="legacy") == [
-        "train.py:2 calls fit, and that of tf_keras gives each of 4 replicas the same weight, also where a batch has more "
-        "examples for some of them, as the last one may. Use batches that 4 replicas divide and drop_remainder=True, a custom "
+        "train.py:2 calls fit. In tf_keras, fit gives each of 4 replicas the same weight, even if some of them get more "
+        "examples of a batch, as the last batch may. Use batches that 4 replicas divide and drop_remainder=True, a custom "
         "loop, or Keras 3."
     ]
     assert said(accelerator="a100:4") == said(accelerator="a100", code_keras="legacy") == []

@@ -114,7 +114,7 @@ def test_parameter_servers_and_evaluators_are_not_watched() -> None:
     ("settings", "received"),
     [
         ({}, "backend='local' with accelerator='cpu'."),
-        ({"accelerator": "t4"}, "backend='local' with accelerator='t4', whose GPUs are stand-ins."),
+        ({"accelerator": "t4"}, "backend='local' with accelerator='t4', with stand-ins for GPUs."),
         ({"accelerator": "v5e-1", "backend": VERTEX}, "backend='vertex' with accelerator='v5e-1'."),
         (
             {"backend": "ray", "root": "gs://mine/podlift", "ray_address": "http://127.0.0.1:8265"},
