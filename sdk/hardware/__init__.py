@@ -19,7 +19,7 @@ _US = ("us-central1",)
 @dataclass(frozen=True, kw_only=True)
 class PriceSource:
     name: str
-    date: str  # when it was read, as far as known
+    date: str  # of its reading, if known
     fee: float  # factor to get Vertex AI's price
     exact: bool  # False if that factor makes it an estimate
 
@@ -78,7 +78,7 @@ def rates(
 class Accelerator:
     """One row of the table: the devices in a machine, and the number of machines. None means unknown."""
 
-    name: str  # what users write: "l4:2"
+    name: str  # as users write it: "l4:2"
     family: Literal["cpu", "gpu", "tpu"]  # the device that TensorFlow sees
     backends: tuple[str, ...]
     aliases: tuple[str, ...] = ()
@@ -107,5 +107,5 @@ class Accelerator:
     reservation: bool = False  # whether machines must be reserved first
     peering: bool = True  # whether its machines can be in a peered network
     refused: str = ""  # why it is not available
-    instead: str = ""  # the nearest available row, for one that is refused or needs a TensorFlow of one's own
+    instead: str = ""  # the nearest available row, if this one is refused or needs the user's own TensorFlow
     notes: str = ""

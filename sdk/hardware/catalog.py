@@ -1,8 +1,8 @@
 """The table of prices that was read: SKUs of the Cloud Billing catalog that charge for training machines. Pure.
 
-A SKU is matched by its whole description. What is sold otherwise (commitments, reservations, DWS, custom machines, sole
-tenancy) then matches nothing. An item with no SKU, with two of them, or with one that cannot be read has no price.
-What is documented of the descriptions, and what is assumed: docs/explanation/decisions/prices.md.
+A SKU is matched by its whole description. Other kinds of sale (commitments, reservations, DWS, custom machines, sole
+tenancy) then match nothing. An item with no SKU, with two of them, or with an unreadable one has no price.
+The documented parts of the descriptions, and the assumptions: docs/explanation/decisions/prices.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import date, datetime, timezone
 from typing import Literal
 
 Service = Literal["platform", "engine", "tpu"]
-# What a SKU charges: Vertex AI's whole price, its fee on machines of Compute Engine, or a price of Compute Engine.
+# The charge of a SKU: Vertex AI's whole price, its fee on machines of Compute Engine, or a price of Compute Engine.
 Charge = Literal["whole", "fee", "standard", "spot"]
 # US dollars by charge, item ("core:n1", "ram:n1", "gpu:NVIDIA_L4", "tpu:v5e", "ssd") and region.
 Units = dict[str, dict[str, dict[str, float]]]
@@ -38,7 +38,7 @@ _PER_UNIT: dict[str, dict[str, float]] = {
     "tpu": {"h": 1.0},
     "ssd": {"GiBy.h": 1.0, "GiBy.mo": 1.0 / _HOURS_A_MONTH, "GBy.mo": _GIB_PER_GB / _HOURS_A_MONTH},
 }
-# Compute Engine's resource groups of each kind; those of Vertex AI's SKUs are not documented.
+# Compute Engine's resource groups of each kind; Google does not document the groups of Vertex AI's SKUs.
 _GROUPS = {
     "core": ("CPU", "N1Standard"),
     "ram": ("RAM", "N1Standard"),
@@ -55,7 +55,7 @@ _GPUS = {
     "h100 80gb mega": "NVIDIA_H100_MEGA_80GB", "h100 mega 80gb": "NVIDIA_H100_MEGA_80GB",
     "h100 80gb plus": "NVIDIA_H100_MEGA_80GB", "h200 141gb": "NVIDIA_H200_141GB", "rtx 6000 96gb": "NVIDIA_RTX_PRO_6000",
 }  # fmt: skip
-# What a SKU is for, in lower case and without the words of `_NOISE`.
+# The subject of a SKU, in lower case and without the words of `_NOISE`.
 _ITEMS = {
     **{f"{family} instance {part}": f"{part}:{family}" for family in _FAMILIES for part in ("core", "ram")},
     **{f"compute optimized {part}": f"{part}:c2" for part in ("core", "ram")},
@@ -84,7 +84,7 @@ _OLD_TPU = re.compile(r"(preemptible )?tpu-(v[23]) accelerator \S.*")
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTable:
-    """The prices that `podlift accelerators --refresh` read. A plan has those of its machines; what they lack is unknown.
+    """The prices that `podlift accelerators --refresh` read. A plan has the prices of its machines; a missing price is unknown.
 
     Args:
         date: the day on which they were read.
@@ -118,13 +118,13 @@ def age_days(day: str, now: float) -> int:
 def old(day: str, days: int) -> str:
     """Return why prices of a day may be old, "" if they are not."""
     if days < 0:
-        return f"{day}, which is in the future: nothing tells how old they are"
+        return f"{day}, which is in the future: their age is unknown"
     return f"{day}, {days} days ago, more than {OLD_DAYS}" if days > OLD_DAYS else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sku:
-    """One SKU, as far as it could be read."""
+    """The readable parts of one SKU."""
 
     id: str
     description: str
@@ -181,7 +181,7 @@ def _money(data: object) -> float | None:
 
 
 def match(service: Service, sku: Sku) -> tuple[Charge, str] | None:
-    """Return what a SKU charges, and for which item; None for all SKUs that are not about machines for training."""
+    """Return the kind of a SKU's charge, and its item; None for all SKUs that are not about machines for training."""
     text = " ".join(sku.description.lower().split())
     if service == "tpu":
         device = _OLD_TPU.fullmatch(text)
@@ -201,7 +201,7 @@ def _item(name: str) -> str | None:
 
 
 def _as_used(sku: Sku) -> bool:
-    """Return whether a SKU charges for what is used, not for a commitment."""
+    """Return whether a SKU charges for use, not for a commitment."""
     return sku.usage in (_USAGE["standard"], "")
 
 

@@ -2,7 +2,7 @@
 
 Sources, read 2026-11-20 and 2026-11-28: documentation of Vertex AI, training/configure-compute (machines, counts),
 training/schedule-jobs-dws (flex-start), quotas; memory of a chip from the vendor's data sheets. Names of quotas that Google
-does not write out (P4, H100 Mega, H200) are those of public errors and lists of projects. Prices: see each row.
+does not write out (P4, H100 Mega, H200) come from public errors and lists of projects. Prices: see each row.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _H100_RATES = rates(9.79655057, 2.99)
 _A100_80GB_RATES = rates(5.06879789 - 375 * SSD_GIB_HOUR, 2.51378 + 375 * SSD_GIB_HOUR)
 _UP_TO_8 = (1, 2, 4, 8)
 # Reports are of the RTX PRO 6000 (compute capability 12.0: tensorflow/tensorflow#111958, #97387, #89272); that B200 and GB200
-# (10.0) fail too is inferred. What the hosts of GB200 need: documentation of Vertex AI, training-clusters/compute-resources.
+# (10.0) fail too is inferred. The needs of GB200 hosts: documentation of Vertex AI, training-clusters/compute-resources.
 _BLACKWELL = "TensorFlow up to 2.21 has no kernels for Blackwell GPUs"
 _GRACE = f"{_BLACKWELL}, and GB200 is in ARM machines, for which there is no TensorFlow with CUDA"
 

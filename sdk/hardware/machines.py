@@ -1,4 +1,4 @@
-"""Machine types: those that are available for training, the disks they boot from, and the few known prices.
+"""Machine types available for training, the disks they boot from, and the few known prices.
 
 Source: documentation of Vertex AI, training/configure-compute (read 2026-11-28), which lists each machine type. Boot disks:
 errors of Compute Engine in public issues ("pd-standard disk type cannot be used by n4-standard-2 machine type"), and its
@@ -95,7 +95,7 @@ _BOOT_DISKS = {
 
 
 def boot_disks(machine: str) -> tuple[str, ...]:
-    """Return the types of disks that a machine type can boot from: all that training knows if no rule is known."""
+    """Return the types of disks that a machine type can boot from: every type of disk if no rule is known."""
     return next((disks for prefix, disks in _BOOT_DISKS.items() if machine.startswith(prefix)), DISKS)
 
 
@@ -112,7 +112,7 @@ def vcpus(machine: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a machine type consists of, without its GPUs."""
+    """The parts of a machine type, without its GPUs."""
 
     vcpus: int
     ram_gib: float
@@ -120,7 +120,7 @@ class Shape:
 
 
 def shape(machine: str) -> Shape | None:
-    """Return what a machine type consists of; None if no source tells."""
+    """Return the parts of a machine type; None if no source has them."""
     kind, _, size = machine.rpartition("-")
     if kind in _RAM_GIB and size.isdecimal():
         return Shape(vcpus=int(size), ram_gib=int(size) * _RAM_GIB[kind])

@@ -1,7 +1,7 @@
-"""What machines cost an hour, so what a run on Vertex AI may cost, and the quotas that it needs. Pure.
+"""The hourly price of machines, the maximum cost of a run on Vertex AI, and the quotas that it needs. Pure.
 
-Prices are those of this package's rows, or of a table that was read, never of both. A price is known only if each of its parts
-is known. Otherwise the known parts are a lower bound.
+Prices come from this package's rows, or from a table that was read, never from both. A price is known only if each of its
+parts is known. Otherwise the known parts are a lower bound.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class Rental:
     provisioning: Provisioning = "standard"
     disk_gb: int = 100  # of each machine
     timeout_s: float | None = None
-    table: PriceTable | None = None  # read prices, which replace all of this package; None for those
-    unpriced: tuple[str, ...] = ()  # what it rents besides, or instead, without a price that is known
+    table: PriceTable | None = None  # read prices, which replace all of this package's; None for this package's
+    unpriced: tuple[str, ...] = ()  # other rented things, without a known price
 
 
-# What a container that trains asks of the bucket (docs/explanation/decisions/containers.md): plans name it where it shows.
+# The price of a training container's requests to the bucket (docs/explanation/decisions/containers.md), shown if it matters.
 REQUESTS_USD_HOUR, _SMALL_SHARE = 0.005, 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What all machines of a job cost together, in US dollars, without their boot disks."""
+    """The price of all machines of a job together, in US dollars, without their boot disks."""
 
     region: str
     per_hour: float | None  # on demand; None if a part of it is unknown
@@ -101,7 +101,7 @@ class Quota:
 
 
 def price(rented: Rental, region: str | None = None) -> Price:
-    """Return what a job costs in a region, by default the first of its own."""
+    """Return the price of a job in a region, by default its first one."""
     region = region or rented.regions[0]
     parts = [part for pool in rented.pools for part in _parts(pool, rented.table, region)]
     own = [(what, _rate(rates, rented.provisioning, region), times) for what, rates, times in parts]
@@ -140,7 +140,7 @@ def _parts(pool: Pool, table: PriceTable | None, region: str) -> Iterator[_Price
 
 
 def _read_rates(table: PriceTable, pool: Pool, region: str) -> tuple[Rate, ...]:
-    """Return what one machine costs by a read table, with the fee.
+    """Return the price of one machine by a read table, with the fee.
 
     On demand is Vertex AI's own SKU for each part, else Compute Engine's price with the fee as an estimate. Spot is Compute
     Engine's spot price and Vertex AI's fee. Google changes spot prices: they are estimates.
@@ -167,7 +167,7 @@ def _read_rates(table: PriceTable, pool: Pool, region: str) -> tuple[Rate, ...]:
 
 
 def _items(pool: Pool) -> tuple[tuple[str, float], ...]:
-    """Return the catalog's items of one machine with their amounts; none if it is not known what they are."""
+    """Return the catalog's items of one machine with their amounts; none if the items are unknown."""
     row, shape = pool.accelerator, machines.shape(pool.machine)
     if row.family == "tpu":
         # Pods of v2 and v3 have other prices.
@@ -184,7 +184,7 @@ def _items(pool: Pool) -> tuple[tuple[str, float], ...]:
 
 
 def narrowed(table: PriceTable, pools: Iterable[Pool], age_days: int) -> PriceTable:
-    """Return what a table has for machines, in the regions where training has them."""
+    """Return a table's prices for machines, in the regions where training has them."""
     regions_of: dict[str, set[str]] = {}
     for pool in pools:
         for item, _ in _items(pool):
@@ -233,7 +233,7 @@ def quotas(rented: Rental) -> list[Quota]:
 
 
 def _quotas_of_machine(pool: Pool, disk_gb: int) -> Iterator[tuple[str | None, str, int | None]]:
-    """Yield the name of each quota of one machine, what it counts, and how many."""
+    """Yield the name of each quota of one machine, the counted thing, and the number."""
     row = pool.accelerator
     if row.family != "cpu":
         # It is not documented whether a TPU's quota counts cores or chips.
@@ -249,7 +249,7 @@ def _metric(name: str | None, *, preemptible: bool) -> str | None:
         return None
     if not preemptible or name == "pd_ssd":
         return f"{_METRIC}{name}"
-    # Spot and flex-start have quotas of their own; their names are unknown for TPUs and for n2 and c2 machines.
+    # Spot and flex-start have separate quotas; their names are unknown for TPUs and for n2 and c2 machines.
     return None if name.startswith(("tpu", "n2", "c2")) else f"{_METRIC}preemptible_{name}"
 
 
@@ -267,7 +267,7 @@ def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
 
 
 def region_lines(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
-    """Return what each region would cost, for every kind of machines that a run may rent."""
+    """Return the price in each region, for every kind of machines that a run may rent."""
     lines = [("regions", _regions(rental)) for rental in rentals if rental.table is not None]
     return list(dict.fromkeys(lines))
 

@@ -71,11 +71,11 @@ ACCELERATORS: dict[str, tuple[str, ...]] = {
     "tpu7x": ("us-central1",),
 }
 # fmt: on
-# In every list above but that of "v3 pod".
+# In every list above except "v3 pod".
 DEFAULT = "us-central1"
-# Those of Vertex AI without Cloud Scheduler, as far as its own list of locations tells (read 2026-11).
+# Vertex AI's regions without Cloud Scheduler, by the latter's list of locations (read 2026-11).
 WITHOUT_SCHEDULER = ("europe-north2", "me-central2", "us-east7", "us-west8", "us-west9")
-# Asks for the regions by their prices.
+# Requests the regions in the order of their prices.
 CHEAPEST = "cheapest"
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 
@@ -92,7 +92,7 @@ def nearby(region: str, names: tuple[str, ...]) -> str:
 
 
 def meant(name: str) -> str:
-    """Return the region that was probably meant: that of a zone, or one on a continent."""
+    """Return the most likely region for a wrong name: the region of a zone, or one on a continent."""
     text = name.strip().lower().replace("_", "-")
     near = [text] if text in KNOWN else get_close_matches(text, (DEFAULT, *TRAINING), n=1)
     return near[0] if near else nearby({"eu": "europe"}.get(text, text), (DEFAULT, *TRAINING))

@@ -13,7 +13,7 @@ from math import prod
 from . import Accelerator, Rate, rates
 from .regions import ACCELERATORS
 
-# The newest release of tensorflow-tpu; the oldest, and the newest documented one, are those of the documentation.
+# The newest release of tensorflow-tpu; the oldest, and the newest documented one, come from the documentation.
 _NEWEST, _DOCUMENTED = (2, 20), (2, 18)
 _OLDEST = {"v2": (2, 11), "v3": (2, 11), "v5e": (2, 15)}
 _MEMORY_GIB = {"v2": 16, "v3": 32, "v5e": 16, "v6e": 32, "tpu7x": None}

@@ -178,7 +178,7 @@ def test_a_damaged_cache_is_no_cache_and_said_to_be(
 
 def test_prices_of_the_future_are_not_fresh(google: Catalog, plan: Callable[..., sdk.Plan]) -> None:
     refresh(age_days=-3)
-    assert "which is in the future: nothing tells how old they are. Next: podlift acc" in str(plan().findings)
+    assert "which is in the future: their age is unknown. Next: podlift acc" in str(plan().findings)
 
 
 def test_a_plan_has_the_read_prices_and_lists_the_regions_by_price(
