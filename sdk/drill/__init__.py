@@ -54,10 +54,10 @@ def run_drill(
     The logger `podlift.drill` gets a message for each event.
 
     Args:
-        what: what `sdk.plan` takes.
+        what: as for `sdk.plan`.
         kills: "TASK@POINT:NUMBER", where the point is step, epoch, save or validation, or "random:NUMBER" for kills at
-            that many random steps. With a backend that runs containers, "TASK@POINT:NUMBER:agent", ":machine" or ":region"
-            takes away what the task runs on.
+            this number of random steps. With a backend that runs containers, "TASK@POINT:NUMBER:agent", ":machine" or
+            ":region" kills the task's agent, machine or region.
         seed: of everything random, including random kills.
         backend: "local" by default, or "vertex" or a `Vertex`, for which the emulator has to be configured: a drill never runs
             in a real cloud.
@@ -178,7 +178,7 @@ def _judged(one: TrainingEnd, end: TrainingEnd | None, run: Run, report: DrillRe
 def _compared(
     one: TrainingEnd, other: TrainingEnd | None
 ) -> tuple[list[ArrayDifference], list[ArrayDifference], list[str]]:
-    """Return the differences, those of the first checkpoints that differ, and notes."""
+    """Return the differences at the end, the differences of the first checkpoints that differ, and notes."""
     if other is None:
         return [ArrayDifference(array="phases")], [], []
     differences, left_out = comparison.compare_ends(one, other)

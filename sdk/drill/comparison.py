@@ -17,7 +17,7 @@ from ..planning.roots import in_bucket
 from ..storage.registry import open_store
 from ..storage.store import Store
 
-# The largest difference of two arrays is that of their first numbers.
+# The largest difference of two arrays is searched in their first numbers only.
 _MOST_NUMBERS = 1_000_000
 _CODES = {"float16": "e", "float32": "f", "float64": "d", "int32": "i", "int64": "q"}
 
@@ -25,7 +25,7 @@ _CODES = {"float16": "e", "float32": "f", "float64": "d", "int32": "i", "int64":
 @dataclass(frozen=True, kw_only=True)
 class ArrayDifference:
     array: str  # its path; "steps" or "phases" if their number differs
-    phase: int = 0  # the phase whose end was compared, from 1; 0 if the step identifies it
+    phase: int = 0  # the phase that was compared at its end, from 1; 0 if the step identifies it
     step: int = 0  # after this step
     largest: float | None = None  # largest difference of two numbers; None if unknown
 
@@ -89,7 +89,7 @@ def digest(checkpoint: Checkpoint) -> str:
 
 
 def compare_ends(one: TrainingEnd, other: TrainingEnd) -> tuple[list[ArrayDifference], list[int]]:
-    """Return the differences, and the numbers of the phases, from 1, whose ends could not be compared."""
+    """Return the differences, and the numbers of the phases, from 1, without a comparison of their ends."""
     if one.steps != other.steps:
         return [
             ArrayDifference(array="steps", step=min(one.steps, other.steps), largest=abs(one.steps - other.steps))
@@ -111,7 +111,7 @@ def differences(one: Checkpoint, other: Checkpoint, *, phase: int = 0) -> list[A
     """Return the arrays that differ: variables of model, optimizer and metrics, and the state of single replicas."""
     step = one.manifest.step
     different = []
-    # In the order of the checkpoint, which is that of the model's layers.
+    # In the order of the checkpoint, which is the order of the model's layers.
     for path in dict.fromkeys([*one.arrays, *other.arrays]):
         mine, its = one.arrays.get(path), other.arrays.get(path)
         largest = None

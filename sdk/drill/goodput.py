@@ -37,7 +37,7 @@ _PROCESSES = ("attempt_started", "task_restarting", "task_started", "exited")
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """How a drill of the goodput disturbs a training, in seconds, and what has to be left of its time."""
+    """The disturbances of a training in a goodput drill, in seconds, and the share of its time that has to remain."""
 
     for_s: float = FOR_S
     kill_every_s: float = KILL_EVERY_S
@@ -66,7 +66,7 @@ class TimedKill:
 
 @dataclass(frozen=True, kw_only=True)
 class GoodputReport:
-    """What was left of a training's time under kills."""
+    """The goodput of a training under kills."""
 
     state: State
     goodput: Goodput | None
@@ -106,7 +106,7 @@ class GoodputReport:
 
     def _sentence(self) -> str:
         if self.message:
-            return f"failed: the training did not go on: {self.message}"
+            return f"failed: the training did not continue: {self.message}"
         if self.goodput is None:
             return "failed: no task has accounted its time"
         spent = self.goodput
@@ -150,7 +150,7 @@ def prepare_goodput(
 
 
 def execute_goodput(plan: Plan, disturbance: Disturbance, clock: Clock) -> GoodputReport:
-    """Train under kills, and report what was left of the time."""
+    """Train under kills, and report the goodput."""
     run = Run(launch.submit(plan))
     _log.info(f"{run.id}: {run.url}")
     try:
@@ -211,7 +211,7 @@ def kill_task(run: Run, task: str, attempt: int, number: int = signal.SIGKILL) -
             pid = int(event.data["pids"][task])
         elif event.data["task"] == task:
             pid = int(event.data["pid"]) if event.kind == "task_started" else None
-    # A record may say anything: what gets the signal is a process of this run.
+    # A record may hold any number: only a process of this run may get the signal.
     if pid is None or pid <= 1 or (sys.platform == "linux" and not is_marked(pid, run.plan.paths.url, set())):
         return False
     try:

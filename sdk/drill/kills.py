@@ -1,6 +1,6 @@
-"""The kills of a drill, and what each of them cost. Pure.
+"""The kills of a drill, and the cost of each. Pure.
 
-Written as "worker-0@step:50", "worker-0@step:50:machine" for what the task runs on, or "random:3" for three kills at random
+Written as "worker-0@step:50", "worker-0@step:50:machine" for the task's machine, or "random:3" for three kills at random
 steps. The cost is the steps between the kill and the start of the next attempt.
 """
 
@@ -35,7 +35,7 @@ def parse(
 ) -> tuple[Kill, ...]:
     """Return the kills, or raise an InputError with every mistake; without the run's `steps`, random ones are left out.
 
-    `targets`: what can be killed where the training runs.
+    `targets`: the possible targets of kills where the training runs.
     """
     kills: list[Kill] = []
     problems: list[str] = []
@@ -109,7 +109,7 @@ def killed(kills: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Eve
     for index in sorted(done, key=lambda index: done[index]["time"]):
         kill, attempt, last = kills[index], done[index]["attempt"], done[index]["step"]
         step = _start_of(events, attempt) if last is None else last
-        # After a warm start the checkpoint's step is that of another run.
+        # After a warm start the checkpoint's step belongs to another run.
         restored = min(_next_start(events, attempt), step)
         if kill.what == "machine" and all(event.attempt <= attempt for event in events):
             # The training ended within the notice of its machine.
@@ -152,7 +152,7 @@ def other_restarts(kills: Sequence[Killed], events: Sequence[Event]) -> list[str
 
 
 def _start_of(events: Sequence[Event], attempt: int) -> int:
-    """Return the step from which an attempt continued: that of the last phase that it restored."""
+    """Return the step from which an attempt continued: the step of the last phase that it restored."""
     return max((int(e.data["step"]) for e in events if e.kind == "restored" and e.attempt == attempt), default=0)
 
 

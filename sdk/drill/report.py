@@ -27,9 +27,9 @@ _SENTENCES: dict[Verdict, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class UnseededCall:
-    """A line of the program whose random numbers, or whose order, no seed determines."""
+    """A line of the program with random numbers, or an order, that no seed determines."""
 
-    what: str  # what is called
+    what: str  # the called function
     file: str  # path in the bundle
     line: int  # from 1
 
@@ -48,8 +48,8 @@ class DrillReport:
     every_steps: int = 0  # interval of the checkpoints
     seconds_lost: float = 0.0  # how much longer the killed training took than the undisturbed ones on average
     attempts: int = 0  # of the killed training
-    kills: tuple[Killed, ...] = ()  # those that happened
-    kills_missed: tuple[str, ...] = ()  # those whose point was never reached
+    kills: tuple[Killed, ...] = ()  # the kills that happened
+    kills_missed: tuple[str, ...] = ()  # the kills at points that were never reached
     seed: int = 0  # of everything random, including random kills
     differences: tuple[ArrayDifference, ...] = ()  # the first arrays that differ
     sources: tuple[UnseededCall, ...] = ()  # calls in the program that no seed determines

@@ -74,12 +74,12 @@ def prepare(
             made = plan_of(what, given, target, environ)
             names = made.tasks
         finally:
-            # The kills are checked in any case: against the tasks of the plan, or against what is known of them.
+            # The kills are checked in any case: against the tasks of the plan, or without a plan against the known tasks.
             wanted_kills: tuple[Kill, ...] = ()
             with problems.collect():
                 wanted_kills = parse(kills, _tasks(given, kills) if names is None else names, targets)
     if disturbs(made, wanted_kills, kills):
-        # What disturbs the trainings already is refused before they start.
+        # Rejects an existing disturbance of the trainings before they start.
         with disturbed(made, ()):
             pass
     return _undisturbed(made, seed)
@@ -231,7 +231,7 @@ def _describe(event: Event, plan: Plan) -> str:
 
 
 def done(plan: Plan) -> dict[int, Done]:
-    """Return what tasks recorded about their kills, by the kill's index in the plan."""
+    """Return the tasks' records of their kills, by the kill's index in the plan."""
     records = KillRecords(plan.paths, None if plan.capabilities.supervised_here else open_store(plan.url))
     recorded = {index: records.done(index) for index in range(len(drill_of(plan).kills))}
     return {index: done for index, done in recorded.items() if done is not None}

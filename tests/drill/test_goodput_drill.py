@@ -72,8 +72,8 @@ def report_of(step_s: float, **given: object) -> GoodputReport:
         (report_of(90), 0, "passed: the program had 96.0% of 1 min 40 s, and 90.0% were steps"),
         (report_of(88), 1, "too low: the program had 94.0%"),
         (report_of(94, kills_missed=2), 1, "too short: the training ended before 2 kills"),
-        (report_of(94, message="The disk is full."), 3, "failed: the training did not go on: The disk is full."),
-        (report_of(94, message="KeyError: 'x'", user_fault=True), 1, "failed: the training did not go on: KeyError"),
+        (report_of(94, message="The disk is full."), 3, "failed: the training did not continue: The disk is full."),
+        (report_of(94, message="KeyError: 'x'", user_fault=True), 1, "failed: the training did not continue: KeyError"),
         (report_of(94, goodput=None), 1, "failed: no task has accounted its time"),
     ],
 )
