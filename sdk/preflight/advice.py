@@ -37,7 +37,7 @@ def feeding(about: StepFacts) -> list[PreflightFinding]:
         findings.append(
             about.warning(
                 "not-on-tpu", "the program trains without a TPUStrategy", "the step runs on the host while the TPU is idle",
-                "with sdk.context().strategy.scope(): around what makes the model, or tf.distribute.TPUStrategy(resolver)",
+                "with sdk.context().strategy.scope(): around the model's creation, or tf.distribute.TPUStrategy(resolver)",
             )
         )  # fmt: skip
     if about.uneven is not None:
@@ -59,7 +59,7 @@ def feeding(about: StepFacts) -> list[PreflightFinding]:
 
 
 def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]:
-    """Report a step whose products fill most of the matrix units with padding, if that takes noticeable time.
+    """Report a step with products that fill most of the matrix units with padding, if that takes noticeable time.
 
     Only the forward pass counts: the compiler chooses the order of sizes in the backward pass.
     """
@@ -71,7 +71,7 @@ def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]
     names = ", ".join(f"{layer.name} {layer.padded:.0%} of {sizes.shape_text(layer)}" for layer in worst)
     return [
         about.warning(
-            "padding", f"{padded:.0%} of what the matrix units compute is padding: {names}",
+            "padding", f"{padded:.0%} of the work of the matrix units is padding: {names}",
             "they compute 8 rows and 128 columns at a time", "sizes of layers that are multiples of 128",
         )
     ]  # fmt: skip
@@ -80,7 +80,7 @@ def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]
 def memory(
     about: StepFacts, peak: int | None, core: int | None, largest: int | None, cores: int
 ) -> list[PreflightFinding]:
-    """Report a step that does not fit, or may not: the compiler for CPUs allocates buffers differently from that of a TPU."""
+    """Report a step that does not fit, or may not: the compiler for CPUs allocates buffers differently from a TPU's."""
     if peak is None or core is None or peak <= _TIGHT * core:
         return []
     fits = "a smaller model"

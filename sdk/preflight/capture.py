@@ -1,6 +1,6 @@
 """Captures a program's training steps before they run: the graph, the line that runs it, and its inputs.
 
-Every step goes through `strategy.run`, that of `fit` included. On the stand-in for a TPU it is traced as one function,
+Every step goes through `strategy.run`, also the steps of `fit`. On the stand-in for a TPU it is traced as one function,
 `tpu_step`; in a program without a TPUStrategy, `strategy.run` itself is patched. A traced function that contains such a step
 is not run: its caller gets zeros, so that the program continues with its next epoch and its other steps without computing
 anything. All variables exist at this point. After a few such calls the program is ended.
@@ -29,7 +29,7 @@ _MOST_STEPS = 16
 
 
 class ProgramEndsError(BaseException):
-    """Unwinds the program once the inspection knows enough."""
+    """Unwinds the program once the inspection is complete."""
 
 
 def watch(

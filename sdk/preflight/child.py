@@ -144,7 +144,7 @@ class ProgramInspection:
         return seen.calls >= (_LEAST_CALLS if late else _MOST_CALLS)
 
     def _program(self, payload: Payload) -> tuple[str, StoppedBy]:
-        """Run the program; return why it ended before its steps were traced, and what ended it; "" if it did not."""
+        """Run the program; return why it ended before its steps were traced, and the cause in one word; "" if it did not."""
         without = "without a training step: no fit, and no strategy.run"
         try:
             bootstrap.call(payload, Path(self._work))

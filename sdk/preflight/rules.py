@@ -45,7 +45,7 @@ _ARITHMETIC = {
 }  # fmt: skip
 # The functions that these call are inspected themselves.
 _CALLS = {"If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall"}
-# They never compute with text: the message of an assertion is left out by a TPU's compiler.
+# These operations never compute with text: a TPU's compiler leaves out the message of an assertion.
 _SILENT = {"Const", "NoOp", "Assert", "Placeholder", "Identity", *_CALLS}
 _LARGE_CONSTANT = 1 << 20
 # Below this size an operation in 64 bits costs nothing noticeable.
@@ -67,7 +67,7 @@ class StepOp:
 class _Rule:
     level: Level
     name: str
-    what: Callable[[StepOp], str]  # what an operation does against it, "" for nothing
+    what: Callable[[StepOp], str]  # how an operation breaks the rule, "" if it does not
     why: str
     instead: str
 
@@ -184,7 +184,7 @@ _RULES = (
 
 
 def host_calls() -> frozenset[str]:
-    """Return the types of operations that a TPU leaves to its host, and whose results no other operation needs."""
+    """Return the types of operations that a TPU leaves to its host, with results that no other operation needs."""
     return frozenset({*_HOST_CALLS, *_SUMMARIES, *_FLUSHES})
 
 

@@ -69,7 +69,7 @@ def computed(products: tuple[Layer, ...]) -> float:
 
 
 def share(products: tuple[Layer, ...]) -> float:
-    """Return the share of padding in what is computed, from 0 to 1."""
+    """Return the share of padding in the computed products, from 0 to 1."""
     whole = computed(products)
     return 1 - sum(layer.flops for layer in products) / whole if whole else 0.0
 

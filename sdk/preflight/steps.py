@@ -95,7 +95,7 @@ def _rest(dataset: Any) -> tuple[int, int] | None:
 
 
 def _sources(dataset: Any) -> Iterator[Any]:
-    """Yield a data set and those that it is derived from."""
+    """Yield a data set and the data sets that it is derived from."""
     pending, visited = [dataset], set()
     while pending:
         current = pending.pop()
