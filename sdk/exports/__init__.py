@@ -29,9 +29,9 @@ NAMES = (*_TRACKERS,)
 
 class Tracker(Protocol):
     def write(self, run: ExportedRun, into: str | None) -> str:
-        """Write a run, or what is new of it, and return where it is.
+        """Write a run, or its new points, and return its location.
 
-        Writing the same run twice leaves what one call leaves.
+        Writing the same run twice has the same result as writing it once.
 
         Args:
             run: the run.

@@ -1,4 +1,4 @@
-"""What is exported of a run, as plain values."""
+"""The exported facts about a run, as plain values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExportedRun:
 
 
 class Exportable(Protocol):
-    """What an export needs of a run: `Run` is one."""
+    """The properties of a run that an export needs: `Run` has them."""
 
     plan: Plan
 

@@ -1,6 +1,6 @@
 """Trackio: a run in a local project, with its config and its metrics.
 
-Trackio cannot continue a run at a known row: the run is written anew, and then the one of an earlier export is deleted.
+Trackio cannot continue a run at a known row: the whole run is written again, and then the earlier export is deleted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Weights & Biases: a run with config, summary and history.
 
-Its id is made from that of the run. Rows are numbered, and a run that is continued begins after its last row. Offline, where
-nothing is known of an earlier export, the folder of the new one replaces that of the old one.
+Its id is made from the run's id. Rows are numbered, and a continued run begins after its last row. Offline, where an
+earlier export is unknown, the folder of the new export replaces the folder of the old one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write(run: ExportedRun, into: str | None) -> str:
     code = 0 if run.state is State.SUCCEEDED or run.ended is None else 1
     try:
         there.config.update({**run.params, **run.tags}, allow_val_change=True)
-        # A restarted attempt repeats steps, and those of W&B only grow.
+        # A restarted attempt repeats steps, but W&B's steps only grow.
         there.define_metric(_STEP)
         there.define_metric("*", step_metric=_STEP)
         for point in run.points[there.step :]:
@@ -61,12 +61,12 @@ def write(run: ExportedRun, into: str | None) -> str:
 
 
 def _named(metrics: Mapping[str, float]) -> dict[str, float]:
-    # Names with an underscore first are those of W&B itself.
+    # Names with an underscore first belong to W&B itself.
     return {f"metric{name}" if name.startswith("_") else name: value for name, value in metrics.items()}
 
 
 def _offline(there: Any, ident: str) -> str:
-    """Remove what an earlier export of this run has left beside a folder, and return the folder."""
+    """Remove the folders of earlier exports of this run beside a folder, and return the folder."""
     folder = Path(there.dir).parent
     for other in folder.parent.glob(f"offline-run-*-{ident}"):
         if other != folder and not other.is_symlink():
