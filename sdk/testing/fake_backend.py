@@ -1,7 +1,7 @@
 """The smallest complete backend: tasks are child processes of the submitting process, which supervises them in a thread.
 
 Usage: `backends.register("fake", FakeBackend)`, then `sdk.submit("train.py", backend="fake")`. It passes `BackendContract`.
-It does without what local mode has in addition: restarts, an isolated network, reserved ports, and runs that outlive the
+It lacks some features of local mode: restarts, an isolated network, reserved ports, and runs that outlive the
 submitting process.
 """
 
@@ -47,7 +47,7 @@ class FakeBackend:
     services = Services()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
-        """Return what is known without looking further."""
+        """Return the facts about this process; probe nothing else."""
         return own_facts()
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:

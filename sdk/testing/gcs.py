@@ -78,7 +78,7 @@ class GcsServer:
         home = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
         command = [sys.executable, "-m", "sdk.emulator", str(self.folder.absolute()), str(self._port), self._options]
-        # The current folder, which comes first on the path, may be that of a project with an `sdk` of its own.
+        # The current folder, which comes first on the path, may belong to a project with another `sdk`.
         self.folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=self.folder

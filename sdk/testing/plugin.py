@@ -64,7 +64,7 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
             # A limit in case the supervisor hangs; None means no limit.
             return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
         except PodliftError as error:
-            # The message says what failed; our own frames would only hide it.
+            # The message names the failure; our own frames would only hide it.
             raise error.with_traceback(None) from None
 
     yield run
@@ -78,7 +78,7 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
 
     Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
 
-    The first argument is an entry, searched like that of `podlift_run`; `kills`, `seed`, `name` and every setting of a job are
+    The first argument is an entry, searched as for `podlift_run`; `kills`, `seed`, `name` and every setting of a job are
     keywords, and `backend`, with `podlift_vertex` a value of its `backend()`. `timeout` of each of the three runs is "10m" by
     default. Runs are stored below the test's `tmp_path`, or in the bucket of the backend. If a run
     without kills fails, `sdk.RunFailedError` has the traceback of the task.

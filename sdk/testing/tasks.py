@@ -2,7 +2,7 @@
 
 Usage: `tasks.wait_for_step(run, 20); tasks.kill(run, "worker-0")`
 
-Prefer a drill where possible: it kills at an exact step and reports what was lost.
+Prefer a drill where possible: it kills at an exact step and reports the lost steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def wait_for_step(run: Run, step: int, *, task: str | None = None, timeout_s: fl
 
     Args:
         run: the run.
-        step: the steps; those of a custom loop are counted over all attempts.
+        step: the steps; the steps of a custom loop are counted over all attempts.
         task: its name; the first one by default.
         timeout_s: the longest wait, in seconds.
 

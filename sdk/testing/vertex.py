@@ -36,7 +36,7 @@ class Cloud(GcsServer):
         folder: its data; a second server on the same folder continues with it.
         project: the project of `parent`.
         region: the region of `parent`.
-        options: those of `sdk.emulator.server.Options`, `timings` as a dict of the fields of `JobTimings`.
+        options: as for `sdk.emulator.server.Options`, `timings` as a dict of the fields of `JobTimings`.
     """
 
     def __init__(self, folder: Path, *, project: str = "podlift", region: str = "us-central1", **options: Any) -> None:
