@@ -48,7 +48,7 @@ def names_of(cluster: KubernetesCluster, run: sdk.Run) -> list[str]:
     return [f"{kind} {name}" for kind, name in found if name.startswith(run.id)]
 
 
-@pytest.mark.shows("Your Kubernetes cluster")
+@pytest.mark.shows("`--backend kubernetes` runs it as a Job")
 def test_an_evicted_run_goes_on_with_its_secret_in_another_pod(
     cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
