@@ -80,7 +80,7 @@ def test_every_record_that_was_written_is_there(tmp_path: Path, watch: Watch) ->
 
     disk = watch(checked)
     recorder = Recorder(RootPaths(str(tmp_path / "disk")).run("a-aaaaaa"), "supervisor", 0, CLOCK)
-    for kind in ("started", "final"):
+    for kind in ("started", "collected"):
         recorder.record(kind, supervisor="a:1:1")
         kinds.append(kind)
         disk.look()

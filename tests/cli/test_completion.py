@@ -125,7 +125,7 @@ def test_the_root_of_the_projects_file_is_where_runs_are_looked_for(complete, ru
 def test_options_and_their_values_are_completed(complete) -> None:
     assert complete("submit", "--accelerator", "l4") == [name for name in accelerators.names() if name.startswith("l4")]
     assert complete("submit", "--accelerator=l4:") == ["--accelerator=l4:2", "--accelerator=l4:4", "--accelerator=l4:8"]
-    assert complete("submit", "--backend", "") == ["local", "vertex", "ray"]
+    assert complete("submit", "--backend", "") == ["local", "vertex", "ray", "kubernetes"]
     assert complete("submit", "--checkpoint-on-busy", "b") == ["block"]
     assert complete("list", "--state", "run") == ["running"]
     assert complete("accelerators", "--region", "us-central") == ["us-central1"]

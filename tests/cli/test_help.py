@@ -65,11 +65,12 @@ def test_the_common_options_come_first_and_all_others_on_request(here, verb: str
     assert PANEL.findall(short) == ["Arguments", COMMON, "Options"]
     assert PANEL.findall(whole)[3:] == [
         "Program and cluster", "Models", "Checkpoints", "Restarts", "Limits", "Code", "Local mode", "Vertex AI", "Ray",
+        "Kubernetes",
     ]  # fmt: skip
     common = short.partition(COMMON)[2].partition("Options ─")[0]
     assert 9 <= common.count(" --") <= 12
     assert "--workers N" in common and "--checkpoint-every EVERY" in common and "--vertex-project" not in short
-    assert f"Restarts, Limits, Code, Local mode, Vertex AI, Ray): podlift {verb} --help-all" in words(short)
+    assert f"Restarts, Limits, Code, Local mode, Vertex AI, Ray, Kubernetes): podlift {verb} --help-all" in words(short)
     named = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", whole))
     settings = (*table.settings(), *(table.TARGET if verb in ("submit", "plan", "config") else ()))
     flags = {"input" if name == "inputs" else name.replace("_", "-") for name in settings}

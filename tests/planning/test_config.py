@@ -20,6 +20,7 @@ def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_
     groups = {
         "checkpoint": sdk.Checkpoints, "retry": sdk.Retry, "limit": sdk.Limits, "code": sdk.Code,
         "gate": sdk.Gate, "local": sdk.Local, "vertex": sdk.Vertex, "ray": sdk.Ray,
+            "kubernetes": sdk.Kubernetes,
     }  # fmt: skip
     names = {f"{word}_{field.name}" for word, kind in groups.items() for field in fields(kind)}
     # Units are in the value, and the common ones have a bare name.

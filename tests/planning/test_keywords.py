@@ -35,7 +35,7 @@ SAID: dict[str, object] = {
 def test_the_keywords_are_the_settings_of_the_table_and_no_others() -> None:
     hints = typing.get_type_hints(keywords.Keywords)
     assert hints.keys() == {*table.settings(), *table.TARGET} - {"entry"}
-    job = {name for name, setting in table.settings().items() if setting.group not in ("vertex", "ray")}
+    job = {name for name, setting in table.settings().items() if setting.group not in ("vertex", "ray", "kubernetes")}
     assert typing.get_type_hints(keywords.JobKeywords).keys() == job - {"entry"}
 
 

@@ -110,10 +110,10 @@ class Visitor:
         return self
 
     def act(
-        self, name: str, do: str, origin: str = "http://127.0.0.1:8000", *, kind: str = "run", **form: str
+        self, page: str, do: str, origin: str = "http://127.0.0.1:8000", *, kind: str = "run", **form: str
     ) -> Answer:
         body = urlencode({"do": do, **form}).encode()
-        return self.get(f"/{kind}/0/{name}/act", method="POST", body=body, **({"origin": origin} if origin else {}))
+        return self.get(f"/{kind}/0/{page}/act", method="POST", body=body, **({"origin": origin} if origin else {}))
 
 
 @pytest.fixture
@@ -584,7 +584,7 @@ def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
     text = page.get("/schedules").text
     assert "the last 5 firings: 1 failed, 1 skipped, 3 succeeded" in text
     assert "of 4 runs" in text
-    assert "5.16 USD" in text
+    assert "5.23 USD" in text
     assert "of 60.00 USD" in text
     assert 'datetime="2026-11-29T' in text
     run = registered[0][0]

@@ -109,7 +109,7 @@ def test_what_a_hostile_run_holds_is_text_in_the_list(at: int) -> None:
             RunInfo(
                 id=text, url=text, status=status, metrics={text or "m": 1.0}, metric=text or "m", place=text, **about
             ),
-            RunInfo(id=text, url=text, status=None, problem=text),
+            RunInfo(id=text, url=text, status=None, problem=text or "m"),
         ]
         found = listing.listing([(0, run) for run in runs], listing.wanted({}), NOW)
         values = {"roots": [text], "problems": [text], "link": lambda **changed: "/", "refresh": 3}

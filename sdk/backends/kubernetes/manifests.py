@@ -43,8 +43,9 @@ def _text(plan: Plan, body: dict[str, Any]) -> str:
         literals = " ".join(f'--from-literal={name}="${name}"' for name in hidden)
         head += f"# It needs: kubectl create secret generic {body['metadata']['name']} {literals}\n"
     try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]
+        from lightkube import codecs
+        from lightkube.generic_resource import Generic
     except ImportError:
         # JSON is YAML, too.
         return head + json.dumps(body, indent=1) + "\n"
-    return head + str(yaml.safe_dump(body, sort_keys=False, width=120))
+    return head + str(codecs.dump_all_yaml([Generic(**body)]))

@@ -71,8 +71,8 @@ def test_an_evicted_run_goes_on_with_its_secret_in_another_pod(
 def test_why_names_what_a_job_waits_for_and_a_cancelled_one_leaves_nothing(cluster: KubernetesCluster) -> None:
     cluster.unschedulable = "0/3 nodes are available: 3 Insufficient cpu."
     run = submitted(cluster, "print(1)", {"cpu": "64"})
-    until(lambda: run.status().reason is Reason.PROVISIONING, run.status)
-    assert "3 Insufficient cpu" in str(run.why())
+    until(lambda: "3 Insufficient cpu" in str(run.why()), run.why)
+    assert run.status().reason is Reason.PROVISIONING
     cluster.unschedulable, cluster.bad_image = "", 'Back-off pulling image "podlift/emulated"'
     until(lambda: "cannot be pulled" in str(run.why()), run.why)
     assert "--kubernetes-image-pull-secrets" in str(run.why())

@@ -105,7 +105,7 @@ def test_mistakes_in_the_option_are_named_by_the_setting(project: Path) -> None:
 def test_the_command_has_the_option_in_its_help_its_settings_and_its_plan(project: Path) -> None:
     text = shown(COMMAND, "submit", "--help-all")
     assert "Memory" in text and "--memory-shelf SHELF" in text and "Name of the shelf that remembers the run." in text
-    assert "local, vertex, ray or memory" in shown(COMMAND, "plan", "--help")
+    assert "local, vertex, ray, kubernetes or memory" in shown(COMMAND, "plan", "--help")
     settings = json.loads(shown(COMMAND, "config", "--memory-shelf", "top", "--json", cwd=project))
     assert {"name": "memory_shelf", "value": "top", "origin": "argument"} in settings["settings"]
     words = ("plan", "train.py", "--backend", "memory", "--memory-shelf", "top", "--json")
@@ -120,4 +120,7 @@ def test_the_services_are_found_by_the_verbs_that_need_them(project: Path) -> No
 
 
 def test_the_page_of_the_settings_has_a_row_for_the_option() -> None:
-    assert "| `memory_shelf` | `str \\| None` | `None` | Name of the shelf that remembers the run. |" in shown(PAGE)
+    assert (
+        "| `memory_shelf` | <code>str &#124; None</code> | `None` | Name of the shelf that remembers the run. |"
+        in shown(PAGE)
+    )
