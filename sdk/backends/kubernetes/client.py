@@ -155,7 +155,7 @@ class Cluster:
 
         def send() -> _T:
             with self._translated(kind, verb):
-                return call(self._connected(), _resource(kind))
+                return call(self._connected(), plain_resource(kind))
 
         return tries.until_answered(send)
 
@@ -231,7 +231,7 @@ def devices_of_nodes(target: Kubernetes) -> dict[str, object]:
 
 
 @functools.cache
-def _resource(kind: str) -> Any:
+def plain_resource(kind: str) -> Any:
     """Return a resource whose objects are plain JSON. It is not in lightkube's registry, which the program may fill as well."""
     from lightkube.generic_resource import GenericGlobalResource, GenericNamespacedResource, create_api_info
 

@@ -12,6 +12,7 @@ from ...storage import cache
 from .. import containers
 from ..services import Services
 from . import objects, start_run
+from .client import plain_resource
 
 
 class Manifests:
@@ -44,8 +45,7 @@ def _text(plan: Plan, body: dict[str, Any]) -> str:
         head += f"# It needs: kubectl create secret generic {body['metadata']['name']} {literals}\n"
     try:
         from lightkube import codecs
-        from lightkube.generic_resource import Generic
     except ImportError:
         # JSON is YAML, too.
         return head + json.dumps(body, indent=1) + "\n"
-    return head + str(codecs.dump_all_yaml([Generic(**body)]))
+    return head + str(codecs.dump_all_yaml([plain_resource(str(body["kind"]))(body)]))
