@@ -16,6 +16,8 @@ from .job.job import Job
 from .job.layout import RunPaths
 from .job.plan import Plan
 from .logs import logger
+from .model_registry.evidence import Evidence
+from .model_registry.models import ModelVersion
 from .model_registry.registry import Registry
 from .planning import references
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
@@ -221,6 +223,12 @@ def models(root: str | Path | None = None) -> Registry:
         root: as for `plan`; by default the roots of all configured backends.
     """
     if root is None:
-        return Registry(configured_roots(os.environ)[0], attach)
+        return Registry(configured_roots(os.environ)[0], attach, _judge)
     given = resolve_root(root, os.environ)
-    return Registry([given], attach, given=given)
+    return Registry([given], attach, _judge, given=given)
+
+
+def _judge(version: ModelVersion, *, promote: bool) -> Evidence:
+    from .planning.judgement import judge
+
+    return judge(version, promote=promote)

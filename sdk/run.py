@@ -88,7 +88,7 @@ class Run:
     def __init__(self, plan: Plan, clock: Clock | None = None) -> None:
         self.plan = plan
         self._clock = clock or SystemClock()
-        self._handle = backends.load(plan.backend).open(plan, self._clock)
+        self._handle = backends.opened(plan, self._clock)
         self._saved: tuple[float, tuple[int, float] | None] | None = None
         # One for the status, one for all other records.
         self._outage, self._other_outage = self._new_outage(), self._new_outage()
@@ -428,7 +428,7 @@ class Run:
         own = self.plan.job.limits
         limits = replace(own, **given) if given else own  # type: ignore[arg-type]
         self.plan, difference = resume(self.plan, events, status, code, self._clock, limits)
-        self._handle = backends.load(self.plan.backend).open(self.plan, self._clock)
+        self._handle = backends.opened(self.plan, self._clock)
         return str(difference)
 
     def _told(self) -> tuple[list[Event], Status, RunContext]:

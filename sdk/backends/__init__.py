@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..job import option_classes
 
 if TYPE_CHECKING:  # a task imports this package, too
+    from ..clock import Clock
+    from ..job.plan import Plan
     from ..job.targets import Target
-    from .base import Backend
+    from .base import Backend, RunHandle
     from .services import Services
 
 # The class of each backend, and the class of its options.
@@ -21,6 +23,8 @@ _ROWS = {
     "kubernetes": (".kubernetes.backend:KubernetesBackend", ".kubernetes.options:Kubernetes"),
 }
 _registered: dict[str, Callable[[], Backend]] = {}
+# The entry points by which installed packages add backends.
+ENTRY_POINTS = "podlift.backends"
 
 
 def register(name: str, make: Callable[[], Backend], *, options: type[Target] | None = None) -> None:
@@ -44,7 +48,26 @@ def register(name: str, make: Callable[[], Backend], *, options: type[Target] | 
         option_classes.LOADERS[name] = lambda: options
 
 
+def _add_installed() -> None:
+    """Register the backends of installed packages; the class may name its options in the attribute `options`."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name in _registered:
+            continue
+        try:
+            make = entry.load()
+            register(entry.name, make, options=getattr(make, "options", None))
+        except Exception as error:  # of another package, without which podlift works
+            from ..logs import logger
+
+            logger("backends").warning(
+                f"The installed backend {entry.name!r} ({entry.value}) is left out. {type(error).__name__}: {error}"
+            )
+
+
 def names() -> list[str]:
+    option_classes.complete()
     return [*_ROWS, *_registered]
 
 
@@ -54,6 +77,15 @@ def check_name(name: str) -> str:
     if name in names():
         return name
     raise InputError(f"Unknown backend. Received: {name!r}. {nearest(name, names())}")
+
+
+def opened(plan: Plan, clock: Clock) -> RunHandle:
+    """Return the handle of an existing run; its folder alone describes the run of a backend that is not registered here."""
+    if plan.backend not in _ROWS and plan.backend not in names():
+        from .folder import unregistered
+
+        return unregistered(plan, clock)
+    return load(plan.backend).open(plan, clock)
 
 
 def load(name: str) -> Backend:
@@ -81,4 +113,5 @@ def _imported(path: str) -> Any:
     return getattr(importlib.import_module(module, __name__), attribute)
 
 
+option_classes.add_later(_add_installed)
 option_classes.LOADERS.update({name: partial(_imported, options) for name, (_, options) in _ROWS.items()})

@@ -25,6 +25,8 @@ from ..storage.retry import Outage
 
 # How often a heartbeat is read.
 _PROGRESS_S = 5.0
+# How often a run in a bucket is read whose backend is not registered here.
+_UNREGISTERED_S = 5.0
 
 
 def request_cancel(paths: RunPaths, request: bytes) -> None:
@@ -155,6 +157,26 @@ class CopiedRun(FolderRun):
         shutil.rmtree(paths.outputs_model, ignore_errors=True)
         if os.path.isdir(paths.model):
             trees.copy_into(paths.model, paths.outputs_model)
+
+
+class UnregisteredRun(FolderRun):
+    """The handle of a run of a backend that is not registered in this process."""
+
+    def supervised(self) -> bool:
+        """Return True if only its service can tell."""
+        return not self._plan.capabilities.supervised_here or super().supervised()
+
+
+class UnregisteredCopy(CopiedRun):
+    """Such a run in a bucket."""
+
+    def supervised(self) -> bool:
+        """Return True: only its service can tell."""
+        return True
+
+
+def unregistered(plan: Plan, clock: Clock) -> FolderRun:
+    return UnregisteredCopy(plan, clock, _UNREGISTERED_S) if plan.local else UnregisteredRun(plan, clock)
 
 
 def with_lost_job(status: Status, why: str) -> Status:

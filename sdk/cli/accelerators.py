@@ -24,7 +24,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class _Prices:
-    """The prices to show: those of a table that was read, or of this package."""
+    """The prices to show: from a table that was read, or from this package."""
 
     table: PriceTable | None
     region: str
@@ -111,9 +111,9 @@ def _explain(prices: _Prices, clock: Clock) -> None:
     read = prices.table
     say(f"Prices in {prices.region} for one machine without its boot disk; ~ is an estimate.")
     if read is None:
-        say(f"Prices are those of this package, of {PRICES_READ} or older. Next: {pricing.REFRESH}")
+        say(f"Prices are from this package, of {PRICES_READ} or older. Next: {pricing.REFRESH}")
     else:
-        say(f"Prices are those of the Cloud Billing catalog on {read.date}.")
+        say(f"Prices are from the Cloud Billing catalog on {read.date}.")
     day = _day(read)
     if why := old(day, age_days(day, clock.now())):
         say(f"They are of {why}. Next: {pricing.REFRESH}")

@@ -1,4 +1,4 @@
-"""The verbs as one command, and what becomes of everything that goes wrong in them."""
+"""The verbs as one command, and the end of each failure in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
 from .help import VerbHelp, group
-from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
+from .output import (
+    EXIT_DETACHED,
+    EXIT_READER_LEFT,
+    answer,
+    as_json,
+    prepare_streams,
+    refusal,
+    relayed,
+    say,
+    settle_streams,
+)
 from .verbs import MODULES, unknown
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
@@ -33,9 +43,11 @@ _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "config",
 def load(words: Sequence[str]) -> dict[str, Callable[..., None] | typer.Typer]:
     """Return the verb, or group of verbs, that the words begin with, and nothing else is imported; all if it is none."""
     verbs = {}
-    for name in [words[0]] if words and words[0] in MODULES else MODULES:
-        module = importlib.import_module(f".{MODULES[name]}", __package__)
-        verbs[name] = getattr(module, "list_runs" if name == "list" else name)
+    # The options of verbs need the backends of installed packages.
+    with relayed("backends"):
+        for name in [words[0]] if words and words[0] in MODULES else MODULES:
+            module = importlib.import_module(f".{MODULES[name]}", __package__)
+            verbs[name] = getattr(module, "list_runs" if name == "list" else name)
     return verbs
 
 

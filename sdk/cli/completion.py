@@ -1,4 +1,4 @@
-"""Shell completion: what a shell asks at each Tab. Not Typer's, which takes half a second at each, and splits `l4:8` in bash.
+"""Shell completion: the answer to each Tab. Not Typer's, which takes half a second at each, and splits `l4:8` in bash.
 
 A script runs the command with `_PODLIFT_COMPLETE` set to the shell's name and the words so far as arguments. The answer is one
 candidate per line, or FILES if the shell itself is to complete a path. Ids of runs come from the local root only; nothing here
@@ -22,12 +22,12 @@ from .verbs import IN_GROUP, MODULES, REPORTS
 
 FILES = ":files"
 _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
-# The verbs whose first argument is a run.
+# The verbs with a run as their first argument.
 _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints", "models add"}
-# Those whose first argument is a schedule, and those whose first one is a registered model and whose second one its version.
+# The verbs with a schedule as their first argument, and with a registered model and its version as the first two.
 _OF_SCHEDULES = {f"schedule {verb}" for verb in ("create", "status", "pause", "unpause", "run", "remove", "simulate")}
-_OF_MODELS = {f"models {verb}" for verb in ("status", "promote", "remove")}
-# Those whose every argument is one, and those that take a version as MODEL:VERSION too.
+_OF_MODELS = {f"models {verb}" for verb in ("status", "evaluate", "promote", "remove")}
+# The verbs with runs as all arguments, and the verbs that take a version as MODEL:VERSION too.
 _OF_ALL_SCHEDULES, _OF_VERSIONS = "schedule list", ("get", "diff")
 # Options that stand for an argument, and how many arguments are beside them.
 _STANDS_FOR = {"models promote": ("--previous", 1), "schedule create": ("--file", 0)}
@@ -38,11 +38,11 @@ _BREAKS = ":="
 
 
 def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Print what may follow the words; never fails, as a shell has no use for an error."""
+    """Print the possible next words; never fails, as a shell has no use for an error."""
     trim = 0
     if shell == "bash":
         words = _split(words[0] if words else "")
-        # Bash replaces only what follows the last break.
+        # Bash replaces only the text after the last break.
         trim = max((words[-1].rfind(sign) + 1 for sign in _BREAKS), default=0)
     proposed: list[str] = []
     with suppress(Exception):
@@ -66,7 +66,7 @@ def _split(line: str) -> list[str]:
 
 
 def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return what the last word may become, or [FILES]."""
+    """Return the completions of the last word, or [FILES]."""
     *before, current = words
     if not before:
         return _fitting(_OPTIONS if current.startswith("-") else MODULES, current)
@@ -193,7 +193,7 @@ def _fitting(names: Iterable[str], current: str) -> list[str]:
 
 
 def _runs(current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
-    """Return the ids of runs in the local root, newest first; paths for what looks like one."""
+    """Return the ids of runs in the local root, newest first; paths for a word that looks like one."""
     if "/" in current or current.startswith((".", "~")):
         return [FILES]
     folder = _local_root(root, environ) / "runs"

@@ -24,7 +24,7 @@ from .parameters import Compared, Json, OtherCompared, Root
 def diff(a: Compared, b: OtherCompared, root: Root = None, json_output: Json = False) -> None:
     """Show the differences between two plans, the plans of two runs, or two versions of a model.
 
-    Exit codes are those of diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.
+    Exit codes are as for diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.
     """
     versions = [api.models(root).version(ref) for ref in (a, b)]
     if all(versions):

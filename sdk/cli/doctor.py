@@ -65,7 +65,7 @@ def doctor(
 
 
 def answers(rows: Sequence[Row], clock: Clock, limit_s: float = _LIMIT_S) -> Iterator[Check]:
-    """Yield what each row has found, in their order. Those that ask others do so at once, and have this long together."""
+    """Yield the result of each row, in their order. Rows with requests run at once, and share this time limit."""
     until = clock.monotonic() + limit_s
     asked = [_apart(lambda row=row: list(row.look())) if row.online else None for row in rows]  # type: ignore[misc]
     for row, future in zip(rows, asked, strict=True):
@@ -80,7 +80,7 @@ def answers(rows: Sequence[Row], clock: Clock, limit_s: float = _LIMIT_S) -> Ite
 
 
 def _apart(call: Callable[[], _T]) -> Future[_T]:
-    """Call in a thread that cannot hold the process, which those of an executor can."""
+    """Call in a thread that cannot hold the process; threads of an executor can."""
     future = Future[_T]()
 
     def answer() -> None:
@@ -94,7 +94,7 @@ def _apart(call: Callable[[], _T]) -> Future[_T]:
 
 
 def text(check: Check) -> str:
-    """Return what was found in one line, and what to do about it in the next; a command can be copied from its line."""
+    """Return the finding in one line and the next step in another; a command can be copied from its line."""
     line = f"{'ok' if check.ok else _WORDS[check.level]:<9} {check.name:<15} {check.said}"
     if check.ok:
         return line

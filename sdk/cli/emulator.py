@@ -46,7 +46,7 @@ def emulator(
             f"The emulator needs a package that is not installed: {error.name}. Next: pip install 'podlift[emulator]'."
         ) from None
     rules = [] if faults is None else parse_faults(_read(faults))
-    # An unprivileged user may lack what replicas need: report it now, before a job fails.
+    # An unprivileged user may lack rights that replicas need: report it now, before a job fails.
     denied = missing_isolation()
     # Its token is removed then, as after Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

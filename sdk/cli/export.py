@@ -19,7 +19,7 @@ from .parameters import ExportInto, ExportOutput, ExportTo, Refs, Root
 from .start import reference
 from .verbs import REPORTS
 
-# What tells a report from another file, and how far into the file that is.
+# The mark of a report, and the number of bytes in which it stands.
 _MARK, _HEAD = b"podlift report", 1 << 11
 
 

@@ -73,7 +73,7 @@ def _estimate(draft: ImageDraft) -> str:
 def _submit(
     service: ImageService, draft: ImageDraft, setting: str, settings: Settings, wait: bool
 ) -> dict[str, object]:
-    """Build the image and record it, and return what is known of both."""
+    """Build the image and record it, and return the facts about both."""
     where = record.place(Path.cwd())
     # A file that the image could not be written to is refused before anything is spent.
     record.changed(where, setting, draft.family, draft.name)
@@ -91,7 +91,7 @@ def _submit(
 
 
 def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -> Build:
-    """Start a build, or find the one that goes on, and return what is known of it: its end, if it is waited for."""
+    """Start a build, or find the one that goes on, and return its facts: its end, if it is waited for."""
     try:
         build, started = service.start(draft, clock)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The verb that writes the project's file for a backend, from what the account at its service has: init."""
+"""The verb that writes the project's file for a backend, from the account at its service: init."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROPOSED = [setting_name(f"{backend}.{field}") for backend, fields in PROPOSED.
 def init(
     given: dict[str, object], backend: InitBackend, dry_run: InitDryRun = False, json_output: Json = False
 ) -> None:
-    """Write podlift.toml for a backend: `podlift init vertex`, with what your account has.
+    """Write podlift.toml for a backend: `podlift init vertex`, with the values of your account.
 
     Values come from options, variables, the file itself, the configuration of the service's tools, and requests that only
     read. What the file has already stays as it is.
@@ -73,7 +73,7 @@ def _value(value: object) -> SettingValue:
 
 
 def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str, list[str]]:
-    """Return the text of the file with what was found, and which keys are new in it."""
+    """Return the text of the file with the values, and the names of the new keys."""
     text = record.read(path)
     there = parse_toml(text.encode(), str(path))
     group = there.get(backend, {})
@@ -113,7 +113,7 @@ def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str,
 
 
 def _same(path: Path, text: str) -> bool:
-    """Return whether a file has these lines already: what is not found may stand at another place."""
+    """Return whether a file has these lines already: others may stand at another place."""
     return path.exists() and sorted(record.read(path).split("\n")) == sorted(text.split("\n"))
 
 
@@ -136,6 +136,6 @@ def _summarize(added: list[str], missing: list[str], backend: str) -> None:
     say(f"{_FILE}: {joined(added, 'and')} written." if added else f"{_FILE}: nothing written.")
     if missing:
         many = f"{counted(len(missing), 'setting')} not found ({', '.join(missing)})"
-        say(f"{many}. Next: run what is printed there, then podlift init {backend} again.")
+        say(f"{many}. Next: run the commands printed there, then podlift init {backend} again.")
     else:
         say(f"Next: podlift doctor --backend {backend}")

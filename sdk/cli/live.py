@@ -38,7 +38,7 @@ def drawing() -> Iterator[Drawing | None]:
 
 
 class MetricTable:
-    """The metrics as rows of a table, whose head comes again with each new name."""
+    """The metrics as rows of a table; its head comes again with each new name."""
 
     def __init__(self, columns: int) -> None:
         self._columns = columns

@@ -101,7 +101,7 @@ def _line(info: RunInfo, now: float) -> dict[str, object]:
 
 
 def _model(run: Run, registered: Registered) -> str:
-    """Return what has become of a run's model, at its end and since then."""
+    """Return the outcome for a run's model, at its end and since then."""
     if registered.outcome in ("registered", "asks"):
         with suppress(PodliftError):
             model = Model(run.plan.root, registered.model)
@@ -187,7 +187,7 @@ def logs(
     timestamps: p.Timestamps = False,
     root: p.Root = None,
 ) -> None:
-    """Print what the tasks wrote, as a terminal would show it.
+    """Print the output of the tasks, as a terminal would show it.
 
     With several tasks, each line begins with its task's name.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 import typer
@@ -21,7 +21,7 @@ from ..planning.roots import in_cloud_storage
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..records.sync.index import in_parallel
-from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER
 from ..text import clipped, counted, size
 from . import parameters as p
 from .help import VerbHelp, group
@@ -139,7 +139,7 @@ def _show_version(model: Model, version: ModelVersion) -> None:
     record, state = version.record, model.state(version)
     lines = [("model", f"{record.model}, version {record.number}"), ("state", state)]
     lines += [("ask", record.ask)] if record.ask else []
-    lines += evidence_lines(version, asks=state == "awaits approval")
+    lines += evidence_lines(version.evidence(), asks=state == "awaits approval")
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
     for name, data in record.data.items():
@@ -149,7 +149,11 @@ def _show_version(model: Model, version: ModelVersion) -> None:
     lines += [("warm start", str(record.warm_start))] if record.warm_start else []
     lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest)]
     lines += [("file", f"{file.path}  {size(file.size_bytes)}") for file in version.files()]
-    answer("\n".join(f"{label:<10} {text}" for label, text in lines))
+    answer(_labelled(lines))
+
+
+def _labelled(lines: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"{label:<10} {text}" for label, text in lines)
 
 
 @models.command(cls=VerbHelp)
@@ -183,7 +187,7 @@ def _say_upload(version: ModelVersion) -> None:
     """Name the commands that register a version with the service that can serve it, where one is configured."""
     try:
         commands = upload_commands(version)
-    except InputError as error:  # of the settings: what was asked for has been done
+    except InputError as error:  # of the settings: the promotion itself is done
         commands = str(error)
     if commands:
         say(f"{version.record.model}: for Vertex AI's Model Registry: {commands}")
@@ -223,6 +227,33 @@ def promote(
 
 
 @models.command(cls=VerbHelp)
+def evaluate(
+    name: p.ModelName,
+    version: p.Version,
+    promote: p.PromoteIfBetter = False,
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Let the gate judge a version on this machine.
+
+    The gate comes from the project here, else from the version's run. The exit code is 0 if it promotes the version, else 1.
+    """
+    model = _find(name, root)
+    judged = model.evaluate(version, promote=promote)
+    if json_output:
+        as_json(asdict(judged))
+    else:
+        answer(_labelled(evidence_lines([judged], asks=promote and judged.outcome == "ask")))
+    promotes = judged.outcome == "promote"
+    if promote:
+        say(f"{name}: version {judged.number} {'is the champion' if promotes else 'was not promoted'}.")
+    else:
+        following = f"podlift models evaluate {name} {judged.number} --promote"
+        say(f"A rehearsal: nothing was written or promoted.{f' Next: {following}' if promotes else ''}")
+    raise typer.Exit(EXIT_DONE if promotes else EXIT_USER)
+
+
+@models.command(cls=VerbHelp)
 def remove(
     name: p.ModelName,
     version: p.Version,
@@ -254,14 +285,13 @@ _HOLDS = {True: "holds", False: "fails", None: "unknown"}
 
 
 def gate_outcome(version: ModelVersion) -> str:
-    """Return what the gate has decided last, "-" if none has evaluated the version."""
+    """Return the last decision of the gate, "-" if none has evaluated the version."""
     evaluations = version.evidence()
     return evaluations[-1].outcome if evaluations else "-"
 
 
-def evidence_lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, str]]:
-    """Yield what the last evaluation has found and decided, as (label, text)."""
-    evaluations = version.evidence()
+def evidence_lines(evaluations: Sequence[Evidence], *, asks: bool) -> Iterator[tuple[str, str]]:
+    """Yield the results and the decision of the last evaluation, as (label, text)."""
     if not evaluations:
         return
     last = evaluations[-1]
@@ -269,7 +299,7 @@ def evidence_lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, 
     if asks:
         yield "next", f"podlift models promote {last.model} {last.number} --as-compared"
     against = f"version {last.champion}, the champion" if last.champion else "no champion"
-    yield "compared", f"with {against}, by {last.gate.evaluate} at the end of the run, {shown_time(last.time)}"
+    yield "compared", f"with {against}, by {last.gate.evaluate}, {shown_time(last.time)}"
     yield "on", f"{last.gate.data}: {last.data.location} {last.data.digest or last.data.problem}"
     for guard in last.guards:
         yield "guard", f"{_HOLDS[guard.holds]}: {guard}"
@@ -307,7 +337,7 @@ def _shown_metric(metrics: Mapping[str, float | None], name: str) -> str:
 def upload_commands(version: ModelVersion) -> str:
     """Return the commands that register a version in Vertex AI's Model Registry; "" without a project or files in a bucket.
 
-    The flags are those of https://cloud.google.com/sdk/gcloud/reference/ai/models/upload.
+    The flags are from https://cloud.google.com/sdk/gcloud/reference/ai/models/upload.
     """
     model, number, problems = version.model, version.number, Problems()
     if not in_cloud_storage(model.root):

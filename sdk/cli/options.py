@@ -51,7 +51,7 @@ class CommandLine:
 
     @property
     def said(self) -> list[str]:
-        """The words, and what options say about a job."""
+        """The words, and the options about a job."""
         return [*self.words, *self.env, *self.secrets, *self.inputs, *self.texts]
 
     def settings(self, problems: Problems) -> tuple[Any, dict[str, object]]:
@@ -90,7 +90,7 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 
 def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`."""
+    """Add an option for every setting, and for the target: the verb gets all of them as its keyword `command`."""
     names = [name for name in table.settings() if name not in _OWN_FORM]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
@@ -108,7 +108,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
             )
             verb(command=command, **values)
 
-        # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
+        # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated with the default None.
         signature = inspect.signature(verb, eval_str=True)
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "command"]
         shared = {"words": words, **target, "env": Env, "secrets": Secrets, "inputs": Inputs}
@@ -120,7 +120,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
 
 
 def with_some(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each of these settings: the verb gets what they say as its keyword `given`."""
+    """Add an option for each of these settings: the verb gets their values as its keyword `given`."""
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
@@ -185,7 +185,7 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def read(texts: dict[str, object], problems: Problems) -> dict[str, object]:
-    """Return what the texts of options mean; those that mean nothing go to `problems`."""
+    """Return the values of options; texts without a meaning go to `problems`."""
     values: dict[str, object] = {}
     for name, text in texts.items():
         if not isinstance(text, str):
@@ -207,7 +207,7 @@ def _value(setting: table.Setting, text: str) -> Any:
 
 
 def pairs(option: str, texts: list[str], problems: Problems) -> dict[str, str]:
-    """Return what an option says as NAME=VALUE, repeated; what is none goes to `problems`."""
+    """Return the pairs of a repeated option NAME=VALUE; other texts go to `problems`."""
     values = {}
     for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")

@@ -134,7 +134,7 @@ def summary(run: Run, status: Status) -> dict[str, object]:
 
 
 def machine_data(run: Run) -> dict[str, object]:
-    """Return what each task uses of its machine, for --json; a task without samples is left out."""
+    """Return the use of its machine by each task, for --json; a task without samples is left out."""
     used = [use for task in run.plan.tasks if (use := machine_use(run.plan.paths, task)) is not None]
     return {
         use.task: {
@@ -166,7 +166,7 @@ def machine_line(use: MachineUse) -> str:
 
 
 def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
-    """Return what the time of a run was spent on, for --json; None if it is not recorded."""
+    """Return the parts of a run's time, for --json; None if it is not recorded."""
     shares = {} if goodput is None else {"share": goodput.goodput, "program_share": goodput.program_share}
     return None if goodput is None else {**shares, **asdict(goodput)}
 
@@ -182,7 +182,7 @@ def goodput_line(goodput: Goodput) -> str:
 
 
 def spent(status: Status) -> dict[str, object] | None:
-    """Return what a run has spent so far, for --json; None where nothing is billed or no price is known."""
+    """Return the cost of a run so far, for --json; None where nothing is billed or no price is known."""
     used = Spent.of(status)
     return None if used.usd is None else asdict(used)
 

@@ -13,7 +13,7 @@ from ..records.summaries import step_s
 from ..status import Progress, Status, continuation, done_share, steps_left
 from ..text import duration, rate
 
-# The rate is that of the last seconds, so that compilation or validation counts only for a while.
+# The rate covers the last seconds, so that compilation or validation counts only for a while.
 _WINDOW_S = 60.0
 # A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
@@ -34,13 +34,13 @@ class MetricRecord(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What a person who watches a run sees next."""
+    """The next line for a person who watches a run."""
 
     status: Status
     records: Sequence[MetricRecord] = ()  # since the last update
     position: str = ""  # how far the training has come, "" if unknown
     share: float | None = None  # of its steps that are done, from 0 to 1
-    lost: str = ""  # a sentence about the machine whose loss ended the attempt before, "" if none was
+    lost: str = ""  # a sentence about the lost machine that ended the attempt before, "" if none was
     tasks: Sequence[str] = ()  # a line for each
 
 

@@ -59,7 +59,7 @@ Inputs = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
 EachTask = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Show also each task: its step, and what its time was spent on.")
+    bool, typer.Option("-v", "--verbose", help="Show also each task: its step, and the parts of its time.")
 ]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Print the whole plan first, and on a terminal a line for each task.")
@@ -124,7 +124,7 @@ ExportInto = Annotated[
     option(
         "--into",
         "NAME",
-        "With a tracker: experiment or project there. Default: that of its environment, else the name of the run.",
+        "With a tracker: experiment or project there. Default: the one of its environment, else the name of the run.",
     ),
 ]
 Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
@@ -177,7 +177,7 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="For a monitor: print only what is wrong, and exit with 1 if a schedule is overdue, failing, changed at its "
+        help="For a monitor: print only problems, and exit with 1 if a schedule is overdue, failing, changed at its "
         "service, or was paused because it failed, or if there is none.",
     ),
 ]
@@ -217,7 +217,7 @@ MaxMonth = Annotated[
     typer.Option(
         "--max-cost-usd-per-month",
         metavar="USD",
-        help="Skip a slot whose run and keeper could exceed this limit of a calendar month. Default: none.",
+        help="Skip a slot if its run and keeper could exceed this limit of a calendar month. Default: none.",
         show_default=False,
     ),
 ]
@@ -226,7 +226,7 @@ TriggerChoice = Annotated[
     option(
         "--trigger",
         "auto|serve",
-        "What starts it: the service of the backend, such as Cloud Scheduler for vertex, or podlift schedule serve. Default: "
+        "The service that starts it: the backend's, such as Cloud Scheduler for vertex, or podlift schedule serve. Default: "
         "auto.",
     ),
 ]
@@ -260,7 +260,7 @@ DueDetach = Annotated[
         "--detach", help="With --due: let a keeper of the backend's service take the slot and follow the run."
     ),
 ]
-Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
+Once = Annotated[bool, typer.Option("--once", help="Start the due slots now, and exit: for cron, or a test.")]
 Cron = Annotated[
     str | None, option("--cron", "CRON", "Five fields: minute, hour, day of the month, month, day of the week.")
 ]
@@ -272,7 +272,7 @@ Overlap = Annotated[
     option(
         "--overlap",
         "skip|queue|replace|allow",
-        "What a slot does while an earlier run goes on: it is skipped, waits, replaces the run, or starts beside it. "
+        "The slot's action while an earlier run continues: it is skipped, waits, replaces the run, or starts beside it. "
         "Default: skip.",
     ),
 ]
@@ -297,7 +297,7 @@ Durations = Annotated[
 ]
 Down = Annotated[
     list[str] | None,
-    option("--down", "DATE..DATE", "Span of time without a server, whose slots are missed. Repeatable."),
+    option("--down", "DATE..DATE", "Span of time without a server; its slots are missed. Repeatable."),
 ]
 
 # Registered models.
@@ -305,6 +305,9 @@ ModelName = Annotated[str, argument("MODEL", "Name of a registered model.")]
 _VERSION = "Number of a version, champion or latest"
 Version = Annotated[str, argument("VERSION", f"{_VERSION}.")]
 VersionOrAll = Annotated[str | None, argument("[VERSION]", f"{_VERSION}. Default: the whole model.")]
+PromoteIfBetter = Annotated[
+    bool, typer.Option("--promote", help="Store the evidence, and promote the version if the gate says so.")
+]
 PromotedVersion = Annotated[str | None, argument("[VERSION]", "Number of a version, or latest.")]
 Previous = Annotated[
     bool,
@@ -318,7 +321,7 @@ PathInOutputs = Annotated[
     option(
         "--path",
         "PATH",
-        "File or folder in the outputs of the run, such as work/model.keras. Default: what it wrote to ctx.dirs.model.",
+        "File or folder in the outputs of the run, such as work/model.keras. Default: the files in ctx.dirs.model.",
     ),
 ]
 Ask = Annotated[
@@ -368,15 +371,15 @@ MemoryLimit = Annotated[
 Fresh = Annotated[bool, typer.Option("--fresh", help="Check again, even if the same code was checked before.")]
 FAMILIES = ("cpu", "gpu", "tpu")
 Family = Annotated[str | None, option("--family", "|".join(FAMILIES), "Show only these devices.")]
-Region = Annotated[str | None, option("--region", "REGION", "Show only what this region has, at its prices.")]
+Region = Annotated[str | None, option("--region", "REGION", "Show only the hardware of this region, at its prices.")]
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read prices from Google's catalog first, and keep them.")]
 PriceProject = Annotated[
-    str | None, option("--vertex-project", "ID", "Project whose APIs are used. Default: vertex_project.")
+    str | None, option("--vertex-project", "ID", "Project with the APIs to use. Default: vertex_project.")
 ]
 
 # Images.
 ImageFamily = Annotated[
-    str | None, argument("[cpu|gpu|tpu]", "Hardware that it is for. Default: that of the configured accelerator.")
+    str | None, argument("[cpu|gpu|tpu]", "Hardware that it is for. Default: the configured accelerator's.")
 ]
 ImageSubmit = Annotated[bool, typer.Option("--submit", help="Start the build, wait for it, and record the image.")]
 ImageWait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the build to end.", show_default=False)]
@@ -384,7 +387,7 @@ ImageRegion = Annotated[
     str | None, option("--region", "REGION", "Where it is built and stored. Default: the first region of jobs.")
 ]
 BuildAccount = Annotated[
-    str | None, option("--build-account", "EMAIL", "Service account of the build. Default: that of Cloud Build.")
+    str | None, option("--build-account", "EMAIL", "Service account of the build. Default: the one of Cloud Build.")
 ]
 Dockerfile = Annotated[
     Path | None, option("--dockerfile", "FILE", "Another Dockerfile than podlift's, with stages of these names.")
@@ -398,7 +401,7 @@ OlderThan = Annotated[
     str, typer.Option("--older-than", metavar="AGE", help="Minimum age, with its unit: 12h, 30d, 2w.")
 ]
 Keep = Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest runs.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Remove what is shown; without it nothing is removed.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove the listed items; without it nothing is removed.")]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port on loopback; 0 for a free one.")]
 Data = Annotated[Path, option("--data", "DIR", "Folder for all data.")]
 Buckets = Annotated[

@@ -30,7 +30,7 @@ def preflight(
     fresh: Fresh = False,
     json_output: Json = False,
 ) -> None:
-    """Check whether a TPU would run a program, and what costs time there.
+    """Check whether a TPU would run a program, and where it would lose time.
 
     The exit code is 0 only if nothing is refused.
     """

@@ -1,4 +1,4 @@
-"""The verbs for what a run leaves: get, checkpoints."""
+"""The verbs for the files of a run: get, checkpoints."""
 
 from __future__ import annotations
 

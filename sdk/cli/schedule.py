@@ -141,7 +141,7 @@ def list_schedules(
 ) -> None:
     """List the schedules with their state, the next slot and the last one.
 
-    The column "trigger" compares the records with what a cloud's scheduler has: in sync, changed there, missing, or orphan.
+    The column "trigger" compares the records with a cloud's scheduler: in sync, changed there, missing, or orphan.
     """
     listing = handle.listed(root, names=names or ())
     schedules = [schedule_text.facts_of(one) for one in listing.schedules]
@@ -277,7 +277,7 @@ def remove(name: p.ScheduleName, root: p.Root = None) -> None:
     try:
         removed = Schedule(name, root=root)
     except InputError:
-        # A trigger may be left of one whose records are gone.
+        # A trigger may outlive the records of its schedule.
         if not handle.remove_orphan(name, root):
             raise
     else:
@@ -287,7 +287,7 @@ def remove(name: p.ScheduleName, root: p.Root = None) -> None:
 
 @schedule.command(cls=VerbHelp)
 def serve(root: p.Root = None, once: p.Once = False) -> None:
-    """Start what is due, until Ctrl-C.
+    """Start the slots that are due, until Ctrl-C.
 
     Several servers of one root are harmless: each slot starts one run. Runs continue when the server ends.
     """
@@ -321,7 +321,7 @@ def simulate(
 ) -> None:
     """Show what would fire, be skipped and overlap, without running anything.
 
-    Options replace the rules of a named schedule, whose runs take as long as its last ones did. Dates without an offset are
+    Options replace the rules of a named schedule; its runs take as long as its last ones did. Dates without an offset are
     in the time zone of the schedule.
     """
     lengths = durations or []

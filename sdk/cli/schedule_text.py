@@ -18,7 +18,7 @@ from ..planning.roots import configured_roots, in_bucket
 from ..schedules import creation
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Schedule
-from ..schedules.records import SKIPPED, ScheduleSpec, SlotRecord, utc
+from ..schedules.records import SKIPPED, Book, ScheduleSpec, SlotRecord, utc
 from ..schedules.triggered import ORPHAN, Seen
 from ..text import clipped, counted, duration
 from ..ui.schedules import STRIP, Firing, ScheduleView
@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 200
 
 
 def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool = False) -> None:
-    """Show what `create` would write and send; `online`, also what it would change below a root in a bucket."""
+    """Show the records and requests of `create`; `online`, also what it would change below a root in a bucket."""
     if json_output:
         as_json([_prepared(prepared, online=online) for prepared in made])
         return
@@ -93,7 +93,7 @@ def _prepared(made: Prepared, *, online: bool) -> dict[str, object]:
 
 
 def _clipped(value: object) -> object:
-    """Return a JSON value whose long texts are cut."""
+    """Return a JSON value with its long texts cut."""
     if isinstance(value, str):
         return clipped(value, _SHOWN_CHARACTERS)
     if isinstance(value, dict):
@@ -123,9 +123,14 @@ def say_created(created: Sequence[Created], *, json_output: bool) -> None:
         return
     for done in created:
         _say_one(done)
-    served = [done.plan.root for done in created if not done.record.trigger]
-    for root in dict.fromkeys(f" --root {root}" if in_bucket(root) else "" for root in served):
+    served = dict.fromkeys(done.plan.root for done in created if not done.record.trigger)
+    for root in [f" --root {root}" if in_bucket(root) else "" for root in served if not _is_served(root)]:
         say(f"Nothing starts while no server runs. Next: podlift schedule serve{root}")
+
+
+def _is_served(root: str) -> bool:
+    heartbeat = Book(root).heartbeat()
+    return heartbeat is not None and heartbeat.is_live(SystemClock().now())
 
 
 def _say_one(created: Created) -> None:
@@ -135,7 +140,7 @@ def _say_one(created: Created) -> None:
         say(f"  {change}")
     if len(created.changes) > _SHOWN_CHANGES:
         say(f"  and {counted(len(created.changes) - _SHOWN_CHANGES, 'more change')}")
-    # What was said at the first time is not repeated.
+    # The warnings of the first time are not repeated.
     new = created.outcome != "unchanged"
     for sentence in created.warnings if new else ():
         say(f"podlift: {sentence}")

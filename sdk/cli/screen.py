@@ -1,4 +1,4 @@
-"""What a terminal can show: its width, colours, drawing in place; lines with labels, and tables."""
+"""The abilities of a terminal: its width, colours, drawing in place; lines with labels, and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..status import State
 from ..text import harmless, visible
 from .output import answer
 
-# Of tables: spaces between columns, what a last column needs in order to wrap, and the indent of a line below a row.
+# Of tables: spaces between columns, the width from which a last column wraps, and the indent of a line below a row.
 _BETWEEN, _LEAST, _INDENT = 2, 30, 4
 _LABEL = 10
 _PLAIN = "\x1b[0m"
@@ -47,14 +47,14 @@ def width(stream: TextIO | None, variables: Mapping[str, str] = os.environ) -> i
 
 def _columns(stream: TextIO | None) -> int:
     try:
-        # Not that of stdout, which may be a pipe where this stream is a terminal.
+        # Not stdout's, which may be a pipe where this stream is a terminal.
         return (os.get_terminal_size(stream.fileno()).columns if stream else 0) or shutil.get_terminal_size().columns
     except (OSError, ValueError):
         return shutil.get_terminal_size().columns
 
 
 def coloured(stream: TextIO | None, variables: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a stream is a terminal whose user wants colours: https://no-color.org."""
+    """Return whether a stream is a terminal with a user who wants colours: https://no-color.org."""
     return is_terminal(stream) and not variables.get("NO_COLOR") and variables.get("TERM", "") not in ("dumb", "")
 
 
@@ -100,7 +100,7 @@ def table(
 ) -> None:
     """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped.
 
-    With `under`, a terminal that is too narrow has no empty columns, and below each row those that do not fit beside it.
+    With `under`, a terminal that is too narrow has no empty columns, and below each row the columns that do not fit beside it.
     `states` colour the column "state".
     """
     rows = [[*map(visible, row)] for row in rows]

@@ -71,12 +71,12 @@ def shell_of(named: str, environ: Mapping[str, str]) -> str:
 
 
 def script(shell: str) -> str:
-    """Return what a shell has to read."""
+    """Return the text for a shell."""
     return _SCRIPTS[shell].lstrip("\n")
 
 
 def install(shell: str, home: Path, environ: Mapping[str, str]) -> list[str]:
-    """Write the script of a shell to its place, and return what was changed."""
+    """Write the script of a shell to its place, and return the changes."""
     if shell == "fish":
         config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
         return [_write(config / "fish" / "completions" / "podlift.fish", script(shell))]

@@ -69,7 +69,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def program() -> list[str]:
-    """Return how TensorBoard is started: that of this Python, or the one on PATH."""
+    """Return how TensorBoard is started: the one of this Python, or the one on PATH."""
     if importlib.util.find_spec("tensorboard") is not None:
         return [sys.executable, "-m", "tensorboard.main"]
     if command := shutil.which("tensorboard"):
@@ -84,7 +84,7 @@ def arguments(folders: Mapping[str, str]) -> list[str]:
     for folder in folders.values():
         if "," in folder:
             raise InputError(
-                f"TensorBoard cannot compare folders whose name has a comma. Received: {folder!r}. "
+                f"TensorBoard cannot compare folders with a comma in their name. Received: {folder!r}. "
                 "Next: podlift tensorboard with this run alone."
             )
     return ["--logdir_spec", ",".join(f"{name}:{folder}" for name, folder in folders.items())]

@@ -91,7 +91,7 @@ def ui(
 
 
 def _roots(given: list[str]) -> tuple[list[str], list[str]]:
-    """Return the roots to list, and what is wrong with others that are configured."""
+    """Return the roots to list, and the problems of other configured ones."""
     if not given:
         return known_roots.configured_roots(os.environ)
     problems, chosen = Problems(), list[str]()

@@ -24,7 +24,7 @@ IN_GROUP = {
     "schedule": (
         "create", "list", "status", "pause", "unpause", "run", "remove", "serve", "simulate",
     ),
-    "models": ("list", "status", "add", "promote", "remove"),
+    "models": ("list", "status", "add", "promote", "evaluate", "remove"),
 }  # fmt: skip
 # What `podlift export` writes into a file.
 REPORTS = ("html", "md")
@@ -74,6 +74,7 @@ _INSTEAD_IN_GROUP = {
     "models": {
         "models status": "show versions describe history",
         "models add": "register create",
+        "models evaluate": "judge compare gate test",
         "models promote MODEL --previous": "rollback revert",
         "models remove": "delete rm prune",
         "get MODEL:VERSION": "get download",

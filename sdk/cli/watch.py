@@ -29,7 +29,7 @@ _TASKS = 16
 
 class Shows(Protocol):
     def show(self, run: Run, update: Update) -> None:
-        """Show what is new of a run."""
+        """Show the news of a run."""
 
     def say(self, text: str) -> None:
         """Show a line."""

@@ -13,11 +13,25 @@ if TYPE_CHECKING:
     from .targets import Target
 
 LOADERS: dict[str, Callable[[], type[Target]]] = {}
+# Adds the backends of installed packages, once: reading their metadata takes longer than `import sdk`.
+_adding: list[Callable[[], None]] = []
+
+
+def add_later(add: Callable[[], None]) -> None:
+    """Call a function before the table is read as a whole."""
+    _adding.append(add)
+
+
+def complete() -> dict[str, Callable[[], type[Target]]]:
+    """Return the table with the backends of installed packages."""
+    while _adding:
+        _adding.pop()()
+    return LOADERS
 
 
 def every() -> dict[str, type[Target]]:
     """Return the classes of all backends with options."""
-    return {name: load() for name, load in LOADERS.items()}
+    return {name: load() for name, load in complete().items()}
 
 
 def backend_of(value: object) -> str | None:

@@ -28,7 +28,7 @@ def setting_name(path: str) -> str:
 
 def tables() -> tuple[str, ...]:
     """Return the tables of the project's file."""
-    return tuple(word for word in (*WORDS.values(), *option_classes.LOADERS) if word)
+    return tuple(word for word in (*WORDS.values(), *option_classes.complete()) if word)
 
 
 def table_of(name: str) -> tuple[str, str]:

@@ -112,4 +112,5 @@ class Target(Value):
 
 def options_of(backend: str) -> type[Target]:
     """Return the class of a backend's options: `Target` for a backend without, and for one that is not registered here."""
-    return option_classes.LOADERS[backend]() if backend in option_classes.LOADERS else Target
+    loaders = option_classes.LOADERS if backend in option_classes.LOADERS else option_classes.complete()
+    return loaders[backend]() if backend in loaders else Target

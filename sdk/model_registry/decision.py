@@ -74,7 +74,7 @@ def _checked(guard: Guard, challenger: Evaluation, champion: Evaluation | None) 
         elif champion is not None:
             holds, note = (
                 False,
-                "the champion has no such metric" if theirs is None else f"that of the champion is {theirs}",
+                "the champion has no such metric" if theirs is None else f"the champion's is {theirs}",
             )
         return GuardResult(guard=guard.text, holds=holds, value=value, note=note)
     return GuardResult(guard=guard.text, holds=guard.holds(value, bound), value=value, bound=float(bound))
@@ -122,9 +122,9 @@ def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fracti
 
 
 def _judged(gate: Gate, gain: Fraction, value: float, champion: float) -> tuple[Outcome, str]:
-    change = f"{gate.measured} is {value:.6g}, that of the champion {champion:.6g}"
+    change = f"{gate.measured} is {value:.6g}, the champion's {champion:.6g}"
     if gain == 0:
-        return "keep", f"{gate.measured} is {value:.6g}, as that of the champion"
+        return "keep", f"{gate.measured} is {value:.6g}, as the champion's"
     if gain < 0:
         return "keep", f"{change}: worse by {float(-gain):.6g}"
     least = Gain.parse(gate.min_gain)

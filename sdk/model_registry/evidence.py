@@ -51,9 +51,9 @@ def key_of(model: str, number: int, evidence_id: str = "") -> str:
     return f"records/{model}/evidence/{number:06d}/{evidence_id and f'{evidence_id}.json'}"
 
 
-def evidence_id(number: int, champion: int, gate: Gate, data: VersionData) -> str:
-    """Return the id of an evaluation: the same version, champion, gate and data give the same one."""
-    about = [number, champion, asdict(gate), data.location, data.digest]
+def evidence_id(number: int, champion: int, gate: Gate, data: VersionData, judgement: str = "") -> str:
+    """Return the id of an evaluation: the same version, champion, gate and data give the same one in the same judgement."""
+    about = [number, champion, asdict(gate), data.location, data.digest, *filter(None, [judgement])]
     return digest_of(json.dumps(about, sort_keys=True).encode())[:_ID_LENGTH]
 
 
@@ -66,9 +66,10 @@ def made(
     time: float,
     challenger: Evaluation,
     champions: Evaluation | None,
+    judgement: str = "",
 ) -> Evidence:
     return Evidence(
-        id=evidence_id(version.number, champion, gate, data),
+        id=evidence_id(version.number, champion, gate, data, judgement),
         model=version.model,
         number=version.number,
         run=version.run,

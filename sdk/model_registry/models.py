@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from ..clock import Clock, SystemClock
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
@@ -105,6 +106,12 @@ def damaged(record: VersionRecord, sentences: Sequence[str]) -> CorruptObjectErr
     )
 
 
+class Judge(Protocol):
+    """Evaluates with the project's code, which this room does not load."""
+
+    def __call__(self, version: ModelVersion, *, promote: bool) -> Evidence: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class VersionDiff:
     """The differences between two versions."""
@@ -136,8 +143,15 @@ class Model:
         root: the root in which it is registered.
     """
 
-    def __init__(self, root: str, name: str, clock: Clock | None = None, store: Store | None = None) -> None:
-        self.root, self.name = root, name
+    def __init__(
+        self,
+        root: str,
+        name: str,
+        clock: Clock | None = None,
+        store: Store | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        self.root, self.name, self._judge = root, name, judge
         self.store = store or open_store(RootPaths(root).models)
         self._clock = clock or SystemClock()
 
@@ -238,6 +252,23 @@ class Model:
                 f"{self.name} {version.number}."
             )
         return asked
+
+    def evaluate(self, which: int | str = "latest", *, promote: bool = False) -> Evidence:
+        """Let the gate judge a version on this machine: `sdk.models()["digits"].evaluate(3).outcome`.
+
+        The gate comes from the project in the current folder, else from the version's run. Its function is called for the
+        version and the champion. Without `promote`, nothing is written or promoted.
+
+        Args:
+            which: its number, "champion" or "latest".
+            promote: store the evidence, and promote the version if the gate says so.
+
+        Raises:
+            InputError: there is no such version or no gate, or its code cannot be found.
+        """
+        if self._judge is None:
+            raise InputError(f"{self!r} cannot evaluate. Next: sdk.models({self.root!r})[{self.name!r}].evaluate(...).")
+        return self._judge(self.version(which), promote=promote)
 
     def rollback(self, *, note: str = "") -> ModelVersion:
         """Make the previous champion the champion again: `sdk.models()["digits"].rollback(note="drift").number`.
@@ -359,7 +390,7 @@ class Model:
             ) from error
 
     def _versions(self, numbers: Sequence[int]) -> list[ModelVersion]:
-        """Return the versions of these numbers, without those that another process removes meanwhile."""
+        """Return the versions of these numbers, without any that another process removes meanwhile."""
         return [version for version in in_parallel(self._unless_removed, numbers) if version is not None]
 
     def _unless_removed(self, number: int) -> ModelVersion | None:

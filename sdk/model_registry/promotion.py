@@ -17,6 +17,7 @@ from . import evidence, lineage
 from .decision import Decision, Evaluation, decide
 from .evidence import Evidence
 from .models import ModelVersion
+from .records import VersionData
 
 # How often a version is compared with a new champion before a person is asked.
 MOST_COMPARISONS = 3
@@ -33,6 +34,12 @@ class Trial:
     data: str  # the location of the gate's data, "" for none
     evaluate: Evaluate
     now: Callable[[], float]
+    judgement: str = ""  # the id of a repeated judgement, for which earlier evidence does not count
+
+
+def rehearse(version: ModelVersion, trial: Trial) -> Evidence:
+    """Evaluate a version and the champion, and decide; nothing is written or promoted."""
+    return _measured(version, version.model.record()[0].champion, trial, lineage.data_of(trial.data))
 
 
 def judge(version: ModelVersion, trial: Trial) -> Registered:
@@ -40,7 +47,7 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
     model = version.model
     for _ in range(MOST_COMPARISONS):
         record, _ = model.record()
-        if any(move.champion == version.number for move in record.moves):
+        if not trial.judgement and any(move.champion == version.number for move in record.moves):
             # An interrupted phase came this far, or a person was faster.
             return _registered(version, "promoted", "it has become the champion")
         evaluation = _compared(version, record.champion, trial)
@@ -55,7 +62,8 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
     reason = f"The champion was replaced {MOST_COMPARISONS} times while this version was compared with it"
     asked = Decision(outcome="ask", reason=reason)
     champion, data = model.record()[0].champion, lineage.data_of(trial.data)
-    evaluation = evidence.made(asked, version.record, champion, trial.gate, data, trial.now(), Evaluation(), None)
+    unknown, judgement = Evaluation(), trial.judgement
+    evaluation = evidence.made(asked, version.record, champion, trial.gate, data, trial.now(), unknown, None, judgement)
     evidence.write(model.store, evaluation)
     return _registered(version, "asks", reason)
 
@@ -67,9 +75,13 @@ def _registered(version: ModelVersion, outcome: str, reason: str) -> Registered:
 def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
     """Return the evidence about a version and a champion: the stored one, else from an evaluation now."""
     store, name, data = version.model.store, version.model.name, lineage.data_of(trial.data)
-    known = evidence.find(store, name, version.number, evidence.evidence_id(version.number, champion, trial.gate, data))
-    if known is not None:
-        return known
+    evidence_id = evidence.evidence_id(version.number, champion, trial.gate, data, trial.judgement)
+    known = evidence.find(store, name, version.number, evidence_id)
+    return evidence.write(store, _measured(version, champion, trial, data)) if known is None else known
+
+
+def _measured(version: ModelVersion, champion: int, trial: Trial, data: VersionData) -> Evidence:
+    """Return the evidence of an evaluation now, which is not stored."""
     challenger, champions = _evaluated(version, champion, trial)
     problem = f"the data cannot be read: {data.problem}" if data.problem else ""
     if not problem and lineage.data_of(trial.data).digest != data.digest:
@@ -77,8 +89,8 @@ def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
     if problem:
         challenger = Evaluation(problem=problem)
     decision = decide(trial.gate, challenger, champions)
-    made = evidence.made(decision, version.record, champion, trial.gate, data, trial.now(), challenger, champions)
-    return evidence.write(store, made)
+    gate, judgement = trial.gate, trial.judgement
+    return evidence.made(decision, version.record, champion, gate, data, trial.now(), challenger, champions, judgement)
 
 
 def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:

@@ -70,7 +70,7 @@ class VersionRecord(Lineage):
 
     @property
     def began_with(self) -> int:
-        """The version whose weights its training began with, 0 for none."""
+        """The version that gave its training the first weights, 0 for none."""
         return self.warm_start.version if self.warm_start else 0
 
 

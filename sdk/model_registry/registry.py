@@ -16,7 +16,7 @@ from ..job.plan import Plan
 from ..status import Status
 from ..storage.registry import open_store
 from . import lineage
-from .models import Model, ModelVersion
+from .models import Judge, Model, ModelVersion
 from .records import VERSION_KEY
 
 _VERSION = re.compile(r"([a-z][a-z0-9-]*):([a-z0-9]*)")
@@ -46,9 +46,9 @@ class Attach(Protocol):
 class Registry:
     """The registered models of one or more roots: `sdk.models()["digits"].champion()`."""
 
-    def __init__(self, roots: Sequence[str], attach: Attach, *, given: str | None = None) -> None:
+    def __init__(self, roots: Sequence[str], attach: Attach, judge: Judge, *, given: str | None = None) -> None:
         self._roots = [*roots]
-        self._attach = attach
+        self._attach, self._judge = attach, judge
         self._given = given  # the root that the caller has named
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Registry:
 
     def all(self) -> list[Model]:
         """Return the models, by root and name: `[model.name for model in sdk.models().all()]`."""
-        return [Model(root, name) for root in self._roots for name in _names(root)]
+        return [Model(root, name, judge=self._judge) for root in self._roots for name in _names(root)]
 
     def __getitem__(self, name: str) -> Model:
         """Return the model of this name; InputError with the nearest name if there is none."""
@@ -104,7 +104,7 @@ class Registry:
         finished = self._attach(run, root=self._given if root is None else root)
         name = ids.check_name(finished.plan.model or ids.name_of(finished.id) if model is None else model)
         with candidate(finished, path) as made:
-            return Model(finished.plan.root, name).add(made, ask=ask)
+            return Model(finished.plan.root, name, judge=self._judge).add(made, ask=ask)
 
 
 def _names(root: str) -> list[str]:

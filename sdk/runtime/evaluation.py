@@ -10,11 +10,12 @@ import importlib
 import json
 import os
 import posixpath
+import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ from ..job.payload import Payload
 from ..job.wire import decode
 from ..model_registry.decision import Evaluation
 from ..records import exits
-from ..storage import own_folders, posix
+from ..storage import own_folders, posix, trees
 from ..storage.emulator import mask_token
+from ..text import and_more, duration
 from ..tracebacks import one_line
 from . import bootstrap, import_guard, secret_values, task_main
 from .unpack import unpack
@@ -35,6 +37,7 @@ _log = logs.logger("runtime")
 # Its process would wait for the other tasks of a cluster.
 _OF_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")
 _NAMED = 10
+NOT_DONE = "was not done after"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,20 @@ class Request:
         return posixpath.join(self.home, f"{index}.json")
 
 
-def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]:
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """How the process of an evaluation is started; by default as a child of the last phase, which it inherits all from."""
+
+    env: Mapping[str, str] = field(default_factory=dict)  # more variables
+    output: int | None = None  # file descriptors
+    errors: int | None = None
+    limit_s: float | None = None  # after this time it is killed
+
+
+INHERITED = ProcessOptions()
+
+
+def evaluate(payload_path: str, task: str, request: Request, options: ProcessOptions = INHERITED) -> list[Evaluation]:
     """Evaluate the models in a new process, and return the result for each."""
     own_folders.discard(*posixpath.split(request.home), private=False)
     Path(request.home).mkdir(parents=True)
@@ -58,9 +74,20 @@ def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]
     Path(about).write_text(json.dumps(asdict(request)))
     command = [sys.executable, str(Path(task_main.__file__)), payload_path, task, "evaluation", about]
     env = {name: value for name, value in os.environ.items() if name not in _OF_CLUSTERS}
-    process = subprocess.Popen(command, env={**env, "PODLIFT_PARENT": str(os.getpid())}, cwd=request.home)
-    code = process.wait()
-    _, why = exits.describe(code, exits.OutOfMemory.UNKNOWN)
+    env |= {**options.env, "PODLIFT_PARENT": str(os.getpid())}
+    # The last phase is ended with all its processes, so that one without a limit stays in its group.
+    alone, streams = options.limit_s is not None, (options.output, options.errors)
+    process = subprocess.Popen(
+        command, env=env, cwd=request.home, stdout=streams[0], stderr=streams[1], start_new_session=alone
+    )
+    try:
+        _, why = exits.describe(process.wait(options.limit_s), exits.OutOfMemory.UNKNOWN)
+    except subprocess.TimeoutExpired:
+        why = f"{NOT_DONE} {duration(options.limit_s or 0)}"
+    finally:
+        if alone and process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     return [_found(request.result(index), f"Its process {why}") for index in range(len(request.models))]
 
 
@@ -91,9 +118,9 @@ def main(payload_path: str, task: str, home: str, about: str) -> int:
     try:
         function = _function(request.function)
     except BaseException as error:
-        problem = _problem(error)
+        problem = _problem(error, work)
     for index, folder in enumerate(request.models):
-        result = Evaluation(problem=problem) if function is None else measured(function, folder, request.data)
+        result = Evaluation(problem=problem) if function is None else measured(function, folder, request.data, work)
         kept = replace(result, problem=secret_values.hidden(mask_token(result.problem), secrets))
         posix.put_passing(request.result(index), json.dumps(asdict(kept)).encode())
     return 0
@@ -109,12 +136,17 @@ def _function(name: str) -> Callable[[str, str], object]:
     raise LookupError(f"{what} {nearest(function, functions) if functions else ''}".rstrip())
 
 
-def measured(function: Callable[[str, str], object], folder: str, data: str) -> Evaluation:
-    """Call the function for one model, and return its numbers or its error."""
+def measured(function: Callable[[str, str], object], folder: str, data: str, work: Path) -> Evaluation:
+    """Call the function of the code in `work` for one model, and return its numbers or the problem."""
+    # It may write to the folder.
+    files = sorted(trees.walk(folder).files)
     try:
         return checked(function(folder, data))
     except BaseException as error:  # also SystemExit: it is the project's code
-        return Evaluation(problem=_problem(error))
+        has = (
+            f"The folder of the model has {and_more(files, _NAMED)}." if files else "The folder of the model is empty."
+        )
+        return Evaluation(problem=f"{_problem(error, work).rstrip('.')}. {has}")
 
 
 def checked(returned: object) -> Evaluation:
@@ -144,6 +176,11 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}" if value is not None else "None"
 
 
-def _problem(error: BaseException) -> str:
+def _problem(error: BaseException, work: Path) -> str:
     traceback.print_exception(error)
-    return f"{type(error).__name__}: {one_line(str(error))}" if str(error) else type(error).__name__
+    said = f"{type(error).__name__}: {one_line(str(error))}" if str(error) else type(error).__name__
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename or "", error.lineno))
+    own = [f"{Path(file).relative_to(work)}:{line}" for file, line in frames if Path(file).is_relative_to(work)]
+    return f"{own[-1]}: {said}" if own else said

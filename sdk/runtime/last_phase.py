@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ..clock import SystemClock
 from ..errors import InputError, PodliftError
 from ..job.layout import RunPaths
 from ..job.payload import Payload
-from ..model_registry import lineage, promotion
+from ..model_registry import evidence, lineage, promotion
 from ..model_registry.decision import Evaluation
 from ..model_registry.models import Model, ModelVersion
 from ..records.events import PHASE, PHASE_FAILED, REGISTERED
@@ -59,11 +60,33 @@ def main(payload_path: str, task: str, home: str) -> int:
     return 0
 
 
-def judge(root: str, model: str, version: int, payload_path: str) -> Registered:
-    """Evaluate a version and the champion, decide, and promote the version if the gate permits it.
+def judge(
+    root: str,
+    model: str,
+    version: int,
+    payload_path: str,
+    judgement: str = "",
+    options: evaluation.ProcessOptions = evaluation.INHERITED,
+) -> Registered:
+    """Evaluate a version and the champion, decide, and promote the version if the gate says so.
 
-    The payload of a task has the gate, the path of its data, and the code with its function.
+    The payload is that of a task: it has the gate, the place of its data, and the code with its function. Earlier evidence
+    counts, unless a repeated judgement has an id.
     """
+    with _trial(payload_path, judgement, options) as trial:
+        return promotion.judge(Model(root, model).version(version), trial)
+
+
+def rehearse(
+    root: str, model: str, version: int, payload_path: str, options: evaluation.ProcessOptions
+) -> evidence.Evidence:
+    """Evaluate a version and the champion as `judge` does, and decide; nothing is written or promoted."""
+    with _trial(payload_path, "", options) as trial:
+        return promotion.rehearse(Model(root, model).version(version), trial)
+
+
+@contextmanager
+def _trial(payload_path: str, judgement: str, options: evaluation.ProcessOptions) -> Iterator[promotion.Trial]:
     payload = Payload.from_json(Path(payload_path).read_bytes())
     gate = payload.gate
     with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
@@ -71,11 +94,10 @@ def judge(root: str, model: str, version: int, payload_path: str) -> Registered:
         def evaluate(models: Sequence[str], data: str) -> Sequence[Evaluation]:
             home = f"{folder}/evaluation"
             request = evaluation.Request(function=str(gate.evaluate), models=tuple(models), data=data, home=home)
-            return evaluation.evaluate(payload_path, payload.tasks[0], request)
+            return evaluation.evaluate(payload_path, payload.tasks[0], request, options)
 
-        data = payload.inputs[gate.data] if gate.data else ""
-        trial = promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=SystemClock().now)
-        return promotion.judge(Model(root, model).version(version), trial)
+        data, now = payload.inputs[gate.data] if gate.data else "", SystemClock().now
+        yield promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=now, judgement=judgement)
 
 
 def _version(payload: Payload, folder: str) -> ModelVersion:

@@ -242,8 +242,24 @@ class Schedule:
         newest = next((slot for slot in past if slot.state != SKIPPED and not slot.is_open), None)
         if newest is not None and newest.state in ("FAILED", "LOST"):
             problems.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
-        overdue = self.overdue()
-        return [*problems, overdue] if overdue else problems
+        return [*problems, *filter(None, [self.overdue(), self._unserved(record, past)])]
+
+    def _unserved(self, record: ScheduleRecord, past: Sequence[SlotRecord]) -> str:
+        """Return a sentence if no server runs, unless a cron of the user's delivers the slots."""
+        if record.trigger or record.paused:
+            return ""
+        heartbeat = self._book.heartbeat()
+        if heartbeat is not None:
+            last = utc(heartbeat.time).isoformat(timespec="seconds")
+            return (
+                "" if heartbeat.is_live(self._clock.now()) else f"no server has run since {last}. Next: {self._serve}"
+            )
+        delivered = any(slot.cause != "manual" and not slot.reason.startswith(MISSED) for slot in past)
+        return "" if delivered else f"nothing starts while no server runs. Next: {self._serve}"
+
+    @property
+    def _serve(self) -> str:
+        return f"{_SERVE}{f' --root {self.root}' if in_bucket(self.root) else ''}"
 
     def overdue(self) -> str:
         """Return a sentence about the latest slot if its record is missing: `sdk.Schedule("weekly").overdue()`; else ""."""

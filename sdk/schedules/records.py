@@ -33,6 +33,9 @@ from .slots import Cron
 VERSION = 1
 # The run's name is that of the schedule with the slot, and has at most ids.MAX_NAME characters.
 MAX_NAME = ids.MAX_NAME - len("-20261123t030000")
+_HEARTBEAT = "heartbeat.json"
+# A firing keeps a server busy for some seconds.
+HEARTBEAT_S, HEARTBEAT_LATE_S = 30.0, 180.0
 _SPEC = re.compile(r"specs/(.+)\.json")
 # A folder for each hour: a server lists the hours since its last listing.
 _HOUR = "%Y-%m-%dT%H"
@@ -141,6 +144,17 @@ class SlotRecord:
         return self.state == SKIPPED and self.taken > now + TOLERANCE_S
 
 
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """The last sign of life of a server of a root."""
+
+    time: float
+    ended: bool = False  # by Ctrl-C
+
+    def is_live(self, now: float) -> bool:
+        return not self.ended and now - self.time < HEARTBEAT_LATE_S
+
+
 def utc(time: float) -> datetime:
     """Return a unix time as a datetime."""
     return datetime.fromtimestamp(time, timezone.utc)
@@ -210,6 +224,21 @@ class Book:
             names = self.names()
             near = nearest(name, names) if names else "There is none. Next: podlift schedule create."
             raise InputError(f"No such schedule below {self.root!r}. Received: {name!r}. {near}") from None
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Write the heartbeat of a server; that of another one at the same moment is as good."""
+        generation = None
+        with suppress(MissingError):
+            _, generation = current(self._store, _HEARTBEAT)
+        with suppress(ConflictError):
+            self._store.swap(_HEARTBEAT, [json.dumps(asdict(heartbeat)).encode()], expected=generation)
+
+    def heartbeat(self) -> Heartbeat | None:
+        """Return the heartbeat of the root's servers, None if none has ever served it."""
+        try:
+            return _decoded(Heartbeat, current(self._store, _HEARTBEAT)[0], _HEARTBEAT)
+        except MissingError:
+            return None
 
     def find(self, name: str) -> ScheduleRecord | None:
         return self.read(name) if name in self.names() else None

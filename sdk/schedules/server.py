@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ..backends.deliveries import Delivery
 from ..clock import Clock
 from ..errors import PodliftError
 from ..logs import logger
 from .firing import SlotMachine
 from .notices import Notifier
-from .records import Book, utc
+from .records import HEARTBEAT_S, Book, Heartbeat, utc
 from .runs import LocalRuns, Runs
 
 _log = logger("schedules")
@@ -25,12 +27,25 @@ class Server:
         self._machines: dict[str, SlotMachine] = {}
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
+        self._beaten = float("-inf")
 
     def serve(self) -> None:
         """Fire the slots that are due, until the process ends."""
-        while True:
-            due = self.tick()
-            self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
+        try:
+            while True:
+                self._beat()
+                due = self.tick()
+                self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
+        finally:
+            self._beat(ended=True)
+
+    def _beat(self, *, ended: bool = False) -> None:
+        """Let the root know that it is served, from time to time."""
+        now = self._clock.now()
+        if ended or not 0 <= now - self._beaten < HEARTBEAT_S:
+            self._beaten = now
+            with suppress(PodliftError, OSError):
+                self._book.beat(Heartbeat(time=now, ended=ended))
 
     def serve_once(self) -> None:
         """Fire the slots that are due now, and wait for the notifications."""

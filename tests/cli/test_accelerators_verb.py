@@ -111,7 +111,7 @@ def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(here, tmp_
     assert (
         "1 price unknown, because more than one SKU matches, or one cannot be read:\n  us-west4: 'One'" in shown.stderr
     )
-    assert "Prices are those of the Cloud Billing catalog on 2" in shown.stderr
+    assert "Prices are from the Cloud Billing catalog on 2" in shown.stderr
     assert cells(shown.stdout)["cpu"][4:6] == ["0.24", "unknown"]
     file = tmp_path / "cache" / "podlift" / "prices.json"
     assert f"Stored in {file}." in shown.stderr

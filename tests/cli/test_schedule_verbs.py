@@ -16,6 +16,7 @@ from sdk.cli import screen
 from sdk.clock import SystemClock
 from sdk.schedules import triggered
 from sdk.schedules.runs import LocalRuns
+from sdk.schedules.server import Server
 from sdk.upkeep import remove
 
 needs("cronsim")
@@ -58,7 +59,7 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write)
     assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(other["changes"])
     assert any("--lr" in change for change in other["changes"])
     (listed,) = the_json(here("schedule", "list", "--json"))
-    assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "active", None)
+    assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "attention", None)
     shown = here("schedule", "status", "weekly").stdout
     assert "overlap      queue" in shown and "train.py --lr 0.1" in shown
     assert here("schedule", "remove", "weekly").code == 0
@@ -107,6 +108,28 @@ def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
     span = ("--from", "2027-01-01", "--to", "2028-01-01", "--json")
     slots = the_json(here("schedule", "simulate", "weekly", *span))
     assert len(slots) == 52 and slots[0]["slot"] == "2027-01-04T03:00:00+01:00"
+
+
+def test_a_schedule_that_no_server_serves_says_so_until_one_runs_and_after_it_has_ended(
+    here, write, root: Path
+) -> None:
+    class OneTick(SystemClock):
+        def sleep(self, seconds: float) -> None:
+            said.append(here("schedule", "list", "--check"))
+            said.append(here("schedule", "create", "weekly", "train.py", *CRON))
+            raise KeyboardInterrupt
+
+    write("train.py", "print(1)")
+    said = [here("schedule", "create", "weekly", "train.py", *CRON), here("schedule", "list", "--check")]
+    assert said[0].stderr.endswith("Nothing starts while no server runs. Next: podlift schedule serve\n")
+    step = "Next: podlift schedule serve\n"
+    assert said[1] == (1, f"weekly: nothing starts while no server runs. {step}", "")
+    with pytest.raises(KeyboardInterrupt):
+        Server(str(root), OneTick()).serve()
+    assert said[2] == (0, "", "") and "server" not in said[3].stderr
+    ended = here("schedule", "list")
+    assert ended.stdout.split("\t")[3] == "attention"
+    assert ended.stderr.startswith("podlift: weekly: no server has run since 20") and ended.stderr.endswith(step)
 
 
 def test_a_file_creates_several_schedules_or_none(here, write) -> None:

@@ -23,12 +23,12 @@ EXAMPLES = REPO / "examples"
 GUIDE = REPO / "docs" / "how-to" / "models.md"
 
 
-def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
+def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES, code: int = 0) -> str:
     # Without the settings of tests: with theirs, no run would be restarted after a preemption.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PODLIFT_")}
     env = {**kept, "PYTHONPATH": str(REPO), "PODLIFT_ROOT": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=LONG_LIMIT_S)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 
@@ -85,8 +85,8 @@ def test_the_notebook_gets_the_value_of_its_function(
 def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = tmp_path / "gate"
-    shutil.copytree(EXAMPLES / "gate", project)
+    project = tmp_path / "retrain"
+    shutil.copytree(EXAMPLES / "retrain", project)
     podlift = [sys.executable, "-m", "sdk"]
     shown_by([sys.executable, "make_data.py"], tmp_path, project)
     for epochs in ("10", "20"):
@@ -94,6 +94,10 @@ def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_secon
     (first,), (second,) = (sdk.models(root=tmp_path)["digits"].version(number).evidence() for number in (1, 2))
     assert (first.outcome, first.metrics.keys()) == ("promote", {"accuracy", "accuracy[eights]", "loss"})
     assert {guard.holds for guard in second.guards} == {True}
+    shown = shown_by(
+        [*podlift, "models", "evaluate", "digits", "2"], tmp_path, project, code=second.outcome != "promote"
+    )
+    assert f"gate       {second.outcome}: " in shown, "on the same data, the rehearsal here decides as the run did"
     monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (page,) = [each.text for each in examples(GUIDE) if each.kind == "python" and "champion().download" in each.text]
@@ -105,9 +109,9 @@ def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_secon
 @pytest.mark.process
 def test_the_guide_quotes_the_project_with_a_gate() -> None:
     guide = GUIDE.read_text()
-    settings = (EXAMPLES / "gate" / "pyproject.toml").read_text().partition("[tool.podlift]")[2]
-    program = (EXAMPLES / "gate" / "quality.py").read_text().partition('"""\n\n')[2]
-    assert f"```toml\n[tool.podlift]{settings}```" in guide
+    settings = (EXAMPLES / "retrain" / "podlift.toml").read_text()
+    program = (EXAMPLES / "retrain" / "quality.py").read_text().partition('"""\n\n')[2]
+    assert f"```toml\n{settings}```" in guide
     assert f"```python\n{program}```" in guide
 
 

@@ -41,11 +41,11 @@ def decided(asked: sdk.Gate, challenger: object, champion: object = None) -> Dec
     ("asked", "challenger", "champion", "outcome", "said"),
     [
         # A plain comparison.
-        ({}, 0.9, 0.8, "promote", "accuracy is 0.9, that of the champion 0.8: better by 0.1"),
+        ({}, 0.9, 0.8, "promote", "accuracy is 0.9, the champion's 0.8: better by 0.1"),
         ({}, 0.8, 0.9, "keep", "worse by 0.1"),
-        ({}, 0.9, 0.9, "keep", "accuracy is 0.9, as that of the champion"),
+        ({}, 0.9, 0.9, "keep", "accuracy is 0.9, as the champion's"),
         ({"metric": "min:accuracy"}, 0.2, 0.3, "promote", "better by 0.1"),
-        ({"metric": "val_loss"}, 0.2, 0.3, "promote", "val_loss is 0.2, that of the champion 0.3: better by 0.1"),
+        ({"metric": "val_loss"}, 0.2, 0.3, "promote", "val_loss is 0.2, the champion's 0.3: better by 0.1"),
         ({"metric": "max:score"}, 0.9, 0.8, "promote", "score is 0.9"),
         # A least gain: a difference, or a part of the champion's value.
         ({"min_gain": "0.01"}, 0.57, 0.56, "promote", "better by 0.01"),

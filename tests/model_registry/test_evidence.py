@@ -118,13 +118,13 @@ def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated,
     evaluated(3, {"accuracy": 0.93, "loss": 1.2, "new": 1.0}, {"accuracy": 0.9, "loss": 1.0})
     shown = show("status", "digits", "3")
     for line in (
-        "gate       ask: accuracy is 0.93, that of the champion 0.9: better by 0.03, less than ask_below, 0.05",
+        "gate       ask: accuracy is 0.93, the champion's 0.9: better by 0.03, less than ask_below, 0.05",
         "next       podlift models promote digits 3 --as-compared",
         f"on         test: /data/test {'d' * 64}",
         "guard      holds: loss <= champion * 1.5 (it is 1.2, bound 1.5)",
     ):
         assert line in shown
-    assert "compared   with version 1, the champion, by quality:measure at the end of the run, " in "\n".join(shown)
+    assert "compared   with version 1, the champion, by quality:measure, " in "\n".join(shown)
     assert [line.split() for line in shown if line.startswith(" " * 11)] == [
         ["version", "3", "version", "1", "difference"],
         ["accuracy", "0.9300", "0.9000", "+0.0300"],
@@ -132,7 +132,7 @@ def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated,
         ["new", "1.0000", "-", "-"],
     ]
     other = show("status", "digits", "2")
-    assert "guard      fails: loss <= champion * 1.5 (that of the champion is inf)" in other
+    assert "guard      fails: loss <= champion * 1.5 (the champion's is inf)" in other
     assert not any(line.startswith("next ") for line in other)
     rows = [line.split("\t")[:3] for line in show("status", "digits")]
     assert rows == [["1", "champion", "-"], ["2", "registered", "keep"], ["3", "awaits approval", "ask"]]

@@ -80,7 +80,7 @@ def test_the_first_model_is_promoted_a_better_one_follows_and_a_worse_one_is_kep
     assert world.phase("a-aaaaaa", "0.5").outcome == "promoted"
     better = world.phase("b-aaaaaa", "0.6")
     assert str(better) == (
-        "version 2 of 'digits' was promoted: accuracy is 0.6, that of the champion 0.5: better by 0.1. "
+        "version 2 of 'digits' was promoted: accuracy is 0.6, the champion's 0.5: better by 0.1. "
         "Next: podlift models status digits 2"
     )
     assert (world.phase("c-aaaaaa", "0.55").outcome, world.champion()) == ("kept", "0.6")
@@ -88,7 +88,7 @@ def test_the_first_model_is_promoted_a_better_one_follows_and_a_worse_one_is_kep
     assert world.evaluated == [["0.5"], ["0.6", "0.5"], ["0.55", "0.6"]]
     assert [move.note for move in world.model().history()] == [
         "The first model: accuracy is 0.5",
-        "accuracy is 0.6, that of the champion 0.5: better by 0.1",
+        "accuracy is 0.6, the champion's 0.5: better by 0.1",
     ]
 
 
@@ -124,7 +124,7 @@ def test_if_another_process_moves_the_champion_the_new_one_is_compared_with(worl
     world.model().promote(1)
     world.meanwhile = lambda: world.model().promote(2)
     found = world.phase("c-aaaaaa", "0.6")
-    assert (found.outcome, found.reason) == ("kept", "accuracy is 0.6, that of the champion 0.7: worse by 0.1")
+    assert (found.outcome, found.reason) == ("kept", "accuracy is 0.6, the champion's 0.7: worse by 0.1")
     assert world.evaluated == [["0.6", "0.5"], ["0.6", "0.7"]]
     assert [(each.champion, each.outcome) for each in world.model().version(3).evidence()] == [
         (1, "promote"),

@@ -365,7 +365,7 @@ def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.
     monkeypatch.chdir(REPO / "examples" / "ci-project" if ":" in entry else REPO)
     args = {"count": 1, "seed": 1} if ":" in entry else None
     # A program of its own makes their data.
-    inputs = dict.fromkeys(("train", "test"), __file__) if entry.startswith("examples/gate/") else {}
+    inputs = dict.fromkeys(("train", "test"), __file__) if entry.startswith("examples/retrain/") else {}
     findings = sdk.plan(sdk.Job(entry, args=args, inputs=inputs)).findings
     assert [
         finding.message

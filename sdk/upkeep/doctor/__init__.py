@@ -1,4 +1,4 @@
-"""The rows of `podlift doctor` for this machine, those of quick looks first. Nothing is changed."""
+"""The rows of `podlift doctor` for this machine, the quick ones first. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["rows"]
 
 
 def rows(root: str | None, environ: Mapping[str, str]) -> list[Row]:
-    """Return what is looked at; `root` is an absolute path or a URL, None if unknown."""
+    """Return the rows; `root` is an absolute path or a URL, None if unknown."""
     root = None if root is None else path_of(root)
     in_bucket = root is not None and "://" in root
     return [

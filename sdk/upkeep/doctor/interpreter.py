@@ -57,7 +57,7 @@ if attempt("tensorflow", compute):
 
 
 class _Answer(TypedDict, total=False):
-    """What the program reports about a module, as far as it came."""
+    """The program's report about a module, until it ended."""
 
     missing: bool
     begun: bool
@@ -112,7 +112,7 @@ def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Ch
 
 
 def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, _Answer], str]:
-    """Return what the program reported about each module, and how it failed, if it did."""
+    """Return the program's report about each module, and how it failed, if it did."""
     ended, output = "", b""
     # Not in the current folder, which may have a numpy.py.
     with tempfile.TemporaryDirectory(prefix="podlift-") as nowhere:
@@ -152,7 +152,7 @@ def _tensorflow(answer: _Answer, ended: str) -> Check:
     if "version" not in answer:
         fix = _pip("--force-reinstall", wanted)
         if "SIGILL" in ended:
-            fix = "use a machine whose processor has AVX: TensorFlow's wheels need it"
+            fix = "use a machine with AVX in its processor: TensorFlow's wheels need it"
         return bad("tensorflow", "error", _failure(answer, ended), fix)
     if answer["sum"] != 4.0:
         said = f"{answer['version']} computes 1 + 1 + 1 + 1 = {answer['sum']}"

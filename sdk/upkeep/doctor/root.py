@@ -112,7 +112,7 @@ def bucket(url: str) -> list[Check]:
 
 
 def lifecycle(url: str, about: buckets.Resource) -> Check:
-    """Warn of rules of the bucket that delete what runs and schedules need, however old it is."""
+    """Warn of rules of the bucket that delete objects that runs and schedules need, however old they are."""
     name, _, prefix = url.partition("://")[2].partition("/")
     rules = buckets.deletes(about, prefix)
     if not rules:

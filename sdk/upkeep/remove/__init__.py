@@ -1,4 +1,4 @@
-"""Removes what is no longer needed: old runs, archives that nothing names, stale caches. `find` searches, `remove` acts."""
+"""Removes old runs, archives that nothing names, stale caches. `find` searches, `remove` acts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEP = 20
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalPlan:
-    """What `remove` would remove, and what stays although it is old."""
+    """The items that `remove` would remove, and the old ones that stay."""
 
     root: str
     items: tuple[Candidate, ...]
@@ -35,7 +35,7 @@ class RemovalPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalResult:
-    """What was removed, what was kept because it has changed, and a message for each failure."""
+    """The removed items, the ones that stay because they have changed, and a message for each failure."""
 
     items: tuple[Candidate, ...] = ()
     skipped: tuple[Skipped, ...] = ()

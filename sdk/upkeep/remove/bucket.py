@@ -1,6 +1,6 @@
 """Old runs and unused archives of a root in a bucket. Ages are measured by the service's clock.
 
-Every object is removed only in the version that was checked. A run's plan is removed first: what remains without a plan is
+Every object is removed only in the version that was checked. A run's plan is removed first: objects without a plan are
 not a run. A resume writes a record and then reads the plan; a removal deletes the plan and then looks for new records.
 """
 
@@ -49,7 +49,7 @@ class _RunListing:
 
     @property
     def age_s(self) -> float:
-        # The time of an answer is in whole seconds, those of objects are not.
+        # The time of an answer is in whole seconds, the times of objects are not.
         return max(0.0, self.now - max((info.changed for info in self.objects), default=self.now))
 
     def plan(self, run: str) -> ObjectInfo | None:

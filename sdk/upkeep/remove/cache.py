@@ -1,4 +1,4 @@
-"""What is removed from podlift's cache: files and environments without a use for long, and copies of runs in buckets."""
+"""The removals from podlift's cache: files and environments without a use for long, and copies of runs in buckets."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Cache(Place):
 class CopiesRoot(FolderRoot):
     """This machine's folder for a root in a bucket: its own runs before their upload, and copies of others.
 
-    A run goes from it only by its age, and if everything in it is in the bucket too. What has no run's name is no copy: below a
-    bucket whose prefix is called `runs`, it is a folder of the real root.
+    A run goes from it only by its age, and if everything in it is in the bucket too. A folder without a run's name is no
+    copy: below a bucket with the prefix `runs`, it is a folder of the real root.
     """
 
     def runs(self) -> Iterator[tuple[Candidate, str]]:

@@ -116,7 +116,7 @@ class FolderRoot(PrunedRoot):
         _remove_folder(folder, before)
 
     def end(self, folder: Path) -> None:
-        """End what a killed supervisor has left of a run."""
+        """End the processes that a killed supervisor has left of a run."""
         paths = RunPaths(str(folder))
         try:
             if not has_ended(paths):

@@ -1,8 +1,8 @@
-"""What is removed from any root: old runs, and archives that nothing names. A kind of root lists, reads and removes files.
+"""The removals from any root: old runs, and archives that nothing names. A kind of root lists, reads and removes files.
 
-Archives are files that are named by the digest of their bytes. What a JSON file of the root names stays: it does not know
-the form of schedules, of registered models and of what a later version writes. Everything is checked twice, when it is found
-and right before its removal.
+Archives are files that are named by the digest of their bytes. An archive stays if any JSON file of the root names it: this
+module does not know the form of schedules, of registered models and of later versions' files. Everything is checked twice,
+when it is found and right before its removal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...storage.registry import open_store
 
 # A submit writes or touches its bundle before the plan that refers to it: younger bundles may be needed soon.
 SETTLED_S = 3600.0
-# What containers download is uploaded or touched before the job is created, which may take long.
+# Files for containers are uploaded or touched before the job is created, which may take long.
 JOB_SETTLED_S = 86400.0
 # Other folders of a root are searched up to these limits. Larger files are not records of podlift.
 MAX_RECORDS, MAX_RECORD_BYTES = 2000, 1 << 20
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveKind:
-    """One folder of archives. `of_jobs`: needed by what starts later than its submit."""
+    """One folder of archives. `of_jobs`: needed by jobs that start later than their submit."""
 
     kind: str
     suffix: str = ""
@@ -106,7 +106,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Named:
-    """What records name: the file of each digest and run id."""
+    """The files that records name, by digest and run id."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""  # why that is not known
@@ -174,7 +174,7 @@ class PrunedRoot(Place, ABC):
         return iter([*old_runs, *self.remains(), *self._unused({item.path for item in old_runs})])
 
     def _unused(self, removed_runs: Collection[str]) -> list[Candidate]:
-        # Listed before the records are read: a submit touches what it needs before it writes its plan, or creates its job.
+        # Listed before the records are read: a submit touches its files before it writes its plan, or creates its job.
         archives = self.archives()
         old = [archive for archive in archives if archive.is_settled]
         used, unknown = self._used(archives, removed_runs) if old else (set(), "")
@@ -221,7 +221,7 @@ class PrunedRoot(Place, ABC):
                 if number >= MAX_RECORDS:
                     return Named(
                         unknown=f"a JSON file below {self.url!r} may need it, and there are too many to search. Next: move "
-                        f"those that are not podlift's out of the root, such as {file!r}"
+                        f"foreign files out of the root, such as {file!r}"
                     )
                 words = {word_bytes.decode() for word_bytes in _WORDS.findall(_ESCAPE.sub(b" ", data))}
                 names.update(dict.fromkeys({word for word in words if ids.is_run_id(word)} | _digests(data), file))

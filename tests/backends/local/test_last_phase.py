@@ -107,7 +107,7 @@ def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_re
     assert [each.path for each in version.files()] == ["weights"]
     worse = registered("0.4")
     assert worse.registered is not None and worse.registered.outcome == "kept"
-    assert worse.registered.reason == "accuracy is 0.4, that of the champion 0.5: worse by 0.1"
+    assert worse.registered.reason == "accuracy is 0.4, the champion's 0.5: worse by 0.1"
     (evidence,) = sdk.models()["digits"].version(2).evidence()
     assert (evidence.champion, dict(evidence.metrics), dict(evidence.champion_metrics)) == (
         1,
@@ -163,7 +163,7 @@ def test_a_version_without_a_gate_is_judged_by_that_of_another_run_as_status_tel
     assert str(run.wait(LIMIT_S).registered) == "version 2 of 'digits' was registered", run.why()
     root, payload = gated.plan.root, gated.plan.paths.last_phase(1)
     found = judge(root, "digits", 2, payload)
-    assert str(found).startswith("version 2 of 'digits' was promoted: accuracy is 0.7, that of the champion 0.5")
+    assert str(found).startswith("version 2 of 'digits' was promoted: accuracy is 0.7, the champion's 0.5")
     assert judge(root, "digits", 1, payload).outcome == "promoted", "it was the champion, and stays decided"
     assert sdk.models()["digits"].champion().number == 2
     assert app.run(["status", run.id]) == 0

@@ -1,0 +1,79 @@
+"""The gate of a model on this machine: a judgement that is rehearsed or repeated."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+
+from ..errors import InputError, Problems, RunNotFoundError
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..model_registry.evidence import Evidence
+from ..model_registry.models import ModelVersion
+from ..runtime import evaluation, last_phase
+from . import references, remote
+from .prepare import planned
+from .settings.merge import UNNAMED, Destination, Settings, gather
+from .trial import payload_of, variables
+
+_STDERR = 2
+# The settings of a project that matter to its gate; others may need a machine or a service.
+_ABOUT_GATES = ("entry", "inputs", "env", "model")
+
+
+def judge(version: ModelVersion, *, promote: bool = False) -> Evidence:
+    """Evaluate a version and the champion here, decide, and with `promote` act on the decision.
+
+    The gate comes from the project in the current folder, if its settings have one for this model, else from the version's run.
+    The function's output goes to the standard error.
+
+    Raises:
+        InputError: there is no gate, or its code or data cannot be found.
+    """
+    plan = _of_this_folder(version, os.environ) or _of_its_run(version, os.environ)
+    model, number = version.model, version.number
+    options = evaluation.ProcessOptions(env=variables(plan), output=_STDERR)
+    with payload_of(plan) as payload:
+        if not promote:
+            return last_phase.rehearse(model.root, model.name, number, payload, options)
+        last_phase.judge(model.root, model.name, number, payload, uuid.uuid4().hex, options)
+    return version.evidence()[-1]
+
+
+def _of_this_folder(version: ModelVersion, environ: Mapping[str, str]) -> Plan | None:
+    """Return a plan with the code and the gate of the project here; None if its settings have no gate for this model."""
+    problems, place = Problems(), Destination(backend="local", root=version.model.root)
+    settings = gather(UNNAMED, {}, place, environ, problems)
+    problems.raise_if_any()
+    if not settings.values.get("gate_evaluate") or settings.values.get("model") not in (None, version.model.name):
+        return None
+    if "entry" not in settings.values:
+        settings = gather(version.record.program, {}, place, environ, problems)
+    return planned(_about_gates(settings), environ, problems, starting=False)
+
+
+def _about_gates(settings: Settings) -> Settings:
+    kept = (*_ABOUT_GATES, "backend", "root")
+    return settings.without([name for name in settings.values if name not in kept and not _is_of(name, "gate", "code")])
+
+
+def _is_of(name: str, *groups: str) -> bool:
+    return name.startswith(tuple(f"{group}_" for group in groups))
+
+
+def _of_its_run(version: ModelVersion, environ: Mapping[str, str]) -> Plan:
+    record, model = version.record, version.model
+    no_gate = f"The model {model.name!r} has no gate: the settings of this folder name none, and"
+    following = (
+        'Next: name a function in the project\'s file: [gate] evaluate = "quality:measure" (docs/how-to/models.md).'
+    )
+    try:
+        plan = references.attached(RootPaths(model.root).run(record.run).url, record.run, environ)
+    except RunNotFoundError:
+        raise InputError(f"{no_gate} its run {record.run} was removed. {following}") from None
+    if plan.job.gate.evaluate is None:
+        raise InputError(f"{no_gate} its run {record.run} had none. {following}")
+    if plan.local:
+        remote.fetch_code(plan)
+    return plan

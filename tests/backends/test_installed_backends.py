@@ -1,0 +1,79 @@
+"""Backends that installed packages add, and runs of a backend that is not registered here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S
+
+from sdk.backends import ENTRY_POINTS
+
+pytestmark = pytest.mark.process
+
+PACKAGE = """
+from dataclasses import dataclass
+from sdk.job.targets import Target
+from sdk.testing.fake_backend import FakeBackend
+
+@dataclass(frozen=True, kw_only=True)
+class Shelf(Target):
+    \"\"\"Which shelf a run is on.
+
+    Args:
+        level: Level of the shelf, from the floor.
+    \"\"\"
+
+    level: int = 1
+
+class ShelfBackend(FakeBackend):
+    options = Shelf
+"""
+
+
+@pytest.fixture
+def podlift(tmp_path: Path, root: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command with or without a package that adds backends: `podlift("list", installed=True)`."""
+    site = tmp_path / "site"
+    about = site / "shelf_backend-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "shelf_backend.py").write_text(PACKAGE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf-backend\nVersion: 1.0\n")
+    lines = [
+        "shelf = shelf_backend:ShelfBackend",
+        "broken = nothing_here:Backend",
+        "local = shelf_backend:ShelfBackend",
+    ]
+    (about / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINTS}]", *lines]))
+
+    def run(*words: str, installed: bool) -> subprocess.CompletedProcess[str]:
+        paths = [os.getcwd(), *([str(site)] if installed else [])]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PODLIFT_ROOT": str(root)}
+        command = [sys.executable, "-m", "sdk", *words]
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
+
+    return run
+
+
+def test_a_package_adds_a_backend_whose_runs_are_read_where_it_is_not_installed(
+    podlift: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('on the shelf')")
+    submitted = podlift("submit", "train.py", "--backend", "shelf", "--shelf-level", "3", "--json", installed=True)
+    assert submitted.returncode == 0, submitted.stderr
+    assert "The installed backend 'broken' (nothing_here:Backend) is left out. ModuleNotFoundError" in submitted.stderr
+    assert "The installed backend 'local' (shelf_backend:ShelfBackend) is left out. " in submitted.stderr
+    (listed,) = json.loads(podlift("list", "--json", installed=False).stdout)
+    assert (listed["status"]["state"], listed["backend"]) == ("SUCCEEDED", "shelf")
+    assert podlift("status", installed=False).stdout.splitlines()[1:3] == [
+        "state      SUCCEEDED (done)",
+        "backend    shelf",
+    ]
+    assert podlift("logs", installed=False).stdout == "on the shelf\n"
+    refused = podlift("plan", "train.py", "--backend", "shelf", installed=False)
+    assert (refused.returncode, "Unknown backend. Received: 'shelf'." in refused.stderr) == (2, True)
