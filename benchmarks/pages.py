@@ -87,7 +87,7 @@ def _made(root: RootPaths, plan: Plan, number: int) -> None:
     first = root.run(listing._id(0))
     metrics = Path(first.metrics(1, "chief-0"))
     metrics.parent.mkdir(parents=True)
-    record = {"epoch": 0, "metrics": {"loss": 0.5}}
+    record = {"epoch": 1, "metrics": {"loss": 0.5}}
     metrics.write_text("".join(json.dumps({**record, "time": 1.0 + at, "step": at + 1}) + "\n" for at in range(30)))
     listing._ended(first, plan, failed=False)
     known, text = summaries.read(first), Path(first.plan).read_text()
@@ -123,7 +123,7 @@ def _long(place: Path) -> None:
     with place.open("w") as file:
         for at in range(_POINTS):
             metrics = {"loss": 1 / (at + 1), "val_loss": 2 / (at + 1), "accuracy": at / _POINTS}
-            file.write(json.dumps({"time": 1.0 + at, "step": at + 1, "epoch": 0, "metrics": metrics}) + "\n")
+            file.write(json.dumps({"time": 1.0 + at, "step": at + 1, "epoch": 1, "metrics": metrics}) + "\n")
 
 
 def _asked(root: str, target: str) -> int:

@@ -17,6 +17,7 @@ import typer
 
 import sdk
 from sdk.cli.app import build
+from sdk.job import values
 from sdk.job.values import Value
 from sdk.planning.settings import merge, table
 
@@ -181,29 +182,21 @@ def parameters(function: Callable[..., Any], doc: Doc) -> Iterator[tuple[str, ..
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == "self" or parameter.name.startswith("_") or not shown(parameter):
             continue
-        if parameter.name == "settings":
-            yield from settings_of(function)
+        name, default = parameter.name, parameter.default
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and (name == "settings" or "**more" in doc.arguments):
+            yield "...", "", "", "Every other [setting](settings.md) is a keyword too."
             continue
-        about = same_as(doc.arguments.get(parameter.name, ""), parameter.name)
-        default = "" if parameter.default is inspect.Parameter.empty else code(repr(parameter.default))
-        yield code(parameter.name), code(type_text(parameter.annotation)), default, cell(prose(about))
-
-
-def settings_of(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the settings that everybody uses, and where the others are."""
-    known = merge.defaults()
-    wanted = ("args", "workers", "accelerator", *TARGETS, "env", "inputs", "timeout", "max_steps")
-    if "drill" in function.__module__ or "testing" in function.__module__:
-        wanted = ()
-    for name in wanted:
-        if name in TARGETS:
-            about, kind = TARGETS[name]
-        elif name in table.settings():
-            about, kind = table.settings()[name].doc, KINDS[name]
-        else:
-            continue
-        yield code(name), code(kind), code(repr(known[name])), cell(prose(about))
-    yield "...", "", "", "Every other [setting](settings.md) is a keyword too."
+        kind, about = type_text(parameter.annotation), same_as(doc.arguments.get(name, ""), name)
+        if "**more" in doc.arguments and name in table.COMMON and default in (None, values.UNSET):
+            # The page shows the value of a setting that nothing sets, and its whole sentence.
+            about, kind = TARGETS.get(name) or (table.settings()[name].doc, KINDS[name])
+            default = merge.defaults()[name]
+        yield (
+            code(name),
+            code(kind),
+            "" if default is inspect.Parameter.empty else code(repr(default)),
+            cell(prose(about)),
+        )
 
 
 def raises(doc: Doc) -> list[str]:

@@ -15,6 +15,7 @@ from .errors import InputError, nearest
 from .job.job import Job
 from .job.layout import RunPaths
 from .job.plan import Plan
+from .job.values import UNSET, Unset
 from .logs import logger
 from .model_registry.evidence import Evidence
 from .model_registry.models import ModelVersion
@@ -22,7 +23,7 @@ from .model_registry.registry import Registry
 from .planning import references
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
 from .planning.roots import configured_root, configured_roots, in_bucket, resolve_root
-from .planning.settings.merge import from_keywords
+from .planning.settings.merge import from_keywords, keywords_of
 from .process import garbage
 from .records import summaries
 from .records.events import DAMAGE
@@ -34,43 +35,107 @@ from .ui.rows import RunRows
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .planning.settings.keywords import Keywords
+    from .job.job import JsonArgs
+    from .planning.settings.keywords import Env, Local, MoreKeywords, Ray, Vertex
 
 _log = logger("api")
 
 
-def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keywords]) -> Plan:
+def plan(
+    what: str | Path | Callable[..., Any] | Job,
+    *,
+    args: JsonArgs | None = None,
+    workers: int | None = None,
+    accelerator: str | None = None,
+    backend: str | Local | Ray | Vertex | None = None,
+    name: str | None = None,
+    root: str | Path | None = None,
+    env: Env | None = None,
+    model: str | Unset | None = UNSET,
+    checkpoint_every: str | float | Unset | None = UNSET,
+    max_steps: int | Unset | None = UNSET,
+    timeout: str | float | Unset | None = UNSET,
+    max_cost_usd: float | Unset | None = UNSET,
+    **more: Unpack[MoreKeywords],
+) -> Plan:
     """Decide everything about a run without changing anything: `print(sdk.plan("train.py", workers=2))`.
 
     Args:
         what: the path of a script, of a notebook, or of a folder with a `__main__.py`; `package.module`,
             `package.module:function`, a function, or a Job. A function from a notebook or from `__main__` is sent as source
             code, with the values that it uses as JSON.
-        **settings: each setting is a keyword: `max_steps=20`, `timeout="10m"`, `vertex_project="mine"`. See
+        args: arguments of the program, as JSON. A list is argv; a dict is keyword arguments of a function, or `--key value` of
+            a script.
+        workers: training tasks, including the chief. At least 1.
+        accelerator: hardware of each task: a name from `podlift accelerators`.
+        backend: where the run executes: "local", "vertex", "ray", or a Local, Ray or Vertex value.
+        name: a label; the run's id is the name and six random characters.
+        root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
+        env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which stores
+            the name only, or a `Secret`.
+        model: name of the model in the registry.
+        checkpoint_every: how often to save: auto, 5m, 500steps, 500steps,5m or none.
+        max_steps: training steps after which the run ends as a success.
+        timeout: time limit of the whole run.
+        max_cost_usd: refuse a run that may cost more, in US dollars.
+        **more: every other setting is a keyword too: `vertex_project="mine"`, `code_requirements="none"`. See
             docs/reference/settings.md.
 
     Raises:
         InputError: with every mistake that was found.
     """
-    given, target = from_keywords(settings)
+    # The first line: the parameters are its only variables.
+    given, target = from_keywords(keywords_of(locals()))
     return make_plan(what, given, target, os.environ)
 
 
-def submit(what: str | Path | Callable[..., Any] | Job | Plan, **settings: Unpack[Keywords]) -> Run:
+def submit(
+    what: str | Path | Callable[..., Any] | Job | Plan,
+    *,
+    args: JsonArgs | None = None,
+    workers: int | None = None,
+    accelerator: str | None = None,
+    backend: str | Local | Ray | Vertex | None = None,
+    name: str | None = None,
+    root: str | Path | None = None,
+    env: Env | None = None,
+    model: str | Unset | None = UNSET,
+    checkpoint_every: str | float | Unset | None = UNSET,
+    max_steps: int | Unset | None = UNSET,
+    timeout: str | float | Unset | None = UNSET,
+    max_cost_usd: float | Unset | None = UNSET,
+    **more: Unpack[MoreKeywords],
+) -> Run:
     """Start a run and return its handle without waiting for the training: `sdk.submit("train.py", workers=2).result()`.
 
     Args:
-        what: what `plan` accepts, or a Plan, which is executed exactly.
-        **settings: as for `plan`; not allowed with a Plan.
+        what: what `plan` accepts, or a Plan, which is executed exactly and takes no settings.
+        args: arguments of the program, as JSON. A list is argv; a dict is keyword arguments of a function, or `--key value` of
+            a script.
+        workers: training tasks, including the chief. At least 1.
+        accelerator: hardware of each task: a name from `podlift accelerators`.
+        backend: where the run executes: "local", "vertex", "ray", or a Local, Ray or Vertex value.
+        name: a label; the run's id is the name and six random characters.
+        root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
+        env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which stores
+            the name only, or a `Secret`.
+        model: name of the model in the registry.
+        checkpoint_every: how often to save: auto, 5m, 500steps, 500steps,5m or none.
+        max_steps: training steps after which the run ends as a success.
+        timeout: time limit of the whole run.
+        max_cost_usd: refuse a run that may cost more, in US dollars.
+        **more: every other setting is a keyword too: `vertex_project="mine"`, `code_requirements="none"`. See
+            docs/reference/settings.md.
 
     Raises:
         InputError: with every mistake that was found; nothing was written or started.
     """
+    said = keywords_of(locals())
     if isinstance(what, Plan):
         refuse_inside_task("submit")
-        refuse_keywords(settings, "a Plan, which already fixes them")
+        refuse_keywords(said, "a Plan, which already fixes them")
         return Run(launch.execute(what))
-    given, target = from_keywords(settings)
+    given, target = from_keywords(said)
     return Run(launch.submit(make_plan(what, given, target, os.environ, verb="submit")))
 
 
@@ -124,12 +189,12 @@ def runs(
 def list_runs(
     root: str | Path | None, limit: int | None, backend: str | None, state: str | Sequence[str], name: str | None
 ) -> tuple[list[RunInfo], list[str]]:
-    """Return what `runs` does, and a sentence for each root that cannot be listed. If none can, the first failure is raised."""
-    names, known = [state] if isinstance(state, str) else state, [state.value for state in State]
-    unknown = [one for one in names if one.upper() not in known]
+    """Return the list of `runs`, and a sentence for each root that cannot be listed; raise the first failure if none can be."""
+    names, states = [state] if isinstance(state, str) else state, [state.value for state in State]
+    unknown = [name for name in names if name.upper() not in states]
     if unknown:
-        raise InputError([f"Unknown state. Received: {one!r}. {nearest(one.upper(), known)}" for one in unknown])
-    wanted = [State(one.upper()) for one in names]
+        raise InputError([f"Unknown state. Received: {name!r}. {nearest(name.upper(), states)}" for name in unknown])
+    selected = [State(name.upper()) for name in names]
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
     if backend is not None:
@@ -139,14 +204,14 @@ def list_runs(
         return (
             info is not None
             and (backend is None or info.backend == backend)
-            and (not wanted or (info.status is not None and info.status.state in wanted))
+            and (not selected or (info.status is not None and info.status.state in selected))
         )
 
     if root is None and backend is None:
         roots, problems = configured_roots(os.environ)
     else:
         roots, problems = [configured_root(root, os.environ, backend)], []
-    at_most = limit if backend is None and not wanted and name is None else None
+    at_most = limit if backend is None and not selected and name is None else None
     listed, failures = references.newest_first(roots, at_most, os.environ)
     named = [run for run in listed if _is_named(run.id, name)]
     # In a bucket, several are read at a time, but not more than needed.
@@ -176,7 +241,7 @@ def _summarized(listed: references.ListedRun) -> RunInfo | None:
     """Return a run as its summary on this machine describes it; None if its records have to be read."""
     here = listed.here or (listed.url if listed.whole else "")
     summary = summaries.read(RunPaths(here)) if here else None
-    # A summary that the supervisor of a run in a bucket wrote does not tell its place.
+    # The supervisor of a run in a bucket writes a summary without its place.
     if summary is None or (listed.here and not summary.shown.place):
         return None
     shown = vars(summary.shown)
@@ -191,7 +256,7 @@ def _read(listed: references.ListedRun) -> RunInfo | None:
         run = attach(url)
         status = seen(run)
         if in_bucket(url):
-            run.metrics()  # brings them
+            run.metric_records()  # brings them
         about = summaries.shown(run.plan.paths)
         about = replace(about, emulator=run.plan.emulator, place=run.plan.place)
         if in_bucket(url) and status.state.terminal:
@@ -208,7 +273,7 @@ def _read(listed: references.ListedRun) -> RunInfo | None:
 
 
 def _position(run: Run, about: summaries.Shown) -> tuple[int | None, float | None]:
-    """Return how many steps a run that is going has done, and how many seconds it will take."""
+    """Return the steps that a running run has done, and the seconds until its training ends; None if unknown."""
     progress = run.progress()
     if progress is None:
         return about.steps, None

@@ -63,15 +63,15 @@ class InputError(PodliftError, ValueError):
 
 
 class RunNotFoundError(InputError, LookupError):
-    """There is no run of that name or URL."""
+    """There is no run of that name or URL: `except sdk.RunNotFoundError as error: print(error)`."""
 
 
 class CorruptRunError(InputError):
-    """The directory is not a run of podlift, or it is damaged."""
+    """The directory is not a run of podlift, or it is damaged: `[info.url for info in sdk.runs() if info.problem]`."""
 
 
 class InsideTaskError(InputError, RuntimeError):
-    """`submit` or `plan` was called by the running program itself."""
+    """The running program called `submit` or `plan`. Guard it: `if __name__ == "__main__": sdk.submit("train.py")`."""
 
 
 class FutureFormatError(InputError):
@@ -162,25 +162,25 @@ class RunError(PodliftError):
 
 
 class RunFailedError(RunError):
-    """The user's program failed; the message holds its traceback."""
+    """The user's program failed; the message holds its traceback: `except sdk.RunFailedError as error: print(error.status)`."""
 
     exit_code = EXIT_USER
 
 
 class RunCancelledError(RunError):
-    """The run was cancelled."""
+    """The run was cancelled: `except sdk.RunCancelledError: run.resume()`."""
 
     exit_code = EXIT_CANCELLED
 
 
 class RunCheckpointedError(RunError):
-    """The program saved its state and exited with 75: resume the run."""
+    """The program saved its state and exited with 75: `except sdk.RunCheckpointedError: run.resume()`."""
 
     exit_code = EXIT_CHECKPOINTED
 
 
 class WaitTimeoutError(PodliftError, TimeoutError):
-    """The run was still going after the timeout of `wait` or `result`. The run continues."""
+    """The run continues after the timeout of `wait` or `result`: `except sdk.WaitTimeoutError: run.cancel()`."""
 
 
 class Problems:

@@ -33,14 +33,15 @@ from .planning.roots import configured_root
 from .records.events import REMARK, Event, fold
 from .records.explain import RunContext, explain, moments
 from .records.goodput import add_up
+from .records.metric_file import MetricRecord, flat
 from .records.recorder import accounts_of, metrics_of, read_events, read_legible, read_status_records
 from .records.timeline import Moment
 from .status import Goodput, Progress, Reason, State, Status
 from .storage import trees
 from .storage.paths import destination
 from .storage.retry import Outage
-from .text import emulator_at
-from .ui.rows import CheckpointRows
+from .text import emulator_at, html_table, shown
+from .ui.rows import CheckpointRows, LogRows
 from .ui.rows import RunInfo as RunInfo
 
 _T = TypeVar("_T")
@@ -72,6 +73,11 @@ class Result:
     tensorboard_dir: str
     outputs_dir: str
     logs: dict[str, str]
+
+    def _repr_html_(self) -> str:
+        metrics = [(name, "nan" if value is None else f"{value:.5g}") for name, value in self.metrics.items()]
+        places = [(name, str(place)) for name, place in vars(self).items() if name.endswith("_dir")]
+        return html_table([("value", shown(self.value)), *metrics, *places, *self.logs.items()])
 
 
 class Run:
@@ -123,7 +129,7 @@ class Run:
         """Write parameters, metrics and state of the run to an experiment tracker, and return where: `run.export("mlflow")`.
 
         Args:
-            to: the tracker, whose library is an extra: `pip install 'podlift[mlflow]'`. Exporting again doubles nothing.
+            to: the tracker, whose library is an extra: `pip install 'podlift[mlflow]'`. A second export adds only new points.
             into: the experiment or project there; by default the one that its environment names, else the name of the run.
 
         Raises:
@@ -181,7 +187,7 @@ class Run:
             CorruptRunError: its records are damaged.
         """
         with self._sound():
-            return explain(*self._told())
+            return explain(*self._history())
 
     def timeline(self) -> list[Moment]:
         """Return the events of the run, as `why` lists them: attempts, restarts, preemptions, the last checkpoint.
@@ -192,7 +198,7 @@ class Run:
             CorruptRunError: its records are damaged.
         """
         with self._sound():
-            return moments(*self._told())
+            return moments(*self._history())
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Wait for the end of the run, however it ends, and return the last status: `run.wait(timeout_s=3600).state`.
@@ -274,26 +280,48 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return every metric record so far, by attempt: `run.metrics()[-1]["metrics"]["loss"]`.
+        """Return every reported metric so far as rows: `run.metrics()[-1]["loss"]`, or `pandas.DataFrame(run.metrics())`.
 
-        A record is {"attempt", "time", "step", "epoch", "metrics": {name: number}}, with the unix time in seconds. An attempt
-        that continues from a checkpoint reports the steps after it again, under its own `attempt`.
+        A row has `attempt` and `epoch`, both from 1, `step`, `time` as unix time in seconds, and the metrics by their names. A
+        metric that has the name of one of these four gets an underscore: `time_`. None stands for an unknown step or epoch, and
+        for a number that is not finite. An attempt that continues from a checkpoint reports the steps after it again, under
+        its own `attempt`.
         """
+        return [flat(record) for record in self.metric_records()]
+
+    def metric_records(self) -> list[MetricRecord]:
+        """Return the rows of `metrics` with their numbers apart: `run.metric_records()[-1]["metrics"]["loss"]`."""
         self._handle.refresh(logs=True)
-        rows, attempt = list[dict[str, Any]](), 1
+        records, attempt = list[MetricRecord](), 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
             # Copies, which the caller may change.
             for record in metrics_of(self.plan.paths, attempt, self.plan.tasks):
-                rows.append({"attempt": attempt, **record, "metrics": dict(record["metrics"])})
+                records.append({"attempt": attempt, **record, "metrics": dict(record["metrics"])})
             attempt += 1
-        return rows
+        return records
 
     def last_metrics(self) -> dict[str, float | None]:
         """Return the last value of every metric, by name: `run.last_metrics()["val_loss"]`."""
         last: dict[str, float | None] = {}
-        for record in self.metrics():
+        for record in self.metric_records():
             last.update(record["metrics"])
         return last
+
+    def plot(self, *metrics: str) -> dict[str, Any]:
+        """Draw the curves of the metrics with matplotlib, and return the axes of each: `run.plot("loss", "val_loss")`.
+
+        Usage: `run.plot()["loss"].set_yscale("log")`. A metric and its `val_` are in the same axes. A cell of a notebook that
+        ends in the run shows its curves without matplotlib.
+
+        Args:
+            *metrics: names of metrics; all by default.
+
+        Raises:
+            InputError: matplotlib is missing, or the run has reported no metric, or not this one.
+        """
+        from .ui import plot
+
+        return plot.draw(self.id, self.metric_records(), metrics)
 
     def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]:
         """Yield the log lines of the tasks: `for line in run.logs("chief-0", follow=True): print(line.text)`.
@@ -309,7 +337,7 @@ class Run:
         self._handle.refresh(logs=True)
         if attempt is not None and not follow and not Path(self.plan.paths.attempt(attempt)).is_dir():
             raise InputError(f"The run {self.id} has no attempt {attempt}: it has {self.status().attempts}.")
-        return self._handle.logs(task=task, attempt=attempt, follow=follow)
+        return LogRows(self._handle.logs(task=task, attempt=attempt, follow=follow), self, task or "", attempt)
 
     def download(self, dest: str | Path) -> list[str]:
         """Copy the program's outputs to `work/` and `model/` in a folder, and return the paths of the new files.
@@ -331,7 +359,7 @@ class Run:
             )
         target = destination(dest, Path(self.plan.paths.url))
         self._handle.fetch_outputs()
-        # A run whose supervisor was killed has none.
+        # A killed supervisor has collected none.
         return trees.copy_outputs(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
     def collected(self) -> dict[str, Any] | None:
@@ -431,7 +459,7 @@ class Run:
         self._handle = backends.opened(self.plan, self._clock)
         return str(difference)
 
-    def _told(self) -> tuple[list[Event], Status, RunContext]:
+    def _history(self) -> tuple[list[Event], Status, RunContext]:
         """Return the events, the status and the context of an explanation."""
         events, status = self._read(read_legible, logs=True)
         position = self._handle.progress()
@@ -502,7 +530,7 @@ class Run:
 
 
 def seen(run: Run) -> Status:
-    """Return the status of a run for a list of runs: unlike `Run.status`, it ends nothing that a killed supervisor has left."""
+    """Return the status of a run for a list of runs. Unlike `Run.status`, it leaves processes of a killed supervisor alone."""
     with run._sound():
         return run._with_saved(run._read(read_status_records, tidy=False)[1])
 

@@ -6,6 +6,8 @@ import shlex
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .text import duration, html_lines, html_table, money, shown
+
 EXIT_DONE = 0
 EXIT_USER = 1
 EXIT_INPUT = 2
@@ -84,7 +86,7 @@ class Progress:
     """The progress of a training, as reported by its first task.
 
     Args:
-        step: training steps of the run, those of earlier attempts included.
+        step: training steps of the run, including earlier attempts.
         epoch: the current epoch of `fit`, from 1; None outside of `fit`.
         epochs: the last epoch of `fit`; None if unknown.
         epoch_step: completed steps of this epoch.
@@ -121,7 +123,7 @@ def done_share(progress: Progress, left: int) -> float:
     """Return the part of a training that is done, from 0 to 1."""
     done = progress.step
     if progress.epoch is not None and progress.epoch_steps is not None:
-        # Of this fit: the steps of the run count those of earlier ones.
+        # This fit alone: the steps of the run include earlier fits.
         done = (progress.epoch - 1) * progress.epoch_steps + (progress.epoch_step or 0)
     return done / (done + left) if done + left else 0.0
 
@@ -292,6 +294,19 @@ class Status:
         if self.state is State.FAILED:
             return EXIT_USER if self.user_fault else EXIT_INFRASTRUCTURE
         return _EXIT_CODES[self.state]
+
+    def _repr_html_(self) -> str:
+        rows = [("state", f"{self.state.value} ({self.reason.value})"), ("attempts", str(self.attempts))]
+        rows += [("failure", self.failure.message)] if self.failure else []
+        rows += [("value", shown(self.value))] if self.value is not None else []
+        rows += [("timings", ", ".join(f"{name} {duration(time)}" for name, time in self.timings.items()))]
+        rows += [("last checkpoint", f"step {self.saved_step}")] if self.saved_step is not None else []
+        spent = f"{'at least ' if self.spent_at_least else ''}{money(self.spent_usd)}"
+        rows += [("spent", spent)] if self.spent_usd is not None else []
+        rows += [("service", f"{self.service} {self.vendor} {self.console}".strip())] if self.service else []
+        rows += [("model", str(self.registered))] if self.registered else []
+        table = html_table([*rows, *(("finding", text) for text in self.findings)])
+        return table + (html_lines(self.failure.traceback) if self.failure and self.failure.traceback else "")
 
 
 def continuation(attempt: int, step: int | None) -> str:

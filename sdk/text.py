@@ -1,10 +1,10 @@
-"""How durations, sizes, amounts of money and long lists are written for people, and how durations are read. Pure."""
+"""How durations, sizes, amounts of money, lists and tables are written for people, and how durations are read. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -162,3 +162,29 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):
         return f"a {type(value).__qualname__}"
     return clipped(text, SHOWN)
+
+
+def html_table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> str:
+    """Return rows as the table of a notebook, in the notebook's own colours; the first cell of a row names it."""
+    top = "".join(f'<th scope="col">{_cell(name)}</th>' for name in head)
+    body = "".join(
+        f'<tr><th scope="row">{_cell(name)}</th>{"".join(f"<td>{_cell(value)}</td>" for value in values)}</tr>'
+        for name, *values in rows
+    )
+    return f"<table>{f'<thead><tr>{top}</tr></thead>' if top else ''}<tbody>{body}</tbody></table>"
+
+
+def _cell(value: str) -> str:
+    return _escaped(visible(value))
+
+
+def html_lines(lines: str) -> str:
+    """Return several lines for a notebook, as they are."""
+    return f"<pre>{_escaped(harmless(lines))}</pre>"
+
+
+def _escaped(text: str) -> str:
+    from html import escape  # it is large, and only notebooks need it
+
+    # Names of files may hold characters that UTF-8 lacks.
+    return escape(text).encode("utf-8", "backslashreplace").decode()

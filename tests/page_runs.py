@@ -77,7 +77,7 @@ def page_run(
         final = {"state": "FAILED", "reason": "user_error", "failure": ended}
         path = next(Path(run.events).glob("*.final.json"))
         path.write_text(json.dumps({"data": final, "time": created + 60, "version": 1}))
-    lines = (json.dumps({"time": created + 1, "epoch": 0, **record}) for record in records)
+    lines = (json.dumps({"time": created + 1, "epoch": 1, **record}) for record in records)
     Path(run.metrics(1, "chief-0")).write_text("".join(f"{line}\n" for line in lines))
     Path(run.log(1, "chief-0")).write_text(log, errors="backslashreplace")
     return run

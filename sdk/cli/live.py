@@ -72,7 +72,7 @@ def _place(record: MetricRecord | None) -> str:
     if record is None:
         return f"{'epoch':>5}{'step':>9}"
     epoch, step = record["epoch"], record["step"]
-    return f"{'' if epoch is None else epoch + 1:>5}{'' if step is None else step:>9}"
+    return f"{'' if epoch is None else epoch:>5}{'' if step is None else step:>9}"
 
 
 def _named(name: str) -> str:

@@ -126,7 +126,7 @@ def status(
     lines += [("model", _model(run, now.registered))] if now.registered else []
     lines += [("backend", run.plan.place), ("directory", run.url)]
     if (progress := None if now.state.terminal else run.progress()) is not None:
-        pace = recorded_pace(progress, cast("list[MetricRecord]", run.metrics()), run.plan.job.limits.max_steps)
+        pace = recorded_pace(progress, cast("list[MetricRecord]", run.metric_records()), run.plan.job.limits.max_steps)
         lines += [("progress", pace + (f", step {progress.step} in total" if progress.epoch else ""))]
     alone = and_more([f"{task} {counted(number, 'time')}" for task, number in now.restarted_alone.items()], _NAMED)
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
@@ -149,7 +149,7 @@ def status(
 
 
 def _machine(run: Run) -> list[tuple[str, str]]:
-    run.metrics()  # brings the files of a run in a bucket
+    run.metric_records()  # brings the files of a run in a bucket
     used = [machine_use(run.plan.paths, task) for task in run.plan.tasks]
     return [("machine", f"{use.task}: {machine_line(use)}") for use in used if use is not None]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MetricRecord(TypedDict):
-    """One of `Run.metrics()`."""
+    """One of `Run.metric_records()`."""
 
     attempt: int
     time: NotRequired[float]
@@ -108,9 +108,9 @@ def caught_up(progress: Progress | None, records: Sequence[MetricRecord], attemp
     step, epoch, steps = records[-1]["step"], records[-1]["epoch"], progress.epoch_steps
     if step is None or epoch is None or progress.epoch is None or progress.epoch_step is None or steps is None:
         return None
-    begun = (epoch + 1 - progress.epoch) * steps
+    begun = (epoch - progress.epoch) * steps
     in_epoch = min(max(progress.epoch_step + step - progress.step - begun, 0), steps)
-    return replace(progress, step=step, epoch=epoch + 1, epoch_step=in_epoch)
+    return replace(progress, step=step, epoch=epoch, epoch_step=in_epoch)
 
 
 class AttemptHeadings:
@@ -132,7 +132,7 @@ class AttemptHeadings:
 def place(record: MetricRecord) -> str:
     words = []
     if (epoch := record.get("epoch")) is not None:
-        words.append(f"epoch {epoch + 1}")
+        words.append(f"epoch {epoch}")
     if (step := record.get("step")) is not None:
         words.append(f"step {step}")
     return " ".join(words) or "metrics"

@@ -82,7 +82,7 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
         for status in statuses:
             records, progress = list[MetricRecord](), None
             with run.patient():
-                records = cast("list[MetricRecord]", run.metrics())
+                records = cast("list[MetricRecord]", run.metric_records())
                 progress = None if status.state.terminal else run.progress()
             lines = [] if status.state.terminal else task_lines(run, paces)
             position = pace(caught_up(progress, records, status.attempts))

@@ -56,14 +56,14 @@ class Exportable(Protocol):
     @property
     def url(self) -> str: ...
     def status(self) -> Status: ...
-    def metrics(self) -> list[MetricRecord]: ...
+    def metric_records(self) -> list[MetricRecord]: ...
     def checkpoints(self, best: str | None = None) -> Sequence[CheckpointInfo]: ...
 
 
 def read(run: Exportable) -> ExportedRun:
     """Return a run as it is now."""
     plan, status = run.plan, run.status()
-    points = _points(run.metrics(), status.created)
+    points = _points(run.metric_records(), status.created)
     final: dict[str, float] = {}
     for point in points:
         final.update(point.metrics)

@@ -12,7 +12,7 @@ from .. import ids
 from ..errors import CorruptRunError
 from ..hardware import accelerators
 from ..hardware.pricing import Price, Rental, price
-from ..text import emulator_at
+from ..text import emulator_at, html_table
 from . import cluster
 from .capabilities import LOCAL, Capabilities
 from .findings import Facts, Finding
@@ -28,7 +28,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The exact description of everything that `submit` will do.
+    """What `submit` will do, exactly: `plan = sdk.plan("train.py"); print(plan); sdk.submit(plan)`.
 
     Args:
         run_id: the run's id.
@@ -135,12 +135,12 @@ class Plan:
         return [task for task in self.tasks if cluster.restarts_alone(task, self.tasks)]
 
     def to_json(self) -> str:
-        """Return the plan as JSON text."""
+        """Return the plan as JSON text: `text = sdk.plan("train.py").to_json()`."""
         return json.dumps({"version": VERSION, **_to_data(self)}, indent=1, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | bytes, where: str, *, root: str = "", folder: str = "") -> Plan:
-        """Parse the output of `to_json`.
+        """Parse the output of `to_json`: `sdk.submit(sdk.Plan.from_json(text, "plan.json"))`.
 
         Args:
             text: the file's content.
@@ -210,9 +210,9 @@ class Plan:
         return text(lines(self))
 
     def _repr_html_(self) -> str:
-        from .plan_text import html, lines
+        from .plan_text import lines
 
-        return html(lines(self))
+        return html_table(lines(self))
 
 
 # The JSON is flat: the code's fields are the plan's, and two have other names there.

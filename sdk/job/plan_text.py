@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
 from ..hardware import accelerators, pricing
@@ -85,12 +84,6 @@ def text(lines: Sequence[tuple[str, str]], width: int | None = None) -> str:
         wrapper.initial_indent = f"{label:<12} "
         wrapped.append(wrapper.fill(value) or wrapper.initial_indent)
     return "\n".join(wrapped)
-
-
-def html(lines: Sequence[tuple[str, str]]) -> str:
-    """Return pairs as a table of a notebook."""
-    rows = (f'<tr><th scope="row">{escape(label)}</th><td>{escape(visible(value))}</td></tr>' for label, value in lines)
-    return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _run(plan: Plan) -> list[tuple[str, str]]:

@@ -9,11 +9,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 _T = TypeVar("_T")
 _Given = TypeVar("_Given")
+
+
+class Unset(Enum):
+    """The default of a keyword for which None is a value."""
+
+    UNSET = "UNSET"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+UNSET = Unset.UNSET
 
 if TYPE_CHECKING:
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import ids
-from ..errors import InputError, nearest
+from ..errors import InputError, PodliftError, nearest
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..status import Status
 from ..storage.registry import open_store
+from ..text import html_table
 from . import lineage
 from .models import Judge, Model, ModelVersion
 from .records import VERSION_KEY
@@ -53,6 +54,10 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"Registry({self._roots!r})"
+
+    def _repr_html_(self) -> str:
+        rows = [_row(model) for model in self.all()]
+        return html_table(rows or [("No models.",)], ("model", "champion", "versions", "root"))
 
     def all(self) -> list[Model]:
         """Return the models, by root and name: `[model.name for model in sdk.models().all()]`."""
@@ -105,6 +110,14 @@ class Registry:
         name = ids.check_name(finished.plan.model or ids.name_of(finished.id) if model is None else model)
         with candidate(finished, path) as made:
             return Model(finished.plan.root, name, judge=self._judge).add(made, ask=ask)
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    try:
+        versions, champion = model.numbers(), model.record()[0].champion
+    except PodliftError as error:
+        return model.name, str(error), "", model.root
+    return model.name, str(champion or "-"), str(len(versions)), model.root
 
 
 def _names(root: str) -> list[str]:

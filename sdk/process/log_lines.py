@@ -14,6 +14,7 @@ from ..errors import InputError, nearest
 from ..job.plan import Plan
 from ..records.recorder import has_ended
 from ..storage import posix
+from ..text import html_lines
 from .log_index import LogIndex
 from .log_tail import LogTail
 
@@ -40,6 +41,9 @@ class LogLine:
     text: str
     end: str = "\n"
     time: float | None = field(default=None, compare=False)
+
+    def _repr_html_(self) -> str:
+        return html_lines(f"{self.task}: {self.text}")
 
 
 def read(

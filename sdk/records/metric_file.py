@@ -13,6 +13,9 @@ _FILES, _RECORDS = 4, 500
 # The bytes before the unread part: if they have changed, the file is another one.
 _TAIL = 256
 
+# The fields of a row that are no metrics.
+_FIELDS = ("attempt", "time", "step", "epoch")
+
 MetricRecord = dict[str, Any]
 
 
@@ -45,6 +48,13 @@ def read_metrics(path: str) -> list[MetricRecord]:
         for old in list(_known)[:-_FILES]:
             _known.pop(old, None)
     return list(records)
+
+
+def flat(record: MetricRecord) -> dict[str, Any]:
+    """Return a record as one row."""
+    # Names of the program's own never replace a field, nor each other.
+    metrics = {f"{name}_" if name.rstrip("_") in _FIELDS else name: value for name, value in record["metrics"].items()}
+    return {**{name: record.get(name) for name in _FIELDS}, **metrics}
 
 
 def _before(file: BinaryIO, path: str, inode: int) -> _Known:

@@ -207,7 +207,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             # If the size of the data is unknown, the first epoch shows it.
             self._steps = self._in_epoch
             reporter.progress.begin((self._before or 0) + self._step)
-            reporter.report(dict(logs or {}), step=self._step, epoch=epoch, strict=False)
+            reporter.report(dict(logs or {}), step=self._step, epoch=epoch + 1, strict=False)
 
     @around(module.CallbackList, "__init__")
     def init(original: Function, self: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper, Trigger
@@ -17,9 +17,9 @@ from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems, StoreError, nearest
 from ..job.job import Job
 from ..job.plan import Plan
-from ..job.targets import Target
+from ..job.values import UNSET, Unset
 from ..planning.roots import configured_roots, in_bucket, resolve_root
-from ..planning.settings.merge import Destination
+from ..planning.settings.merge import from_keywords, keywords_of
 from ..storage import emulator_clock
 from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
@@ -28,6 +28,12 @@ from .firing import SlotMachine
 from .records import MISSED, REMOVED, RUNNING, SKIPPED, WAITING, Book, ScheduleRecord, SlotRecord, key_of, utc
 from .runs import LocalRuns, url_of
 from .triggered import Seen
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..job.job import JsonArgs
+    from ..planning.settings.keywords import Env, Local, MoreKeywords, Ray, Vertex
 
 # A slot without a record after this time was not served.
 _OVERDUE_S = 120.0
@@ -339,18 +345,27 @@ def schedule(
     name: str,
     cron: str,
     time_zone: str = "UTC",
-    backend: str | Target | None = None,
     overlap: str = "skip",
     missed: str = "skip",
     when: Sequence[When] = (),
     notify: Sequence[str] = (),
     notify_skips: int = 3,
-    max_cost_usd: float | None = None,
     max_cost_usd_per_month: float | None = None,
     pause_after_failures: int = 3,
     trigger: str = "auto",
     location: str = "",
+    args: JsonArgs | None = None,
+    workers: int | None = None,
+    accelerator: str | None = None,
+    backend: str | Local | Ray | Vertex | None = None,
     root: str | Path | None = None,
+    env: Env | None = None,
+    model: str | Unset | None = UNSET,
+    checkpoint_every: str | float | Unset | None = UNSET,
+    max_steps: int | Unset | None = UNSET,
+    timeout: str | float | Unset | None = UNSET,
+    max_cost_usd: float | Unset | None = UNSET,
+    **more: Unpack[MoreKeywords],
 ) -> Schedule:
     """Run a job at the slots of a cron expression: `sdk.schedule("train.py", name="weekly", cron="0 3 * * 1")`.
 
@@ -364,7 +379,6 @@ def schedule(
         name: name of the schedule.
         cron: five fields: minute, hour, day of the month, month, day of the week.
         time_zone: name in the IANA database, such as "Europe/Berlin".
-        backend: as for `plan`.
         overlap: the effect of a slot while an earlier run is going: "skip", "queue", "replace" or "allow".
         missed: "skip" for slots at which nothing fired, or "catch_up_last" to start the last one late.
         when: preconditions: "data_changed(INPUT)", "min_new_examples(INPUT, N)", "older_than(20h)", or a function of the
@@ -372,18 +386,32 @@ def schedule(
         notify: "webhook:VARIABLE" or "command:WORDS": receives failures, repeated skips, and the end of a schedule that
             fails.
         notify_skips: notify when this many slots in a row were skipped; 0 for never.
-        max_cost_usd: limit on the cost of each firing, in US dollars.
         max_cost_usd_per_month: limit on the cost of the runs of a calendar month and their keepers, in US dollars; slots that
             could break it are skipped.
         pause_after_failures: pause after this many failures in a row; 0 for never.
         trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
             run on some machine.
         location: region of the trigger; by default the region of the first location.
-        root: as for `plan`.
+        args: arguments of the program, as JSON. A list is argv; a dict is keyword arguments of a function, or `--key value` of
+            a script.
+        workers: training tasks, including the chief. At least 1.
+        accelerator: hardware of each task: a name from `podlift accelerators`.
+        backend: where the run executes: "local", "vertex", "ray", or a Local, Ray or Vertex value.
+        root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
+        env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which stores
+            the name only, or a `Secret`.
+        model: name of the model in the registry.
+        checkpoint_every: how often to save: auto, 5m, 500steps, 500steps,5m or none.
+        max_steps: training steps after which the run ends as a success.
+        timeout: time limit of the whole run.
+        max_cost_usd: refuse a run that may cost more, in US dollars.
+        **more: every other setting is a keyword too: `vertex_project="mine"`, `code_requirements="none"`. See
+            docs/reference/settings.md.
 
     Raises:
         InputError: with every mistake that was found; nothing was written.
     """
+    given, target = from_keywords(keywords_of(locals()))
     problems, texts = Problems(), list[str]()
     for condition in when:
         with problems.collect():
@@ -403,10 +431,7 @@ def schedule(
         trigger=trigger,
         location=location,
     )
-    given: dict[str, object] = {} if max_cost_usd is None or isinstance(job, Job) else {"max_cost_usd": max_cost_usd}
-    if isinstance(job, Job) and max_cost_usd is not None:
-        job = replace(job, limits=replace(job.limits, max_cost_usd=max_cost_usd))
-    made = creation.create(creation.prepare(spec, job, given, Destination(backend=backend, root=root)))
+    made = creation.create(creation.prepare(spec, job, given, target))
     return Schedule(name, root=made.plan.root)
 
 

@@ -1,15 +1,20 @@
-"""Runs and checkpoints as lists, which a notebook shows as tables."""
+"""Runs, checkpoints and log lines as a notebook shows them."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..checkpoint.catalog import CheckpointInfo
+from ..process.log_lines import LogLine
 from ..status import Status
 from ..text import duration, money, rate
+
+if TYPE_CHECKING:
+    from .gather import SeenRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,26 @@ class RunRows(list[RunInfo]):
         from .pages import render
 
         return render("rows.html", rows=[row(info, time.time()) for info in self])
+
+
+class LogRows(Iterator[LogLine]):
+    """Log lines, as an iterator. A notebook shows the last lines of each task, which reads none from the iterator."""
+
+    def __init__(self, lines: Iterator[LogLine], run: SeenRun, task: str, attempt: int | None) -> None:
+        self._lines, self._run, self._task, self._attempt = lines, run, task, attempt
+
+    def __iter__(self) -> Iterator[LogLine]:
+        return self._lines
+
+    def __next__(self) -> LogLine:
+        return next(self._lines)
+
+    def _repr_html_(self) -> str:
+        from .gather import tails
+        from .pages import render
+
+        attempt = self._attempt or self._run.status().attempts
+        return render("tails.html", tails=tails(self._run, attempt, task=self._task))
 
 
 class CheckpointRows(list[CheckpointInfo]):

@@ -69,13 +69,13 @@ model.fit(data.repeat(), steps_per_epoch=20, epochs=2, verbose=0, callbacks=[Rep
 @pytest.mark.parametrize(
     ("progress", "record", "shown"),
     [
-        (IN_EPOCH, {"attempt": 1, "step": 200, "epoch": 1}, "epoch 2/5 step 100/100"),
-        (IN_EPOCH, {"attempt": 1, "step": 325, "epoch": 3}, "epoch 4/5 step 25/100"),
-        (IN_EPOCH, {"attempt": 1, "step": 107, "epoch": 1}, "epoch 2/5 step 7/100"),
-        (IN_EPOCH, {"attempt": 2, "step": 200, "epoch": 1}, "epoch 2/5 step 7/100"),
+        (IN_EPOCH, {"attempt": 1, "step": 200, "epoch": 2}, "epoch 2/5 step 100/100"),
+        (IN_EPOCH, {"attempt": 1, "step": 325, "epoch": 4}, "epoch 4/5 step 25/100"),
+        (IN_EPOCH, {"attempt": 1, "step": 107, "epoch": 2}, "epoch 2/5 step 7/100"),
+        (IN_EPOCH, {"attempt": 2, "step": 200, "epoch": 2}, "epoch 2/5 step 7/100"),
         (IN_EPOCH, {"attempt": 1, "step": 9000, "epoch": None}, "epoch 2/5 step 7/100"),
-        (Progress(step=107), {"attempt": 1, "step": 200, "epoch": 1}, "step 107"),
-        (replace(IN_EPOCH, epoch_steps=None), {"attempt": 1, "step": 200, "epoch": 1}, "None"),
+        (Progress(step=107), {"attempt": 1, "step": 200, "epoch": 2}, "step 107"),
+        (replace(IN_EPOCH, epoch_steps=None), {"attempt": 1, "step": 200, "epoch": 2}, "None"),
     ],
 )
 def test_the_bar_is_never_older_than_the_last_metrics_of_the_attempt(
@@ -89,7 +89,7 @@ def test_a_row_of_metrics_never_stands_above_the_bar_of_before() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80)
     run = type("", (), {"id": "digits-aaaaaa"})
-    rows: list[MetricRecord] = [{"attempt": 1, "step": 200, "epoch": 1, "metrics": {"loss": 0.5}}]
+    rows: list[MetricRecord] = [{"attempt": 1, "step": 200, "epoch": 2, "metrics": {"loss": 0.5}}]
     with Live(console=console, auto_refresh=False) as drawn:
         drawing = live.Drawing(drawn)
         drawing.show(run, Update(status=RUNNING, position="epoch 1/5 step 9/100"))  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     # The second fit does ten steps in an execution, and its callback reports numbers of its own.
     assert run.progress() == Progress(step=12 + 40, epoch=2, epochs=2, epoch_step=20, epoch_steps=20)
-    last = cast("MetricRecord", run.metrics()[-1])
+    last = cast("MetricRecord", run.metric_records()[-1])
     assert (last["step"], is_stale(run.progress(), last, attempt=1)) == (40, False)
     assert "\nprogress" not in here("status", run.id).stdout
 
@@ -235,7 +235,7 @@ def test_the_share_of_a_fit_is_that_of_its_own_steps_and_is_unknown_without_an_e
 
 def test_a_status_has_the_rate_that_the_records_show() -> None:
     records: list[MetricRecord] = [
-        {"attempt": attempt, "time": time, "step": step, "epoch": 0, "metrics": {}}
+        {"attempt": attempt, "time": time, "step": step, "epoch": 1, "metrics": {}}
         for attempt, time, step in [(1, 0.0, 900), (2, 100.0, 100), (2, 150.0, 200), (2, 200.0, 300)]
     ]
     expected = "epoch 2/5 step 7/100, 2 steps/s, about 3 min 17 s left"

@@ -41,7 +41,7 @@ def made(root: Path):
                 record["data"] = {"state": state, "reason": reason, "failure": None, **(booked(spent) if spent else {})}
             path.write_text(json.dumps(record))
         if metrics:
-            record = {"time": created, "step": 1, "epoch": 0, "metrics": metrics}
+            record = {"time": created, "step": 1, "epoch": 1, "metrics": metrics}
             Path(run.metrics(1, "chief-0")).write_text(json.dumps(record) + "\n")
         os.utime(run.plan, (created, created))
         summaries.write(run)

@@ -24,7 +24,7 @@ def test_a_metric_may_have_any_name(write) -> None:
     write("train.py", "print(1)")
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=100)
-    record = {"attempt": 1, "epoch": 0, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
+    record = {"attempt": 1, "epoch": 1, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
     with Live(console=console, auto_refresh=False) as drawn:
         live.Drawing(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), Update(status=STATUS, records=[record]))
         drawn.refresh()
@@ -34,12 +34,12 @@ def test_a_metric_may_have_any_name(write) -> None:
 
 def test_metrics_are_a_table_that_grows_and_has_its_head_again_with_a_new_name() -> None:
     table = live.MetricTable(80)
-    first = {"attempt": 1, "epoch": 0, "step": 8, "metrics": {"loss": 18.4575, "mae": 4.221}}
+    first = {"attempt": 1, "epoch": 1, "step": 8, "metrics": {"loss": 18.4575, "mae": 4.221}}
     assert table.lines(first) == [
         "epoch     step       loss        mae",
         "    1        8    18.4575     4.2210",
     ]
-    assert table.lines({**first, "epoch": 1, "metrics": {"loss": 1.0}}) == ["    2        8     1.0000           "]
+    assert table.lines({**first, "epoch": 2, "metrics": {"loss": 1.0}}) == ["    2        8     1.0000           "]
     more = table.lines({**first, "epoch": None, "step": None, "metrics": {"learning_rate": 1e-5, "loss": None}})
     assert more == [
         "epoch     step       loss        mae  learning_rate",
@@ -101,7 +101,7 @@ def test_a_state_has_its_colour_on_a_terminal_and_a_pipe_gets_no_escape_codes(
 
 def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[str]) -> None:
     run = type("", (), {"id": "digits-aaaaaa"})
-    records = [{"attempt": n, "epoch": 4, "step": 500, "metrics": {"loss": 1.0}} for n in (1, 2, 2)]
+    records = [{"attempt": n, "epoch": 5, "step": 500, "metrics": {"loss": 1.0}} for n in (1, 2, 2)]
     again = replace(STATUS, attempts=2, continued_step=480)
     plain = watch.Plain(SystemClock())
     plain.show(run, Update(status=STATUS, records=records[:1]))

@@ -51,7 +51,7 @@ def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Pa
 def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Path) -> None:
     assert "'accuracy': " in shown_by([sys.executable, "01_local.py"], tmp_path)
     (run,) = (sdk.attach(found.url) for found in sdk.runs(root=tmp_path))
-    assert [record["epoch"] for record in run.metrics()] == [0, 1, 2]
+    assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
     for task in run.plan.tasks:
         log = "\n".join(line.text for line in run.logs(task=task))
         assert "Started server with target" in log, "of the multi-worker strategy"

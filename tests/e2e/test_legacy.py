@@ -50,7 +50,7 @@ def test_legacy_keras_trains_on_two_workers_up_to_max_steps_and_its_metrics_reac
     resources, code, limits = sdk.Resources(workers=2), sdk.Code(keras="legacy"), sdk.Limits(max_steps=6)
     run = sdk.submit(sdk.Job("train.py", resources=resources, code=code, limits=limits))
     result = run.result(300)
-    assert [(record["epoch"], record["step"]) for record in run.metrics()] == [(0, 4), (1, 6)]
+    assert [(record["epoch"], record["step"]) for record in run.metrics()] == [(1, 4), (2, 6)]
     assert result.metrics["loss"] is not None
     printed = [line.text for line in run.logs(task="worker-0")]
     assert any("tf_keras" in line for line in printed)

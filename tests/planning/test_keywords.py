@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import REPO
@@ -33,10 +37,44 @@ SAID: dict[str, object] = {
 
 
 def test_the_keywords_are_the_settings_of_the_table_and_no_others() -> None:
-    hints = typing.get_type_hints(keywords.Keywords)
-    assert hints.keys() == {*table.settings(), *table.TARGET} - {"entry"}
+    common, more = (typing.get_type_hints(kind) for kind in (keywords.CommonKeywords, keywords.MoreKeywords))
+    assert common.keys() | more.keys() == {*table.settings(), *table.TARGET} - {"entry"}
+    assert common.keys() == {*table.COMMON} and not common.keys() & more.keys()
     job = {name for name, setting in table.settings().items() if setting.group not in ("vertex", "ray", "kubernetes")}
     assert typing.get_type_hints(keywords.JobKeywords).keys() == job - {"entry"}
+
+
+@pytest.mark.parametrize("call", [sdk.plan, sdk.submit, sdk.schedule])
+def test_common_settings_are_parameters_with_the_types_and_sentences_of_the_table(call: Callable[..., Any]) -> None:
+    page = (REPO / "docs" / "reference" / "settings.md").read_text().replace("\\|", "|").lower()
+    # The line of each argument, and those below it that are indented deeper.
+    said = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", inspect.getdoc(call) or "", re.MULTILINE))
+    for name in [name for name in table.COMMON if (call, name) != (sdk.schedule, "name")]:
+        parameter = inspect.signature(call).parameters[name]
+        assert (
+            str(parameter.annotation).replace("Unset | ", "")
+            == keywords.CommonKeywords.__annotations__[name].__forward_arg__
+        )
+        takes_none = name in table.settings() and name != "args" and table.takes_none(table.settings()[name])
+        assert repr(parameter.default) == ("UNSET" if takes_none else "None")
+        sentence = " ".join(said[name].split())
+        assert sentence.endswith(".") and re.search(
+            rf"^\| `{name}` .* \| {re.escape(sentence.lower())}", page, re.MULTILINE
+        )
+
+
+def test_a_common_setting_that_is_not_given_leaves_it_to_the_project_file_and_variables(write, monkeypatch) -> None:
+    write("hello.py", "print(1)")
+    write("podlift.toml", "model = 'digits'\nmax_steps = 5\ntimeout = '1h'\nworkers = 2\n")
+    monkeypatch.setenv("PODLIFT_TIMEOUT", "2h")
+    for plan in (sdk.plan("hello.py"), sdk.schedule("hello.py", name="weekly", cron="0 3 * * 1").plan):
+        assert (plan.job.limits.max_steps, plan.job.limits.timeout_s, plan.job.resources.workers) == (5, 7200.0, 2)
+    assert sdk.plan("hello.py").job.model == "digits"
+    changed = sdk.schedule(
+        "hello.py", name="weekly", cron="0 3 * * 1", max_steps=None, workers=1, code_writes="all"
+    ).plan.job
+    assert (changed.limits.max_steps, changed.resources.workers, changed.code.writes) == (None, 1, "all")
+    assert sdk.plan("hello.py", model=None, timeout=None).job.model is None
 
 
 def test_every_setting_reaches_the_plan_as_a_keyword(write) -> None:
@@ -96,7 +134,10 @@ def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path:
         "sdk.Job('train.py', code=sdk.Code(project=Path('.'), include=['a'], requirements=[Path('b')]))": "",
         "workers: int = job.resources.workers": "",
         "status: sdk.Status = run.wait(timeout_s=3)": "",
+        "sdk.schedule('train.py', name='weekly', cron='0 3 * * 1', workers=2, timeout=None, code_writes='all')": "",
         "sdk.submit('train.py', max_step=20)": 'Unexpected keyword argument "max_step"',
+        "sdk.submit('train.py', code_write='all')": 'Unexpected keyword argument "code_write"',
+        "sdk.schedule('train.py', name='weekly', cron='0 3 * * 1', worker=2)": 'Unexpected keyword argument "worker"',
         "sdk.plan('train.py', max_steps='20')": '"max_steps" to "plan" has incompatible type "str"',
         "sdk.Job('train.py', resources=2)": 'Argument "resources" to "Job" has incompatible type "int"',
         "sdk.Vertex(regions=1)": 'Argument "regions" to "Vertex" has incompatible type "int"',

@@ -182,7 +182,7 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     # Of a loss, neither NaN nor a truth value is one.
     losses = [5.0, float("nan"), 4.0, True, None, 1.0, 3.0]
     records = [
-        {"time": 100.0 + 2 * step, "step": step, "epoch": 0, "metrics": {"loss": loss, "acc": step / 10}}
+        {"time": 100.0 + 2 * step, "step": step, "epoch": 1, "metrics": {"loss": loss, "acc": step / 10}}
         for step, loss in enumerate(losses, 1)
     ]
     place = Path(paths.metrics(1, "chief-0"))

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.xdist_group("imports")
 
 # A row may import the rows before it and itself; two names of one row never import each other.
 LAYERS = [
-    ("interrupts",),
+    ("interrupts", "text"),
     ("status",),
     ("errors",),
-    ("ids", "clock", "text", "logs"),
+    ("ids", "clock", "logs"),
     ("tracebacks",),
     ("hardware",),
     ("job",),

@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Path:
     log = folder / "attempts/0001/logs/chief-0.log"
     log.write_bytes(log.read_bytes() + f"{ALL.replace(chr(13), '')} in the log\n".encode())
     (folder / "attempts/0001/metrics/chief-0.jsonl").write_text(
-        json.dumps({"time": 2.0, "step": 1, "epoch": 0, "metrics": {f"{ALL} loss": 0.5}}) + "\n"
+        json.dumps({"time": 2.0, "step": 1, "epoch": 1, "metrics": {f"{ALL} loss": 0.5}}) + "\n"
     )
     failure: dict[str, Any] = {"task": "chief-0", "type": f"Error{ALL}", "message": f"{ALL} in it", "traceback": ALL}
     verdict = {"task": "chief-0", "message": f"Error{ALL}: {ALL} in it", "traceback": ALL}
@@ -156,7 +156,7 @@ def test_names_in_the_folder_of_a_run_are_no_numbers_and_no_paths(run: Path, cap
 
 
 def test_json_of_a_verb_is_json_whatever_a_record_holds(run: Path, capsys) -> None:
-    metrics = '{"time": 2.0, "step": NaN, "epoch": 0, "metrics": {"loss": NaN, "up": Infinity, "\\ud800": 1}}\n'
+    metrics = '{"time": 2.0, "step": NaN, "epoch": 1, "metrics": {"loss": NaN, "up": Infinity, "\\ud800": 1}}\n'
     (run / "attempts/0001/metrics/chief-0.jsonl").write_text(metrics)
 
     def refuse(name: str) -> None:

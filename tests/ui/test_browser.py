@@ -155,7 +155,7 @@ def fits(page: Any) -> bool:
 
 def losses(count: int, worse: float = 0.0) -> list[dict[str, Any]]:
     return [
-        {"step": step, "epoch": step // 20, "time": 1_795_193_567.0 + step,
+        {"step": step, "epoch": step // 20 + 1, "time": 1_795_193_567.0 + step,
          "metrics": {"loss": 2.2 * 0.97**step + worse, "val_loss": 2.3 * 0.97**step + 0.1 + worse, "acc": 1 - 0.9 * 0.98**step}}
         for step in range(1, count + 1)
     ]  # fmt: skip

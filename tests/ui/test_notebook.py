@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 from page_runs import page_run
-from support import FakeClock
+from registered_models import register
+from support import REPO, FakeClock
 
 import sdk
+from sdk.backends.base import LogLine
 from sdk.checkpoint.catalog import CheckpointInfo
 from sdk.ui import notebook
 from sdk.ui.rows import CheckpointRows
@@ -59,6 +64,142 @@ def test_checkpoints_and_plans_are_tables(root: Path) -> None:
     shown = replace(plan, inputs={"data": HOSTILE})._repr_html_()
     assert "digits-aaaaaa" in shown
     assert "<script" not in shown
+
+
+def test_a_result_a_status_models_and_log_lines_are_shown_as_text_whatever_they_hold(root: Path) -> None:
+    page_run(root, "digits-aaaaaa", RECORDS, log=f"{HOSTILE}\x1b[31m red\n")
+    page_run(root, "digits-bbbbbb", failure=f"ValueError: {HOSTILE}", traceback=f"T: {HOSTILE}")
+    register(root, "digits", {"model.keras": b"1"})
+    ended, failed = sdk.attach("digits-aaaaaa"), sdk.attach("digits-bbbbbb")
+    result, lines = ended.result(), ended.logs("chief-0")
+    for shown, said in (
+        (result, f"<td>{result.model_dir}</td>"),
+        (replace(result, value=HOSTILE), "&gt;&lt;script"),
+        (failed.status(), "FAILED (user_error)"),
+        (failed.status(), "T: &quot;&gt;&lt;script"),
+        (sdk.models(), '<th scope="row">digits</th><td>1</td><td>1</td>'),
+        (lines, "<summary>chief-0, attempt 1</summary>"),
+        (lines, '&gt;&lt;script&gt;alert(1)&lt;/script&gt;<span class="a31"> red</span>'),
+        (LogLine(task="chief-0", attempt=1, text=HOSTILE), "<pre>chief-0: &quot;&gt;&lt;script"),
+    ):
+        cell = shown._repr_html_()  # type: ignore[attr-defined]
+        assert said in cell and "<script" not in cell and "style" not in cell, cell
+    assert [line.task for line in lines] == ["chief-0"], "showing them reads none"
+
+
+def test_metrics_are_rows_with_epochs_from_1_and_no_name_of_a_program_replaces_a_field(root: Path) -> None:
+    named = {"time": 7.0, "time_": 8.0, "loss": None}
+    page_run(root, "digits-aaaaaa", [*RECORDS, {"step": 4, "epoch": 2, "metrics": named}])
+    run = sdk.attach("digits-aaaaaa")
+    first, *_, last = run.metrics()
+    assert first == {"attempt": 1, "time": first["time"], "step": 1, "epoch": 1, "loss": 1.0, HOSTILE: 2.0}
+    assert last == {
+        "attempt": 1,
+        "time": last["time"],
+        "step": 4,
+        "epoch": 2,
+        "time_": 7.0,
+        "time__": 8.0,
+        "loss": None,
+    }
+    assert run.metric_records()[-1]["metrics"] == named and run.last_metrics()["time"] == 7.0
+    table = pytest.importorskip("pandas").DataFrame(run.metrics())
+    assert table["loss"].min() == 1 / 3 and list(table["epoch"]) == [1, 1, 1, 2]
+
+
+def test_a_plot_has_the_axes_of_each_metric_and_says_what_it_needs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = {"$\\frac{$": 1.0, "_mine": 2.0, "gap": None}
+    page_run(
+        root, "digits-aaaaaa", [{"step": n, "metrics": {"loss": 1 / n, "val_loss": 2 / n, **hostile}} for n in (1, 2)]
+    )
+    run = sdk.attach("digits-aaaaaa")
+    with monkeypatch.context() as without, pytest.raises(sdk.InputError, match="Next: pip install matplotlib"):
+        without.setitem(sys.modules, "matplotlib", None)
+        run.plot()
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    axes = run.plot()
+    assert axes.keys() == {"loss", "val_loss", *hostile} and axes["loss"] is axes["val_loss"] is not axes["gap"]
+    assert [list(line.get_ydata()) for line in axes["loss"].lines] == [[1.0, 0.5], [2.0, 1.0]]
+    axes["loss"].figure.canvas.draw()
+    assert [text.get_text() for text in axes["_mine"].get_legend().texts] == [" _mine"]
+    assert run.plot("val_loss").keys() == {"val_loss"}
+    pyplot.close("all")
+    with pytest.raises(sdk.InputError, match=r"has no metric 'los'\. Did you mean 'loss'"):
+        run.plot("los")
+    page_run(root, "digits-bbbbbb")
+    with pytest.raises(sdk.InputError, match="has reported no metrics yet"):
+        sdk.attach("digits-bbbbbb").plot()
+
+
+CELLS = (
+    "import sdk\nRATE = 0.5",
+    """
+def train(epochs, rate):
+    for epoch in range(epochs):
+        sdk.context().report({"loss": RATE ** (epoch + 1) + rate, "<b>": 1.0}, step=epoch + 1)
+        print("epoch", epoch + 1, "<script>")
+    return {"rate": rate}
+""",
+    "run = sdk.submit(train, args={'epochs': 3, 'rate': 0.1}, name='first', timeout='5m')\nrun.result(timeout_s=240)",
+    """
+kernel = get_ipython().kernel
+for text in ("sdk.submit(acc", "sdk.plan(train, work", "sdk.schedule(train, max_cost", "run.plo"):
+    print(kernel.do_complete(text, len(text))["matches"])
+""",
+    "print(kernel.do_inspect('sdk.submit(', 10)['data']['text/plain'])",
+    "run.status()",
+    "run.logs()",
+    "sdk.models()",
+    "run",
+    "import pandas\npandas.DataFrame(run.metrics())",
+    "run.plot('loss')",
+    "sdk.submit(train, acelerator='cpu')",
+)
+
+
+@pytest.mark.full
+@pytest.mark.process
+def test_a_notebook_of_a_stranger_in_a_messy_folder_completes_explains_and_shows(root: Path, tmp_path: Path) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    for module in ("ipykernel", "pandas", "matplotlib"):
+        pytest.importorskip(module)
+    folder = tmp_path / "Meine Übungen (neu)"
+    for name in (
+        ".ipynb_checkpoints/alt.ipynb",
+        "Untitled.ipynb",
+        "data/raw/x.csv",
+        "requirements.txt.bak",
+        "modell.h5",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("no notebook, no requirements")
+    (folder / "loop").symlink_to(folder)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    client = nbclient.NotebookClient(
+        book, timeout=300, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute(env={**os.environ, "PYTHONPATH": str(REPO)})
+    texts, cells = [], []
+    for cell in book.cells:
+        texts.append("".join(out.get("text", "") or out.get("evalue", "") for out in cell.outputs))
+        cells.append({kind: text for out in cell.outputs for kind, text in out.get("data", {}).items()})
+    _, _, result, completed, explained, status, logs, models, run, table, plot, wrong = zip(texts, cells, strict=True)
+    assert "0.225" in result[1]["text/html"] and "Result(value={'rate': 0.1}" in result[1]["text/plain"], texts
+    completions = [ast.literal_eval(line) for line in completed[0].splitlines()]
+    for name, found in zip(("accelerator=", "workers=", "max_cost_usd=", "plot"), completions, strict=True):
+        assert any(one.endswith(name) for one in found), (name, found)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", explained[0])
+    assert "accelerator: 'str | None' = None" in plain and "accelerator: hardware of each task" in plain, plain
+    for shown, said in (
+        (status, "SUCCEEDED (done)"),
+        (logs, "epoch 3 &lt;script&gt;"),
+        (models, "No models."),
+        (run, "<polyline"),
+    ):
+        assert said in shown[1]["text/html"] and "<script" not in shown[1]["text/html"]
+    assert "<td>0.225" in table[1]["text/html"] and "image/png" in plot[1]
+    assert "Unknown setting 'acelerator'. Did you mean 'accelerator'?" in wrong[0]
 
 
 class Cells:

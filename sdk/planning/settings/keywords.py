@@ -6,30 +6,47 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from ...backends.kubernetes.options import Kubernetes
-from ...backends.local.options import Local
-from ...backends.ray.options import Ray
-from ...backends.vertex.options import Vertex
+from ...backends.kubernetes.options import Kubernetes as Kubernetes
+from ...backends.local.options import Local as Local
+from ...backends.ray.options import Ray as Ray
+from ...backends.vertex.options import Vertex as Vertex
 from ...job.job import FromCaller, JsonArgs
+from ...job.secrets import Secret
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]
-Env = Mapping[str, str | FromCaller]
+Env = Mapping[str, str | FromCaller | Secret]
 
 
-class JobKeywords(TypedDict, total=False):
-    """The settings of a job and of local mode. None counts as a value if the setting accepts it, else as not given."""
+class CommonJobKeywords(TypedDict, total=False):
+    """The settings of a job that are parameters. None counts as a value if the setting accepts it, else as not given."""
 
     args: JsonArgs | None
-    env: Env | None
-    inputs: Inputs | None
-    model: str | None
-    warm_start: Literal["champion", "last"] | None
     workers: int | None
     accelerator: str | None
+    env: Env | None
+    model: str | None
+    checkpoint_every: str | float | None
+    max_steps: int | None
+    timeout: str | float | None
+    max_cost_usd: float | None
+
+
+class CommonKeywords(CommonJobKeywords, total=False):
+    """The settings that are parameters of `plan` and `submit`: those of the target too."""
+
+    backend: str | Kubernetes | Local | Ray | Vertex | None
+    name: str | None
+    root: str | Path | None
+
+
+class MoreJobKeywords(TypedDict, total=False):
+    """The other settings of a job, and those of local mode."""
+
+    inputs: Inputs | None
+    warm_start: Literal["champion", "last"] | None
     ps: int | None
     evaluator: bool | None
-    checkpoint_every: str | float | None
     checkpoint_keep_last: int | None
     checkpoint_best: str | None
     checkpoint_on_busy: Literal["skip", "block"] | None
@@ -38,13 +55,10 @@ class JobKeywords(TypedDict, total=False):
     retry_user_errors: int | None
     retry_infrastructure: int | None
     retry_preemptions: int | None
-    timeout: str | float | None
-    max_steps: int | None
     limit_hang: str | float | None
     limit_idle_accelerator: str | float | None
     limit_grace: str | float | None
     limit_exit_wait: str | float | None
-    max_cost_usd: float | None
     limit_allow_unknown_price: bool | None
     code_project: str | Path | None
     code_include: Texts | None
@@ -67,8 +81,12 @@ class JobKeywords(TypedDict, total=False):
     local_cores: str | int | None
 
 
-class Keywords(JobKeywords, total=False):
-    """The keywords of `plan` and `submit`: also the settings of the other backends and of the target."""
+class JobKeywords(CommonJobKeywords, MoreJobKeywords, total=False):
+    """The settings of a job and of local mode."""
+
+
+class MoreKeywords(MoreJobKeywords, total=False):
+    """The other keywords of `plan` and `submit`: those of the other backends and of the target too."""
 
     vertex_project: str | None
     vertex_regions: str | Texts | None
@@ -103,7 +121,4 @@ class Keywords(JobKeywords, total=False):
     kubernetes_cpu: str | None
     kubernetes_memory: str | None
     kubernetes_raw: dict[str, Any] | None
-    backend: str | Kubernetes | Local | Ray | Vertex | None
-    root: str | Path | None
-    name: str | None
     online: bool | None

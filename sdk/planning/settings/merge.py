@@ -15,7 +15,7 @@ from ...job import option_classes
 from ...job.job import Job
 from ...job.setting_names import setting_name
 from ...job.targets import Target
-from ...job.values import Value
+from ...job.values import UNSET, Value
 from ...job.values import given as given_fields
 from . import file as configfile
 from . import table
@@ -96,6 +96,11 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
         backends.check_name(backend)
     origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.source}
     return Settings(values={"backend": backend}, origins=origins).sourced(problems.found)
+
+
+def keywords_of(arguments: Mapping[str, Any]) -> dict[str, object]:
+    """Return the settings among the arguments of `plan`, `submit` or `schedule`."""
+    return {**{name: arguments[name] for name in table.COMMON if arguments[name] is not UNSET}, **arguments["more"]}
 
 
 def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], Destination]:

@@ -26,6 +26,12 @@ from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"
 TARGET = ("backend", "root", "name", "online")
+# Parameters of `plan`, `submit` and `schedule` by name, so that an editor completes and explains them: the settings that
+# guides and examples use most.
+COMMON = (
+    "args", "workers", "accelerator", "backend", "name", "root", "env", "model", "checkpoint_every", "max_steps", "timeout",
+    "max_cost_usd",
+)  # fmt: skip
 # Not settings: set by podlift itself in the processes that it starts, or properties of this machine that change no plan.
 _INTERNAL = {
     "PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH", "PODLIFT_TASKS",

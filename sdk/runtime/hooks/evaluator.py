@@ -102,8 +102,8 @@ class Evaluator:
                 continue
             load_weights(model, checkpoint)
             metrics = {f"val_{name}": value for name, value in evaluate().items()}
-            epoch = int(at.get("epoch", 0)) - (0 if at.get("batch") else 1)
-            self.report(metrics, step=checkpoint.manifest.step, epoch=max(epoch, 0))
+            epoch = int(at.get("epoch", 0)) + bool(at.get("batch"))
+            self.report(metrics, step=checkpoint.manifest.step, epoch=max(epoch, 1))
         self._end()
         raise SystemExit(0)
 

@@ -102,7 +102,7 @@ def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -
     write("program.py", text)
     run = sdk.submit("program.py", workers=2)
     run.result(LIMIT_S)
-    assert [record["metrics"]["a"] for record in run.metrics()] == [0, 1, 2]
+    assert [row["a"] for row in run.metrics()] == [0, 1, 2]
     assert said(run, "worker-0") == ["True worker-0"] * 2
 
 

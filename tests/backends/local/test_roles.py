@@ -90,8 +90,8 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
     assert steps[0] == "epoch 0: steps 20" and int(steps[-1].split()[-1]) >= 12 * 20
     begun = [record for record in run.metrics() if record["attempt"] == 2]
     assert status.continued_step and 0 < len(begun) < 12, "it has not begun anew"
-    losses = [record["metrics"]["loss"] for record in run.metrics()]
-    assert losses[-1] < losses[0] / 10 and max(record["metrics"]["loss"] for record in begun) < losses[0]
+    losses = [record["loss"] for record in run.metrics()]
+    assert losses[-1] < losses[0] / 10 and max(record["loss"] for record in begun) < losses[0]
     assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
     assert "with parameter servers, each worker starts its data over" in printed(run, "chief-0")
 

@@ -109,7 +109,7 @@ def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_trai
     run = sdk.submit(job, backend=podlift_vertex.backend())
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
-    steps = [record["step"] for record in run.metrics() if "val_sum" in record["metrics"]]
+    steps = [record["step"] for record in run.metrics() if "val_sum" in record]
     assert steps == sorted(set(steps)) and {2, 4, 6, 8} <= set(steps), "each checkpoint once"
     assert "evaluator: the training has ended" in "\n".join(line.text for line in run.logs(task="evaluator-0"))
 

@@ -223,4 +223,4 @@ def test_char_lm_learns_on_four_replicas(tmp_path):
     args = [word for name, value in small.items() for word in (f"--{name}", value)]
     job = sdk.Job(JOBS / "char_lm" / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-4"))
     run = sdk.submit(job, root=tmp_path)
-    assert run.result(500).metrics["val_loss"] < run.metrics()[0]["metrics"]["val_loss"]
+    assert run.result(500).metrics["val_loss"] < run.metrics()[0]["val_loss"]
