@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .job.job import JsonArgs
-    from .planning.settings.keywords import Env, Local, MoreKeywords, Ray, Vertex
+    from .planning.settings.keywords import Env, Kubernetes, Local, MoreKeywords, Ray, Vertex
 
 _log = logger("api")
 
@@ -47,7 +47,7 @@ def plan(
     args: JsonArgs | None = None,
     workers: int | None = None,
     accelerator: str | None = None,
-    backend: str | Local | Ray | Vertex | None = None,
+    backend: str | Kubernetes | Local | Ray | Vertex | None = None,
     name: str | None = None,
     root: str | Path | None = None,
     env: Env | None = None,
@@ -68,7 +68,7 @@ def plan(
             a script.
         workers: training tasks, including the chief. At least 1.
         accelerator: hardware of each task: a name from `podlift accelerators`.
-        backend: where the run executes: "local", "vertex", "ray", or a Local, Ray or Vertex value.
+        backend: where the run executes: "local", "vertex", "ray", "kubernetes", or a Kubernetes, Local, Ray or Vertex value.
         name: a label; the run's id is the name and six random characters.
         root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
         env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which stores
@@ -95,7 +95,7 @@ def submit(
     args: JsonArgs | None = None,
     workers: int | None = None,
     accelerator: str | None = None,
-    backend: str | Local | Ray | Vertex | None = None,
+    backend: str | Kubernetes | Local | Ray | Vertex | None = None,
     name: str | None = None,
     root: str | Path | None = None,
     env: Env | None = None,
@@ -114,7 +114,7 @@ def submit(
             a script.
         workers: training tasks, including the chief. At least 1.
         accelerator: hardware of each task: a name from `podlift accelerators`.
-        backend: where the run executes: "local", "vertex", "ray", or a Local, Ray or Vertex value.
+        backend: where the run executes: "local", "vertex", "ray", "kubernetes", or a Kubernetes, Local, Ray or Vertex value.
         name: a label; the run's id is the name and six random characters.
         root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
         env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which stores

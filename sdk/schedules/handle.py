@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..job.job import JsonArgs
-    from ..planning.settings.keywords import Env, Local, MoreKeywords, Ray, Vertex
+    from ..planning.settings.keywords import Env, Kubernetes, Local, MoreKeywords, Ray, Vertex
 
 # A slot without a record after this time was not served.
 _OVERDUE_S = 120.0
@@ -357,7 +357,7 @@ def schedule(
     args: JsonArgs | None = None,
     workers: int | None = None,
     accelerator: str | None = None,
-    backend: str | Local | Ray | Vertex | None = None,
+    backend: str | Kubernetes | Local | Ray | Vertex | None = None,
     root: str | Path | None = None,
     env: Env | None = None,
     model: str | Unset | None = UNSET,
@@ -396,7 +396,7 @@ def schedule(
             a script.
         workers: training tasks, including the chief. At least 1.
         accelerator: hardware of each task: a name from `podlift accelerators`.
-        backend: where the run executes: "local", "vertex", "ray", or a Local, Ray or Vertex value.
+        backend: where the run executes: "local", "vertex", "ray", "kubernetes", or a Kubernetes, Local, Ray or Vertex value.
         root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
         env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which stores
             the name only, or a `Secret`.

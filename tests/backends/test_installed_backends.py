@@ -69,7 +69,7 @@ def test_a_package_adds_a_backend_whose_runs_are_read_where_it_is_not_installed(
     assert "The installed backend 'broken' (nothing_here:Backend) is left out. ModuleNotFoundError" in submitted.stderr
     assert "The installed backend 'local' (shelf_backend:ShelfBackend) is left out. " in submitted.stderr
     (listed,) = json.loads(podlift("list", "--json", installed=False).stdout)
-    assert (listed["status"]["state"], listed["backend"]) == ("SUCCEEDED", "shelf")
+    assert (listed["state"], listed["backend"]) == ("SUCCEEDED", "shelf")
     assert podlift("status", installed=False).stdout.splitlines()[1:3] == [
         "state      SUCCEEDED (done)",
         "backend    shelf",

@@ -33,7 +33,6 @@ def metrics_with(content: str) -> Callable[[Path], None]:
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "backend of a wrong type": plan_with(backend=5),
-    "no such backend": plan_with(backend="moon"),
     "another run's id": plan_with(run_id="other-aaaaaa"),
     "deeply nested": file_with("plan.json", "[" * 100_000),
     "records gone": lambda run: shutil.rmtree(run / "events"),
