@@ -404,7 +404,7 @@ def schedule(
         checkpoint_every: how often to save: auto, 5m, 500steps, 500steps,5m or none.
         max_steps: training steps after which the run ends as a success.
         timeout: time limit of the whole run.
-        max_cost_usd: refuse a run that may cost more, in US dollars.
+        max_cost_usd: limit on the cost of all jobs of a run together, in US dollars, jobs before a resume included.
         **more: every other setting is a keyword too: `vertex_project="mine"`, `code_requirements="none"`. See
             docs/reference/settings.md.
 
