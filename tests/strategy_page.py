@@ -107,13 +107,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class _Measured:
+    """Writes both files at the end: tests in other processes read them meanwhile."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Any] = {}
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
             found: Any = dict(report.user_properties).get("strategies")
-            if found:
-                self._write(found)
+            self._rows |= found or {}
 
-    def _write(self, rows: dict[str, Any]) -> None:
+    def pytest_sessionfinish(self) -> None:
+        rows = self._rows
+        if not rows:
+            return
         known = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
         order = [cell.name for cell in cells()]
         found = {name: (known | rows)[name] for name in order if name in known or name in rows}
