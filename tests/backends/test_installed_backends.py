@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, REPO
 
 from sdk.backends import ENTRY_POINTS
 
@@ -52,7 +52,7 @@ def podlift(tmp_path: Path, root: Path) -> Callable[..., subprocess.CompletedPro
     (about / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINTS}]", *lines]))
 
     def run(*words: str, installed: bool) -> subprocess.CompletedProcess[str]:
-        paths = [os.getcwd(), *([str(site)] if installed else [])]
+        paths = [str(REPO), *([str(site)] if installed else [])]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PODLIFT_ROOT": str(root)}
         command = [sys.executable, "-m", "sdk", *words]
         return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
