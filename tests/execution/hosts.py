@@ -27,7 +27,7 @@ RESTARTS = request.CONTAINER.restart_code
 # The kinds of run that have one agent for all tasks.
 LOCAL = ("local 1", "local 3")
 # How long the containers of a job on Ray may take to start on a busy machine.
-START_S = 30
+START_S = 60
 NO_GPU = {"GPU": None, "accelerator_type:T4": None}
 
 # The tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which
