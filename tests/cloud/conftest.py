@@ -2,4 +2,4 @@
 
 import os
 
-collect_ignore = [] if os.environ.get("CLOUD_SETTINGS") else ["test_cloud_contract.py", "test_cluster_contract.py"]
+collect_ignore = [] if os.environ.get("REAL_SETTINGS") else ["test_real_contract.py"]
