@@ -14,15 +14,16 @@ from sdk.testing.backend import BackendContract
 _SETTINGS: dict[str, str] = json.loads(os.environ["REAL_SETTINGS"])
 
 
+@pytest.fixture(scope="class", autouse=True)
+def _complete(request: pytest.FixtureRequest) -> None:
+    if missing := [name for name in request.cls.needed if not _SETTINGS.get(name)]:
+        pytest.exit(f"Not configured: {', '.join(missing)}. Nothing was started. Next: set them, and repeat.", 2)
+
+
 class RealContract(BackendContract):
     needed: ClassVar[tuple[str, ...]]
     # A real job waits minutes for its machines.
     limit_s = 1800.0
-
-    @pytest.fixture(scope="class", autouse=True)
-    def _complete(self) -> None:
-        if missing := [name for name in self.needed if not _SETTINGS.get(name)]:
-            pytest.exit(f"Not configured: {', '.join(missing)}. Nothing was started. Next: set them, and repeat.", 2)
 
     @pytest.fixture(autouse=True)
     def _settings(self, monkeypatch: pytest.MonkeyPatch) -> None:
