@@ -116,10 +116,10 @@ def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[st
     ended, output = "", b""
     # Not in the current folder, which may have a numpy.py.
     with tempfile.TemporaryDirectory(prefix="podlift-") as nowhere:
-        # Keras writes a missing configuration: keep it out of the user's home.
+        # Keras, and Matplotlib which it imports, write a missing configuration: keep it out of the user's home.
         with suppress(OSError):
             shutil.copy(config, nowhere)
-        command, env = [sys.executable, "-c", _PROGRAM], {**seen, "KERAS_HOME": nowhere}
+        command, env = [sys.executable, "-c", _PROGRAM], {**seen, "KERAS_HOME": nowhere, "MPLCONFIGDIR": nowhere}
         try:
             done = subprocess.run(command, cwd=nowhere, env=env, capture_output=True, timeout=limit_s, check=False)
             output = done.stdout
