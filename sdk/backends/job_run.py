@@ -6,7 +6,9 @@ cluster. The first client that sees a job end without a verdict writes it.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import ClassVar, Generic, Protocol, TypeVar
 
@@ -19,7 +21,8 @@ from ..records.recorder import has_ended, known_resumes, read_events
 from ..records.sync import cancels, index
 from ..records.sync.index import KEYS
 from ..records.verdicts import ServiceAnswer
-from ..status import Reason, State, Status
+from ..status import Failure, Reason, State, Status
+from ..storage.registry import open_store
 from ..storage.retry import Outage
 from .containers import job_name
 from .folder import CopiedRun, with_lost_job
@@ -233,3 +236,22 @@ class JobRun(CopiedRun, Generic[J]):
             data = verdicts.final(end, vendor=job.status if job else "", job=job.id if job else "")
             index.write_final(store, self._number, self._clock.now(), data)
             self._copy.refresh(plan.tasks, logs=True)
+
+
+@contextmanager
+def creating(plan: Plan, number: int, clock: Clock) -> Iterator[None]:
+    """Record the verdict of a job that the cluster refuses to create, and name the next step after each error."""
+    try:
+        yield
+    except RejectedError as error:
+        store = open_store(plan.url, retry=index.SYNC_RETRY, clock=clock)
+        end = verdicts.failed(Reason.REFUSED, Failure(task="", message=str(error)))
+        index.write_final(store, number, clock.now(), verdicts.final(end, vendor="", job=""))
+        raise PodliftError(
+            f"The run {plan.run_id} was not started: {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
+        ) from error
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"It is unknown whether the run {plan.run_id} was started. {error} A job has the name of its run: no second one "
+            f"is created. Next: podlift status {shlex.quote(plan.url)}."
+        ) from error

@@ -37,3 +37,12 @@ class Capabilities:
 
 
 LOCAL = Capabilities(last_phase=True, stand_ins=True)
+# A cluster that exists: the root is a bucket, or a folder that its machines share.
+CLUSTER = Capabilities(
+    runs_here=False,
+    supervised_here=False,
+    needs_bucket=True,
+    shares_folders=True,
+    outputs_in_store=True,
+    last_phase=True,
+)

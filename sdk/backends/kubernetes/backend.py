@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from ...checks import Facts, Finding, communication, strategies
 from ...clock import Clock
 from ...errors import InputError
-from ...job.capabilities import Capabilities
+from ...job.capabilities import CLUSTER
 from ...job.findings import warning
 from ...job.job import Job
 from ...job.plan import Plan
@@ -26,14 +26,7 @@ if TYPE_CHECKING:  # it parses programs
 class KubernetesBackend:
     """The backend called "kubernetes". Planning imports no client, and reads the kubeconfig only."""
 
-    capabilities = Capabilities(
-        runs_here=False,
-        supervised_here=False,
-        needs_bucket=True,
-        shares_folders=True,
-        outputs_in_store=True,
-        last_phase=True,
-    )
+    capabilities = CLUSTER
     services = KubernetesServices()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...clock import SystemClock
-from ...errors import InputError, MissingError, PodliftError, UnavailableError
+from ...errors import InputError, MissingError, UnavailableError
 from ...job.plan import Plan
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
-from ...records.sync.index import KEYS, SYNC_RETRY, write_final
-from ...records.verdicts import failed, final
-from ...status import Failure, Reason
+from ...records.sync.index import KEYS, SYNC_RETRY
 from ...storage.folder_files import in_folder, path_of
 from ...storage.gcs.files import INTERACTIVE, check_root
-from ...storage.registry import open_files, open_store
+from ...storage.registry import open_files
 from .. import containers
 from ..base import Request
-from ..job_run import RejectedError
+from ..job_run import RejectedError, creating
 from . import objects
 from .client import Cluster
 from .options import Kubernetes
@@ -90,23 +87,11 @@ def start(request: Request) -> None:
     number = known_resumes(plan.paths) + 1
     body = written(plan, number)
     cluster = Cluster(Kubernetes.of(plan.target), clock=clock)
-    try:
+    with creating(plan, number, clock):
         made = cluster.create(body)
         if names := objects.hidden_names(plan):
             # The pods wait for it.
             cluster.create(secret(made, {name: os.environ.get(name, "") for name in names}))
-    except RejectedError as error:
-        store = open_store(plan.url, retry=SYNC_RETRY, clock=clock)
-        end = failed(Reason.REFUSED, Failure(task="", message=str(error)))
-        write_final(store, number, clock.now(), final(end, vendor="", job=""))
-        raise PodliftError(
-            f"The run {plan.run_id} was not started: {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
-        ) from error
-    except UnavailableError as error:
-        raise UnavailableError(
-            f"It is unknown whether the run {plan.run_id} was started. {error} A job has the name of its run: no second one "
-            f"is created. Next: podlift status {shlex.quote(plan.url)}."
-        ) from error
 
 
 def launch_spec(plan: Plan, number: int, runtime: str, resumes: int = 0) -> dict[str, object]:

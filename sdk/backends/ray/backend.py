@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...checks import Facts, Finding, communication, strategies
 from ...clock import Clock
-from ...job.capabilities import Capabilities
+from ...job.capabilities import CLUSTER
 from ...job.job import Job
 from ...job.plan import Plan
 from ...job.targets import Target
@@ -24,14 +24,7 @@ if TYPE_CHECKING:  # it parses programs
 class RayBackend:
     """The backend called "ray". To keep planning fast, the top of this file imports only `request`."""
 
-    capabilities = Capabilities(
-        runs_here=False,
-        supervised_here=False,
-        needs_bucket=True,
-        shares_folders=True,
-        outputs_in_store=True,
-        last_phase=True,
-    )
+    capabilities = CLUSTER
     services = Services()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import cast
 
 from ...clock import SystemClock
-from ...errors import InputError, PodliftError, UnavailableError
+from ...errors import InputError
 from ...job.layout import RootPaths
 from ...job.plan import Plan
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
-from ...records.sync.index import KEYS, SYNC_RETRY, write_final
-from ...records.verdicts import failed, final
-from ...status import Failure, Reason
+from ...records.sync.index import KEYS, SYNC_RETRY
 from ...storage.folder_files import in_folder, path_of
 from ...storage.gcs.files import INTERACTIVE, check_root
-from ...storage.registry import open_files, open_store
+from ...storage.registry import open_files
 from .. import containers
 from ..base import Request
 from ..containers import bucket_of, key_of
-from ..job_run import RejectedError
+from ..job_run import creating
 from . import request as job_request
 from .client import RayJobs
 from .options import Ray
@@ -57,20 +54,8 @@ def start(request: Request) -> None:
     plan, clock = request.plan, SystemClock()
     number = known_resumes(plan.paths) + 1
     body = _written(plan, number)
-    try:
+    with creating(plan, number, clock):
         RayJobs(Ray.of(plan.target), clock=clock).create(body)
-    except RejectedError as error:
-        store = open_store(plan.url, retry=SYNC_RETRY, clock=clock)
-        end = failed(Reason.REFUSED, Failure(task="", message=str(error)))
-        write_final(store, number, clock.now(), final(end, vendor="", job=""))
-        raise PodliftError(
-            f"The run {plan.run_id} was not started: {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
-        ) from error
-    except UnavailableError as error:
-        raise UnavailableError(
-            f"It is unknown whether the run {plan.run_id} was started. {error} A job has the name of its run: no second one "
-            f"is created. Next: podlift status {shlex.quote(plan.url)}."
-        ) from error
 
 
 def _written(plan: Plan, number: int) -> Mapping[str, object]:
