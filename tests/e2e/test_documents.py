@@ -68,8 +68,8 @@ def background(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
     for process in started:
         process.terminate()
         process.wait()
-        assert process.stdout
-        process.stdout.close()
+        for stream in filter(None, (process.stdout, process.stderr)):
+            stream.close()
 
 
 def wait_for_step(shell: Shell, step: int) -> None:
@@ -99,13 +99,15 @@ def do_in_background(shell: Shell, example: Example, started: list[subprocess.Po
     ((command, shown),) = example.commands()
     folder = shell.folder()
     env = json.loads(shell.run('python -c "import json, os; print(json.dumps(dict(os.environ)))"')[1])
-    started.append(
-        subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
-    )
-    assert started[-1].stdout
-    line = started[-1].stdout.readline()
+    # A line for the shell is its output, a sentence for people is not.
+    exports = shown[0].startswith("export ")
+    stream = {"stdout" if exports else "stderr": subprocess.PIPE}
+    begun = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=env, text=True, **stream)  # type: ignore[call-overload]
+    started.append(begun)
+    line = (begun.stdout or begun.stderr).readline()
     assert missing(shown, line) == []
-    shell.run(line)
+    if exports:
+        shell.run(line)
 
 
 def do_python(shell: Shell, example: Example) -> None:
