@@ -131,7 +131,9 @@ class Reporter:
         self._check()
         self._say_once(left_out)
         values = {name: value if math.isfinite(value) else None for name, value in found.items()}
-        record = {"time": time.time(), "step": step, "epoch": epoch, "metrics": values}
+        # A step may be a number of NumPy, or a variable such as `optimizer.iterations`.
+        number = None if step is None else int(plain(step))
+        record = {"time": time.time(), "step": number, "epoch": epoch, "metrics": values}
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # One write per line, so that a reader never sees a partial line followed by another one.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import LIMIT_S, PROGRAMS, needs
 
 import sdk
+from sdk.records.metric_file import read_metrics
 from sdk.runtime.reporting import Reporter, numbers
 
 np = pytest.importorskip("numpy")
@@ -75,6 +77,15 @@ def test_a_program_that_reports_text_is_told_so_at_once() -> None:
         "per_class/0": 1,
         "per_class/1": 2,
     }
+
+
+def test_a_step_may_be_a_number_of_numpy_or_a_variable(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for step in (np.int64(1), np.array(2), SimpleNamespace(numpy=lambda: np.int64(3))):
+        Reporter(str(path)).report({"loss": np.float32(0.5)}, step=step)  # type: ignore[arg-type]
+    assert [(record["step"], record["metrics"]) for record in read_metrics(str(path))] == [
+        (step, {"loss": 0.5}) for step in (1, 2, 3)
+    ]
 
 
 # --- In trainings ---------------------------------------------------------------------------------------------------
