@@ -110,9 +110,8 @@ def planned_again(plan: Plan, environ: Mapping[str, str]) -> Plan:
 
 
 def refuse_keywords(given: Mapping[str, object], other: str) -> None:
-    names = [name for name, value in given.items() if value is not None]
-    if names:
-        raise InputError(f"{', '.join(names)}: cannot be combined with {other}.")
+    if given:
+        raise InputError(f"{', '.join(given)}: cannot be combined with {other}.")
 
 
 def refuse_inside_task(verb: str) -> None:

@@ -347,8 +347,8 @@ def schedule(
     time_zone: str = "UTC",
     overlap: str = "skip",
     missed: str = "skip",
-    when: Sequence[When] = (),
-    notify: Sequence[str] = (),
+    when: When | Sequence[When] = (),
+    notify: str | Sequence[str] = (),
     notify_skips: int = 3,
     max_cost_usd_per_month: float | None = None,
     pause_after_failures: int = 3,
@@ -413,7 +413,7 @@ def schedule(
     """
     given, target = from_keywords(keywords_of(locals()))
     problems, texts = Problems(), list[str]()
-    for condition in when:
+    for condition in [when] if isinstance(when, str) or callable(when) else when:
         with problems.collect():
             texts.append(str(preconditions.parse(condition)))
     problems.raise_if_any()
@@ -424,7 +424,7 @@ def schedule(
         overlap=overlap,
         missed=missed,
         when=tuple(texts),
-        notify=tuple(notify),
+        notify=(notify,) if isinstance(notify, str) else tuple(notify),
         notify_skips=notify_skips,
         pause_after_failures=pause_after_failures,
         max_cost_usd_per_month=max_cost_usd_per_month,

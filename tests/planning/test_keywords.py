@@ -77,6 +77,12 @@ def test_a_common_setting_that_is_not_given_leaves_it_to_the_project_file_and_va
     assert sdk.plan("hello.py", model=None, timeout=None).job.model is None
 
 
+def test_one_precondition_and_one_receiver_need_no_list(write) -> None:
+    write("hello.py", "print(1)")
+    made = sdk.schedule("hello.py", name="weekly", cron="0 3 * * 1", when="older_than(20h)", notify="command:true")
+    assert (made.record.spec.when, made.record.spec.notify) == (("older_than(20h)",), ("command:true",))
+
+
 def test_every_setting_reaches_the_plan_as_a_keyword(write) -> None:
     write("hello.py", "print(1)")
     job = sdk.plan("hello.py", **SAID).job  # type: ignore[arg-type]
@@ -114,10 +120,13 @@ def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_
     assert "Unknown setting 'worker'. Did you mean 'workers'?" in said
     assert "vertex_project: not together with backend=Vertex(...), which sets it too." in said
     assert "entry: not as a keyword" in said
-    with pytest.raises(sdk.InputError, match="max_steps: not together with a Job"):
-        sdk.plan(sdk.Job("hello.py"), max_steps=20)
-    with pytest.raises(sdk.InputError, match="max_steps: cannot be combined with a Plan"):
-        sdk.submit(sdk.plan("hello.py"), max_steps=20)
+    job, plan = sdk.Job("hello.py", limits=sdk.Limits(timeout_s=60)), sdk.plan("hello.py")
+    with pytest.raises(sdk.InputError, match="max_steps, timeout: not together with a Job"):
+        sdk.plan(job, max_steps=20, timeout=None, workers=None)
+    with pytest.raises(sdk.InputError, match="max_steps, timeout: cannot be combined with a Plan"):
+        sdk.submit(plan, max_steps=20, timeout=None, workers=None)
+    with pytest.raises(sdk.InputError, match=r"^This cannot be run: Plan\(.{,320}\. Expected a string, a path,"):
+        sdk.plan(plan)  # type: ignore[arg-type]
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ from ...job.setting_names import setting_name
 from ...job.targets import Target
 from ...job.values import UNSET, Value
 from ...job.values import given as given_fields
+from ...text import shown
 from . import file as configfile
 from . import table
 
@@ -99,13 +100,14 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
 
 
 def keywords_of(arguments: Mapping[str, Any]) -> dict[str, object]:
-    """Return the settings among the arguments of `plan`, `submit` or `schedule`."""
-    return {**{name: arguments[name] for name in table.COMMON if arguments[name] is not UNSET}, **arguments["more"]}
+    """Return the settings among the arguments of `plan`, `submit` or `schedule`, without the keywords that set nothing."""
+    said = {**{name: arguments[name] for name in table.COMMON if arguments[name] is not UNSET}, **arguments["more"]}
+    return {name: value for name, value in said.items() if value is not None or _takes_none(name)}
 
 
 def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], Destination]:
-    """Return the flat settings and the target that the keywords of a call set, without the keywords that set nothing."""
-    given: dict[str, Any] = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
+    """Return the flat settings and the target that the keywords of a call set."""
+    given: dict[str, Any] = dict(keywords)
     target = Destination(**{name: given.pop(name, None) for name in table.TARGET})
     return given, target
 
@@ -168,7 +170,7 @@ def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination,
 def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problems) -> dict[str, object]:
     if isinstance(what, Job):
         others = {name: value for name, value in given.items() if table.settings()[name].group not in table.PARTS}
-        beside = [name for name, value in given.items() if value is not None and name not in others]
+        beside = [name for name in given if name not in others]
         if beside:
             problems.found.append(f"{', '.join(beside)}: not together with a Job, which has fields for them.")
         return {**table.flat(what), **others}
@@ -178,10 +180,8 @@ def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problem
         return dict(given)
     if callable(what):
         return {**given, "entry": getattr(what, "__name__", type(what).__name__)}
-    said = f"{type(what).__module__}.{type(what).__qualname__}"
-    raise InputError(
-        [*problems.found, f"This cannot be run: {what!r} (a {said}). Expected a string, a path, a function or a Job."]
-    )
+    said = f"This cannot be run: {shown(what)} (a {type(what).__module__}.{type(what).__qualname__})."
+    raise InputError([*problems.found, f"{said} Expected a string, a path, a function or a Job."])
 
 
 def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mapping[str, object]) -> Path:
