@@ -27,6 +27,7 @@ def draw(run: str, records: Sequence[MetricRecord], names: Sequence[str]) -> dic
     points = curves(records, 0.0)
     if not points:
         raise InputError(f"The run {run} has reported no metrics yet. Next: run.watch(), or podlift why {run}")
+    names = [*map(str, names)]
     unknown = [name for name in names if name not in points]
     if unknown:
         raise InputError([f"The run {run} has no metric {name!r}. {nearest(name, sorted(points))}" for name in unknown])

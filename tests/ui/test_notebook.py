@@ -127,6 +127,8 @@ def test_a_plot_has_the_axes_of_each_metric_and_says_what_it_needs(root: Path, m
     pyplot.close("all")
     with pytest.raises(sdk.InputError, match=r"has no metric 'los'\. Did you mean 'loss'"):
         run.plot("los")
+    with pytest.raises(sdk.InputError, match=r"has no metric \"\['loss'\]\"\. Did you mean 'loss'"):
+        run.plot(["loss"])  # type: ignore[arg-type]
     page_run(root, "digits-bbbbbb")
     with pytest.raises(sdk.InputError, match="has reported no metrics yet"):
         sdk.attach("digits-bbbbbb").plot()
