@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ..checkpoint import catalog
@@ -158,7 +159,9 @@ class Pages:
 
         def link(**changed: object) -> str:
             wanted = {**query, **{name: str(value) for name, value in changed.items()}}
-            return "/?" + urlencode({name: value for name, value in wanted.items() if value != _PLAIN.get(name, "")})
+            kept = {name: value for name, value in wanted.items() if value != _PLAIN.get(name, "")}
+            # Names of arguments need not be UTF-8.
+            return "/?" + urlencode(kept, errors="surrogatepass")
 
         part = "_list.html" if request.query_params.get("part") else "list.html"
         values = {"roots": self._roots, "problems": problems}
@@ -219,7 +222,9 @@ class Pages:
         return RedirectResponse(at, 303)
 
     def curves(self, request: Request) -> Response:
-        return JSONResponse(pages.data_of(pages.overlaid([self._look(*_place(request)).view])))
+        # In ASCII: names of metrics need not be UTF-8.
+        data = json.dumps(pages.data_of(pages.overlaid([self._look(*_place(request)).view])))
+        return Response(data, media_type="application/json")
 
     def logs(self, request: Request) -> Response:
         query, (number, name) = request.query_params, _place(request)
