@@ -12,7 +12,7 @@ from typing import cast
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
-from ..job import arguments, plan_text
+from ..job import plan_text
 from ..job.plan import Plan
 from ..planning.roots import configured_roots, in_bucket
 from ..schedules import creation
@@ -21,6 +21,7 @@ from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, Book, ScheduleSpec, SlotRecord, utc
 from ..schedules.triggered import ORPHAN, Seen
 from ..text import clipped, counted, duration
+from ..ui.model import argument_rows
 from ..ui.schedules import STRIP, Firing, ScheduleView
 from .output import answer, as_json, say
 
@@ -268,7 +269,7 @@ def row_of_slot(slot: SlotRecord) -> tuple[str, ...]:
 def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
     """Return a schedule for the page: a row of its list, or the whole."""
     record, facts = schedule.record, facts_of(schedule)
-    slots = schedule.history(_PAGE if whole else STRIP)
+    slots, limit_usd = schedule.history(_PAGE if whole else STRIP), record.spec.max_cost_usd_per_month
     view = ScheduleView(
         name=schedule.name,
         cron=record.spec.cron,
@@ -280,16 +281,16 @@ def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
         problems=[text for text in cast("list[str]", facts["problems"]) if not text.startswith("it is paused")],
         coming=[slot.timestamp() for slot in schedule.next(5)],
         firings=[_firing(slot) for slot in slots],
-        # Without a price, the records of a month are not read.
-        spent_usd=schedule.spent_usd() if any(slot.cost_usd is not None for slot in slots) else None,
-        month_usd=record.spec.max_cost_usd_per_month,
+        # Without a price or a limit, the records of a month are not read.
+        spent_usd=schedule.spent_usd() if limit_usd or any(slot.cost_usd is not None for slot in slots) else None,
+        month_usd=limit_usd,
     )
     if not whole:
         return view
-    spec, job = record.spec, schedule.plan.job
+    spec, plan = record.spec, schedule.plan
     rules = [("overlap", spec.overlap), ("missed", spec.missed), *(("when", text) for text in spec.when)]
     rules += [("notify", text) for text in spec.notify] + schedule.trigger_lines()
-    return replace(view, program=job.entry, arguments=[*arguments.named(job.args).items()], rules=rules)
+    return replace(view, program=plan.job.entry, arguments=argument_rows(plan), rules=rules)
 
 
 def _firing(slot: SlotRecord) -> Firing:
