@@ -169,9 +169,20 @@ def gallery(root: Path, now: float, trace: str) -> None:
         page_run(root, run_id, epochs(20, 0.07), args={"lr": 0.07, "batch": 64, "dropout": 0.1}, **about)
 
 
-def page_schedule(root: Path, name: str, states: Iterable[str], *, newest: datetime, **spec: Any) -> list[str]:
-    """Make a schedule with a slot a day up to `newest`, one for each state, and return the ids of their runs."""
-    book, plan = Book(str(root)), Plan.from_json((FINISHED_RUN / "plan.json").read_bytes(), "the plan", root=str(root))
+def page_schedule(
+    root: Path,
+    name: str,
+    states: Iterable[str],
+    *,
+    newest: datetime,
+    apart: timedelta = timedelta(days=1),
+    job: Mapping[str, object] | None = None,
+    **spec: Any,
+) -> list[str]:
+    """Make a schedule with a slot for each state up to `newest`, and return the ids of their runs."""
+    stored = json.loads((FINISHED_RUN / "plan.json").read_text())
+    stored["job"] |= job or {}
+    book, plan = Book(str(root)), Plan.from_json(json.dumps(stored), "the plan", root=str(root))
     record = ScheduleRecord(
         id="0000",
         spec=ScheduleSpec(name=name, **{"cron": "0 3 * * *", "time_zone": "Europe/Berlin", **spec}),
@@ -183,7 +194,7 @@ def page_schedule(root: Path, name: str, states: Iterable[str], *, newest: datet
     assert book.add(record)
     runs, listed = [], [*states]
     for ago, state in enumerate(reversed(listed)):
-        slot = newest - timedelta(days=ago)
+        slot = newest - ago * apart
         run = run_id_of(record, key_of(slot), slot)
         began = slot.timestamp()
         times = {"taken": began, "started": began, "ended": began + 700 + 40 * (ago % 5)}

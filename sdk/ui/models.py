@@ -101,9 +101,9 @@ class ModelView:
 
     @property
     def compared(self) -> VersionView | None:
-        """The version in the comparison of the page: one that awaits an approval, else the newest with an evaluation."""
-        judged = [version for version in self.versions if version.evidence]
-        return next(iter([*self.awaiting[::-1], *judged[::-1]]), None)
+        """The version in the comparison of the page: one that awaits an approval, else the newest; both with an evaluation."""
+        judged = [version for version in self.versions[::-1] if version.evidence]
+        return next((version for version in judged if version in self.awaiting), next(iter(judged), None))
 
     def gate(self) -> list[GateLine]:
         """Return the metrics of that comparison, the metric of the gate first."""

@@ -10,7 +10,7 @@ import threading
 import urllib.request
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
@@ -19,7 +19,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from checkpoint.parts import Attempt
 from page_runs import HOSTILE, Elements, page_model, page_run, page_schedule, preempt
-from support import needs
+from registered_models import candidate
+from support import FINISHED_RUN, needs
 
 import sdk
 from sdk import api
@@ -306,10 +307,15 @@ def test_hostile_runs_are_text_on_their_pages(root: Path) -> None:
     def made(name: str, texts: tuple[str, ...]):
         records = [{"step": 1, "metrics": dict.fromkeys((text or "none" for text in texts), 1.0)}]
         joined = "\n".join(texts)
-        page_run(root, name, records, failure=joined, traceback=joined, log=joined + "\n")
+        args = {text: text for text in (texts[0], texts[18])}
+        page_run(root, name, records, failure=joined, traceback=joined, log=joined + "\n", args=args)
         visitor = Visitor(root).let_in()
         ways = ("", "/logs", f"/logs?q={quote(texts[0])}")
-        return [Elements(visitor.get(f"/run/0/{name}{way}").text).found for way in ways]
+        assert len(json.loads(visitor.get(f"/run/0/{name}/curves.json").text)) == len({*texts})
+        pages = ["/?sort=run", *(f"/run/0/{name}{way}" for way in ways)]
+        found = [Elements(visitor.get(page).text).found for page in pages]
+        shutil.rmtree(root)
+        return found
 
     plain = tuple(f"plain {at}" for at in range(len(HOSTILE)))
     assert made("hostile-bbbbbb", HOSTILE) == made("plain-aaaaaa", plain)
@@ -597,6 +603,22 @@ def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
     assert "1 of 1 runs" in page.get("/?label=nightly").text
 
 
+def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
+    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
+    code = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]["code"]
+    job = {"args": {"key": "hunter2"}, "code": {**code, "allow_secret": ["args"]}}
+    states, apart = ["SUCCEEDED", *["SKIPPED"] * 120], timedelta(hours=1)
+    page_schedule(root, "hourly", states, newest=newest, apart=apart, job=job, max_cost_usd_per_month=5.0)
+    page = Visitor(root).let_in()
+    for way in ("/schedules", "/schedule/0/hourly"):
+        text = page.get(way).text
+        assert re.search(r"1\.\d\d USD<small>of 5\.00 USD", text)
+        assert "hunter2" not in text
+
+
 def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(
     root: Path, registered: tuple[list[str], Model]
 ) -> None:
@@ -611,6 +633,15 @@ def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(
     for run in runs[:3]:
         assert f'href="/run/0/{run}"' in text
     assert 'href="/schedule/0/nightly"' in text
+
+
+def test_a_version_that_awaits_an_approval_without_an_evaluation_has_its_page(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.keras").write_bytes(b"weights")
+    root.mkdir()
+    Model(str(root), "digits").add(candidate(str(tmp_path), "digits-aaaaaa", run_url="x"), ask="look at it")
+    text = Visitor(root).let_in().get("/model/0/digits").text
+    assert "look at it" in text
+    assert "awaits approval" in text
 
 
 def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
