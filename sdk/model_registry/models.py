@@ -270,12 +270,13 @@ class Model:
             raise InputError(f"{self!r} cannot evaluate. Next: sdk.models({self.root!r})[{self.name!r}].evaluate(...).")
         return self._judge(self.version(which), promote=promote)
 
-    def rollback(self, *, note: str = "") -> ModelVersion:
+    def rollback(self, *, expect: int | None = None, note: str = "") -> ModelVersion:
         """Make the previous champion the champion again: `sdk.models()["digits"].rollback(note="drift").number`.
 
         A second rollback goes one step further back.
 
         Args:
+            expect: the champion that it is to replace; by default the one at the time of the call.
             note: why, for the history.
 
         Raises:
@@ -283,6 +284,8 @@ class Model:
         """
         while True:
             record, generation = self.record()
+            if expect is not None and record.champion != expect:
+                raise self._moved(record, expect)
             version = self._version(self._previous(record))
             self._check(version)
             if self._swap(record, generation, version, "rollback", note):

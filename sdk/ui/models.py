@@ -202,12 +202,6 @@ def act(model: Model, form: Mapping[str, str]) -> None:
         # Of two people who look at the same page, the second one is refused.
         model.promote(form.get("version", ""), expect=int(expected), note=note)
     elif form.get("do") == "rollback":
-        now = model.record()[0].champion
-        if now != int(expected):
-            raise InputError(
-                f"The champion is version {now or 'none'}, not version {expected}. Nothing was changed. Next: load the page "
-                "again."
-            )
-        model.rollback(note=note)
+        model.rollback(expect=int(expected), note=note)
     else:
         raise InputError(f"Unknown action. Received: {clipped(form.get('do', ''), 100)!r}.")

@@ -645,7 +645,7 @@ def test_a_version_that_awaits_an_approval_without_an_evaluation_has_its_page(ro
 
 
 def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
-    root: Path, registered: tuple[list[str], Model]
+    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, page = registered[1], Visitor(root, acting="second").let_in("second")
     assert "Promote a version" in page.get("/model/0/digits").text
@@ -657,6 +657,19 @@ def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
     assert "Expected: version 2. It is version 3" in stale.text
     assert page.act("digits", "rollback", kind="model", expect="2").status == 409
     assert page.act("digits", "rollback", kind="model", expect="3").status == 303
+    assert model.champion().number == 2
+    # Of two clicks at the same moment, the second one is refused.
+    model.promote(3)
+    read = Model.record
+
+    def overtaken(self):
+        answer = read(self)
+        monkeypatch.setattr(Model, "record", read)
+        model.rollback()
+        return answer
+
+    monkeypatch.setattr(Model, "record", overtaken)
+    assert page.act("digits", "rollback", kind="model", expect="3").status == 409
     assert model.champion().number == 2
     for form in ({"do": "promote", "version": "3"}, {"do": "remove", "expect": "2"}):
         assert page.act("digits", kind="model", **form).status == 409
