@@ -12,12 +12,13 @@ from typing import cast
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
+from ..errors import PodliftError
 from ..job import plan_text
 from ..job.plan import Plan
 from ..planning.roots import configured_roots, in_bucket
-from ..schedules import creation
+from ..schedules import creation, handle
 from ..schedules.creation import Created, Prepared
-from ..schedules.handle import Schedule
+from ..schedules.handle import Overview, Schedule
 from ..schedules.records import SKIPPED, Book, ScheduleSpec, SlotRecord, utc
 from ..schedules.triggered import ORPHAN, Seen
 from ..text import clipped, counted, duration
@@ -190,8 +191,9 @@ def problems_of(schedules: Sequence[Mapping[str, object]]) -> list[str]:
     return [f"{facts['name']}: {problem}" for facts in schedules for problem in cast("list[str]", facts["problems"])]
 
 
-def facts_of(schedule: Schedule) -> dict[str, object]:
-    record, last, problems, seen = schedule.record, schedule.history(1), schedule.problems(), schedule.trigger()
+def facts_of(schedule: Schedule, found: Overview | None = None) -> dict[str, object]:
+    found = found or handle.overview(schedule)
+    record, problems, seen = found.record, found.problems, found.seen
     paused = record.paused or ("at the service" if seen and seen.trigger and seen.trigger.paused else "")
     return {
         "name": schedule.name,
@@ -207,9 +209,9 @@ def facts_of(schedule: Schedule) -> dict[str, object]:
         "notify": list(record.spec.notify),
         "paused": paused,
         "bundle": record.bundle,
-        "trigger": None if seen is None else _trigger(record.trigger, seen, overdue=bool(schedule.overdue())),
-        "next": [slot.isoformat() for slot in schedule.next(5)],
-        "last": line(last[0]) if last else None,
+        "trigger": None if seen is None else _trigger(record.trigger, seen, overdue=bool(found.overdue)),
+        "next": [slot.isoformat() for slot in found.coming],
+        "last": line(found.past[0]) if found.past else None,
     }
 
 
@@ -268,8 +270,18 @@ def row_of_slot(slot: SlotRecord) -> tuple[str, ...]:
 
 def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
     """Return a schedule for the page: a row of its list, or the whole."""
-    record, facts = schedule.record, facts_of(schedule)
-    slots, limit_usd = schedule.history(_PAGE if whole else STRIP), record.spec.max_cost_usd_per_month
+    most = _PAGE if whole else STRIP
+    found = handle.overview(schedule, most)
+    record, slots, facts = found.record, found.past[:most], facts_of(schedule, found)
+    limit_usd, spent_usd = record.spec.max_cost_usd_per_month, None
+    # The page names the pause beside the state.
+    problems = [text for text in found.problems if not text.startswith("it is paused")]
+    # Without a price or a limit, the records of a month are not read.
+    if limit_usd or any(slot.cost_usd is not None for slot in slots):
+        try:
+            spent_usd = schedule.spent_usd()
+        except PodliftError as error:
+            problems.append(f"the cost of this month is unknown: {error}")
     view = ScheduleView(
         name=schedule.name,
         cron=record.spec.cron,
@@ -277,12 +289,10 @@ def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
         state=str(facts["state"]),
         backend=record.backend,
         paused=str(facts["paused"]),
-        # The page names the pause beside the state.
-        problems=[text for text in cast("list[str]", facts["problems"]) if not text.startswith("it is paused")],
-        coming=[slot.timestamp() for slot in schedule.next(5)],
+        problems=problems,
+        coming=[slot.timestamp() for slot in found.coming],
         firings=[_firing(slot) for slot in slots],
-        # Without a price or a limit, the records of a month are not read.
-        spent_usd=schedule.spent_usd() if limit_usd or any(slot.cost_usd is not None for slot in slots) else None,
+        spent_usd=spent_usd,
         month_usd=limit_usd,
     )
     if not whole:

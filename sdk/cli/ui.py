@@ -36,8 +36,14 @@ class PageSources:
 
     def schedules(self, root: str) -> tuple[list[ScheduleView], list[str]]:
         listing = handle.listed(root)
-        views = [schedule_text.view_of(one) for one in listing.schedules]
-        return [*views, *map(schedule_text.view_of_orphan, listing.orphans)], [*listing.problems]
+        views, problems = list[ScheduleView](), [*listing.problems]
+        for one in listing.schedules:
+            try:
+                views.append(schedule_text.view_of(one))
+            except InputError as error:
+                # Removed meanwhile, or its specification makes no sense: the others are shown.
+                problems.append(f"The schedule {one.name} is not shown: {error}")
+        return [*views, *map(schedule_text.view_of_orphan, listing.orphans)], problems
 
     def schedule(self, root: str, name: str) -> ScheduleView:
         return schedule_text.view_of(self.acted_schedule(root, name), whole=True)

@@ -14,18 +14,32 @@ from typing import TYPE_CHECKING, Any
 from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper, Trigger
 from ..clock import Clock, SystemClock
-from ..errors import InputError, PodliftError, Problems, StoreError, nearest
+from ..errors import CorruptObjectError, CorruptRunError, InputError, PodliftError, Problems, StoreError, nearest
 from ..job.job import Job
 from ..job.plan import Plan
 from ..job.values import UNSET, Unset
 from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import from_keywords, keywords_of
+from ..records.sync.index import in_parallel
 from ..storage import emulator_clock
 from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
 from .command_delivery import Delivered, deliver
 from .firing import SlotMachine
-from .records import MISSED, REMOVED, RUNNING, SKIPPED, WAITING, Book, ScheduleRecord, SlotRecord, key_of, utc
+from .records import (
+    MISSED,
+    REMOVED,
+    RUNNING,
+    SKIPPED,
+    UNREADABLE,
+    WAITING,
+    Book,
+    ScheduleRecord,
+    SlotRecord,
+    instant_of,
+    key_of,
+    utc,
+)
 from .runs import LocalRuns, url_of
 from .triggered import Seen
 
@@ -40,7 +54,28 @@ _OVERDUE_S = 120.0
 # How long an answer of a service counts as current.
 _SEEN_S = 5.0
 _SERVE = "podlift schedule serve"
+# The number of last slots in which problems are looked for.
+_OVERVIEW = 20
 When = str | Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The state of a schedule at one moment.
+
+    Args:
+        seen: the state of its trigger; None without one.
+        past: the records of its last slots, newest first.
+        overdue: a sentence about the latest slot if its record is missing, else "".
+        coming: the next slots.
+    """
+
+    record: ScheduleRecord
+    seen: Seen | None
+    past: Sequence[SlotRecord]
+    overdue: str
+    coming: Sequence[datetime]
+    problems: list[str]
 
 
 class Schedule:
@@ -82,9 +117,12 @@ class Schedule:
 
         None if `podlift schedule serve` starts its runs.
         """
+        return self._trigger(self.record)
+
+    def _trigger(self, record: ScheduleRecord) -> Seen | None:
         asked, seen = self._seen
         if self._clock.monotonic() - asked > _SEEN_S:
-            seen = self._saw(triggered.seen(self.record, self._clock))
+            seen = self._saw(triggered.seen(record, self._clock))
         return seen
 
     def _saw(self, seen: Seen | None) -> Seen | None:
@@ -121,16 +159,29 @@ class Schedule:
         Args:
             limit: the maximum number of slots; None for all.
         """
-        record = self.record
+        return self._history(self.record, limit)
+
+    def _history(self, record: ScheduleRecord, limit: int | None) -> list[SlotRecord]:
         listed, now = self._book.keys(record), self._now()
         # Records of future slots are few, unless a clock was ahead; they are no history.
         past = bisect_right(listed, key_of(now) + "~")
         shown = listed[max(past - limit, 0) if limit else 0 :]
-        records = [slot for slot in self._book.slots(record, shown) if not slot.is_early(now.timestamp())]
+        read = in_parallel(lambda key: self._slot(record, key), shown)
+        records = [slot for slot in read if not slot.is_early(now.timestamp())]
         known = [*map(self._live, records)]
         others = {*listed}.difference(shown)
         known = lost_slots.told(record, known, others, self._failed_keepers(record))
         return known[::-1][:limit]
+
+    def _slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
+        """Return the record of a listed slot. A damaged one has the reason, and leaves the others as they are."""
+        try:
+            slot = self._book.listed_slot(record, key)
+            slot.moment  # noqa: B018 - its time is read like the rest
+            return slot
+        except (CorruptRunError, CorruptObjectError, ValueError) as error:
+            moment = instant_of(key).astimezone(record.spec.slots.zone)
+            return SlotRecord(key=key, slot=moment.isoformat(), state=UNREADABLE, reason=str(error))
 
     def spent_usd(self) -> float | None:
         """Return the cost of the runs of this month, in US dollars: `sdk.Schedule("weekly").spent_usd()`.
@@ -227,7 +278,11 @@ class Schedule:
 
         It reports overdue and failed slots, a pause after failures, and changes at its service.
         """
-        record, seen = self.record, self.trigger()
+        return overview(self).problems
+
+    def _problems(
+        self, record: ScheduleRecord, seen: Seen | None, past: Sequence[SlotRecord], overdue: str
+    ) -> list[str]:
         if record.paused == REMOVED:
             return [f"its removal was interrupted. Next: podlift schedule remove {self.name}"]
         problems = [f"it is paused: {record.paused}"] if record.paused and record.paused != "by hand" else []
@@ -236,19 +291,18 @@ class Schedule:
             for slot in record.former
         ]
         problems += seen.problems if seen is not None else []
-        past = self.history()
         if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
             problems.append(f"the slot {past[0].slot} was {past[0].reason}")
         now = self._clock.now()
         problems += [
             f"the slot {slot.slot} waits, and no server is there to start it. Next: {_SERVE}"
-            for slot in past
+            for slot in past[:_OVERVIEW]
             if slot.state == WAITING and not slot.keeper and slot.expires < now
         ]
         newest = next((slot for slot in past if slot.state != SKIPPED and not slot.is_open), None)
-        if newest is not None and newest.state in ("FAILED", "LOST"):
+        if newest is not None and newest.state in ("FAILED", "LOST", UNREADABLE):
             problems.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
-        return [*problems, *filter(None, [self.overdue(), self._unserved(record, past)])]
+        return [*problems, *filter(None, [overdue, self._unserved(record, past[:_OVERVIEW])])]
 
     def _unserved(self, record: ScheduleRecord, past: Sequence[SlotRecord]) -> str:
         """Return a sentence if no server runs, unless a cron of the user's delivers the slots."""
@@ -269,13 +323,16 @@ class Schedule:
 
     def overdue(self) -> str:
         """Return a sentence about the latest slot if its record is missing: `sdk.Schedule("weekly").overdue()`; else ""."""
-        record, seen = self.record, self.trigger()
+        record = self.record
+        return self._overdue(record, self._trigger(record), self._history(record, 1))
+
+    def _overdue(self, record: ScheduleRecord, seen: Seen | None, past: Sequence[SlotRecord]) -> str:
         service = triggered.service_of(record)
         grace_s = _OVERDUE_S if service is None else service.grace_s
         latest = record.spec.slots.latest(utc(self._clock.now() - grace_s))
         if not triggered.fires(record, seen) or not latest or latest.timestamp() <= record.since:
             return ""
-        if self._is_recorded(latest) or key_of(latest) in [slot.key for slot in self.history(1)]:
+        if key_of(latest) in [slot.key for slot in past] or self._is_recorded(record, latest):
             return ""
         if service is None:
             return f"the slot {latest.isoformat()} is overdue. Next: {_SERVE}"
@@ -288,11 +345,11 @@ class Schedule:
             f"labelled podlift-schedule={self.name}"
         )
 
-    def _is_recorded(self, slot: datetime) -> bool:
+    def _is_recorded(self, record: ScheduleRecord, slot: datetime) -> bool:
         key = key_of(slot)
-        if key not in self._book.keys(self.record, [key.partition("/")[0]]):
+        if key not in self._book.keys(record, [key.partition("/")[0]]):
             return False
-        return not self._book.slot(self.record, key).is_early(self._clock.now())
+        return not self._slot(record, key).is_early(self._clock.now())
 
     def _live(self, record: SlotRecord) -> SlotRecord:
         """Return a record with the state of its run, if no server has recorded its end yet."""
@@ -312,6 +369,21 @@ class Schedule:
 
     def _now(self) -> datetime:
         return utc(self._clock.now())
+
+
+def overview(schedule: Schedule, limit: int = _OVERVIEW) -> Overview:
+    """Return the state of a schedule from one reading of its records, with at least `limit` of its last slots."""
+    record = schedule.record
+    seen, past = schedule._trigger(record), schedule._history(record, max(limit, _OVERVIEW))
+    overdue = schedule._overdue(record, seen, past)
+    return Overview(
+        record=record,
+        seen=seen,
+        past=past,
+        overdue=overdue,
+        coming=record.spec.slots.next(5, schedule._now()) if triggered.fires(record, seen) else [],
+        problems=schedule._problems(record, seen, past, overdue),
+    )
 
 
 def _root_of(name: str, root: str | Path | None) -> str:
@@ -458,8 +530,8 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
     schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
     for folder in roots:
         try:
-            book = Book(folder)
-            members = [Schedule(name, root=folder, clock=given) for name in book.names()]
+            members, damaged = _members(folder, given)
+            problems += damaged.values()
             survey = triggered.survey(folder, [one.record for one in members], clock)
         except StoreError as error:
             # Schedules of other roots are still listed.
@@ -470,11 +542,26 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
         for one in members:
             one._saw(survey.seen.get(one.name))
         schedules += members
-        orphans += survey.orphans
+        # The trigger of a damaged schedule has not lost it.
+        orphans += [trigger for trigger in survey.orphans if trigger.schedule not in damaged]
         problems += survey.problems
         if in_bucket(folder):
             triggered.remember((one.name for one in members), folder)
     return Listing(schedules=schedules, orphans=orphans, problems=problems, roots=roots)
+
+
+def _members(root: str, clock: Clock | None) -> tuple[list[Schedule], dict[str, str]]:
+    """Return the schedules of a root, and a sentence for each damaged one, which leaves the others as they are."""
+    members, damaged = list[Schedule](), dict[str, str]()
+    for name in Book(root).names():
+        try:
+            members.append(Schedule(name, root=root, clock=clock))
+        except (CorruptRunError, CorruptObjectError) as error:
+            damaged[name] = f"The schedule {name} is not listed: {error}"
+        except InputError:
+            # It was removed meanwhile.
+            continue
+    return members, damaged
 
 
 def remove_orphan(name: str, root: str | Path | None = None) -> bool:

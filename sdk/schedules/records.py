@@ -42,6 +42,8 @@ _HOUR = "%Y-%m-%dT%H"
 _KEY = f"{_HOUR}/%M%SZ"
 # States of a slot without an ended run. All other states come from its run.
 TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
+# The state of a slot with a damaged record.
+UNREADABLE = "UNREADABLE"
 OPEN = (TAKEN, WAITING, RUNNING)
 # The clocks of two machines may differ by this, and one clock may be set by it.
 TOLERANCE_S = 30.0
@@ -49,6 +51,9 @@ TOLERANCE_S = 30.0
 MISSED = "missed"
 # The reason for the pause of a schedule during its removal.
 REMOVED = "being removed"
+# Records of slots that this process has read, by their store, name and generation.
+_READ: dict[tuple[str, str, str], SlotRecord] = {}
+_MOST_READ = 20_000
 _T = TypeVar("_T")
 
 
@@ -204,6 +209,7 @@ class Book:
     def __init__(self, root: str) -> None:
         self.root = root
         self._store = open_store(RootPaths(root).schedules)
+        self._listed: dict[str, str] = {}  # generations of the records of slots at their last listing
 
     def names(self) -> list[str]:
         matches = (_SPEC.fullmatch(stat.key) for stat in self._store.list("specs/"))
@@ -314,7 +320,9 @@ class Book:
     def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> list[str]:
         """Return the names of the records of slots that begin with one of these, in order."""
         prefix = _slots(record)
-        return [stat.key.removeprefix(prefix) for start in starts for stat in self._store.list(prefix + start)]
+        found = [stat for start in starts for stat in self._store.list(prefix + start)]
+        self._listed |= {stat.key: stat.generation for stat in found}
+        return [stat.key.removeprefix(prefix) for stat in found]
 
     def slots(self, record: ScheduleRecord, keys: Iterable[str]) -> list[SlotRecord]:
         """Return the records of slots by their names."""
@@ -324,12 +332,25 @@ class Book:
         """Return the records of slots of the month of a moment, in the zone of the schedule."""
         moment = moment.astimezone(record.spec.slots.zone)
         months = {each.astimezone(timezone.utc) for each in (moment, moment.replace(day=1, hour=0))}
-        slots = self.slots(record, self.keys(record, sorted({f"{each:%Y-%m-}" for each in months})))
+        listed = self.keys(record, sorted({f"{each:%Y-%m-}" for each in months}))
+        slots = in_parallel(lambda key: self.listed_slot(record, key), listed)
         return [slot for slot in slots if slot.slot[:7] == f"{moment:%Y-%m}"]
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         where = _slots(record) + key
         return replace(_decoded(SlotRecord, bytes(self._store.get(where)), where), key=key)
+
+    def listed_slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
+        """Return the record of a slot as it was last listed; this process reads the same bytes once."""
+        name = _slots(record) + key
+        place = self._store.url, name, self._listed[name]
+        known = _READ.get(place)
+        if known is None:
+            known = self.slot(record, key)
+            if len(_READ) >= _MOST_READ:
+                _READ.clear()
+            _READ[place] = known
+        return known
 
     def bookings(self, record: ScheduleRecord, month: str) -> tuple[dict[str, float], str | None]:
         """Return the bookings of a month, by the keys of their slots, and the generation of the bookings."""

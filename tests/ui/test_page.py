@@ -30,8 +30,10 @@ from sdk.clock import SystemClock
 from sdk.model_registry.decision import GuardResult
 from sdk.model_registry.models import Model
 from sdk.schedules.handle import Schedule
+from sdk.schedules.records import Book
 from sdk.status import Registered
 from sdk.storage.posix_store import PosixStore
+from sdk.storage.store import current
 
 needs("starlette", "uvicorn")
 
@@ -712,6 +714,53 @@ def test_a_damaged_model_leaves_the_others_and_names_the_damage(
     text = Visitor(root).let_in().get("/models").text
     assert "The record of version 1 of &#39;mnist&#39; is damaged" in text
     assert 'href="/model/0/digits#version-2"' in text
+
+
+def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
+    root: Path, registered: tuple[list[str], Model]
+) -> None:
+    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
+    for name in ("broken", "senseless", "weekly"):
+        page_schedule(root, name, ["SUCCEEDED"] * 3, newest=newest)
+    records = root / "schedules"
+    (records / "specs" / "broken.json").write_text("no")
+    stored = PosixStore(records)
+    data, generation = current(stored, "specs/senseless.json")
+    stored.swap("specs/senseless.json", [data.replace(b"0 3 * * *", b"nonsense")], expected=generation)
+    slots = sorted(path for path in (records / "slots" / "weekly").rglob("*Z") if path.is_file())
+    slots[0].write_text("no")
+    page = Visitor(root).let_in()
+    text = page.get("/schedules").text
+    assert "The schedule broken is not listed: The object" in text
+    assert "The schedule senseless is not shown: cron: expected five fields" in text
+    assert 'href="/schedule/0/nightly"' in text
+    assert "the last 3 firings: 2 succeeded, 1 unreadable" in text
+    own = page.get("/schedule/0/weekly").text
+    assert "is damaged: its last line is not the one that was written" in own
+    assert "The cost of this month is unknown" in own
+
+
+def test_slots_that_have_not_changed_are_read_once(
+    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_FRESH_S", 0.0)
+    page, read, asked = Visitor(root).let_in(), PosixStore.get, Counter[str]()
+
+    def counted(self, key: str, **about):
+        asked[key.partition("/")[0]] += 1
+        return read(self, key, **about)
+
+    page.get("/schedules")
+    monkeypatch.setattr(PosixStore, "get", counted)
+    assert "the last 5 firings" in page.get("/schedules").text
+    assert "1.15 USD" in page.get("/schedule/0/nightly").text
+    assert asked["slots"] == 0
+    book = Book(str(root))
+    record = book.read("nightly")
+    book.note(record, book.keys(record)[0], "delivered again")
+    asked.clear()
+    assert "delivered again" in page.get("/schedule/0/nightly").text
+    assert asked["slots"] == 1
 
 
 def test_a_preemption_is_said_where_it_happened(root: Path) -> None:
