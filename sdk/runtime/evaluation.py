@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import posixpath
-import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +26,7 @@ from ..errors import nearest
 from ..job.payload import Payload
 from ..job.wire import decode
 from ..model_registry.decision import Evaluation
+from ..process import spawn
 from ..records import exits
 from ..storage import own_folders, posix, trees
 from ..storage.emulator import mask_token
@@ -36,7 +38,7 @@ from .unpack import unpack
 _log = logs.logger("runtime")
 # Its process would wait for the other tasks of a cluster.
 _OF_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")
-_NAMED = 10
+_NAMED, _POLL_S = 10, 0.02
 NOT_DONE = "was not done after"
 
 
@@ -60,7 +62,7 @@ class ProcessOptions:
     env: Mapping[str, str] = field(default_factory=dict)  # more variables
     output: int | None = None  # file descriptors
     errors: int | None = None
-    limit_s: float | None = None  # after this time it is killed
+    limit_s: float = math.inf  # after this time it is killed
 
 
 INHERITED = ProcessOptions()
@@ -75,19 +77,20 @@ def evaluate(payload_path: str, task: str, request: Request, options: ProcessOpt
     command = [sys.executable, str(Path(task_main.__file__)), payload_path, task, "evaluation", about]
     env = {name: value for name, value in os.environ.items() if name not in _OF_CLUSTERS}
     env |= {**options.env, "PODLIFT_PARENT": str(os.getpid())}
-    # The last phase is ended with all its processes, so that one without a limit stays in its group.
-    alone, streams = options.limit_s is not None, (options.output, options.errors)
+    # The last phase is ended with all its processes, so that its process stays in its group.
+    alone, until = options is not INHERITED, time.monotonic() + options.limit_s
+    no, output, errors = subprocess.DEVNULL, options.output, options.errors
     process = subprocess.Popen(
-        command, env=env, cwd=request.home, stdout=streams[0], stderr=streams[1], start_new_session=alone
+        command, env=env, cwd=request.home, stdin=no, stdout=output, stderr=errors, start_new_session=alone
     )
     try:
-        _, why = exits.describe(process.wait(options.limit_s), exits.OutOfMemory.UNKNOWN)
-    except subprocess.TimeoutExpired:
-        why = f"{NOT_DONE} {duration(options.limit_s or 0)}"
+        while not (done := spawn.has_exited(process)) and time.monotonic() < until:
+            time.sleep(_POLL_S)
     finally:
-        if alone and process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # Before it is reaped: until then no other group can have its number.
+        (spawn.end_group if alone else subprocess.Popen.kill)(process)
+        _, why = exits.describe(process.wait(), exits.OutOfMemory.UNKNOWN)
+    why = why if done else f"{NOT_DONE} {duration(options.limit_s)}"
     return [_found(request.result(index), f"Its process {why}") for index in range(len(request.models))]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from registered_models import register
-from support import LIMIT_S
+from support import LIMIT_S, has_ended
 
 import sdk
 from sdk.planning import trial
@@ -32,6 +32,12 @@ QUALITY = """
             calls.write("x")
         print("measures", Path(data).read_text())
         return {"accuracy": float(Path(model, "weights").read_text())}
+"""
+STARTS_ANOTHER = """
+import subprocess, sys
+from pathlib import Path
+def measure(model, data):
+    Path(data).parent.parent.joinpath("pid").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
 """
 PROGRAM = """
     import sdk
@@ -133,3 +139,14 @@ def test_a_plan_does_not_wait_long_for_the_function(
     monkeypatch.setattr(trial, "LIMIT_S", 1.0)
     (message,) = [each.message for each in sdk.plan("train.py").findings if "quality:measure" in each.message]
     assert "was not tried on version 1 of 'digits', the champion: Its process was not done after 1 s" in message
+
+
+def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(
+    project: Path, root: Path, write: Callable, podlift: Callable
+) -> None:
+    weights(root, "0.5", promote=True)
+    write("quality.py", f"{STARTS_ANOTHER}    return {{'accuracy': 1.0 + len(sys.stdin.read())}}\n")
+    for words in (["plan", "train.py"], ["models", "evaluate", "digits", "1"]):
+        shown = podlift(*words, shell="< test.csv")
+        assert "the champion: accuracy 1." in shown.stdout or "accuracy is 1," in shown.stdout, shown.stderr
+        assert has_ended(int((project.parent / "pid").read_text())), words
