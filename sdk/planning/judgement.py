@@ -50,11 +50,13 @@ def _of_this_folder(version: ModelVersion, environ: Mapping[str, str]) -> Plan |
         return None
     if "entry" not in settings.values:
         settings = gather(version.record.program, {}, place, environ, problems)
-    return planned(_about_gates(settings), environ, problems, starting=False)
+    made = planned(_about_gates(settings), environ, problems, starting=False)
+    # Without the setting, the name of the run is that of the model.
+    return made if made.model == version.model.name else None
 
 
 def _about_gates(settings: Settings) -> Settings:
-    kept = (*_ABOUT_GATES, "backend", "root")
+    kept = (*_ABOUT_GATES, "backend", "root", "name")
     return settings.without([name for name in settings.values if name not in kept and not _is_of(name, "gate", "code")])
 
 
@@ -64,7 +66,7 @@ def _is_of(name: str, *groups: str) -> bool:
 
 def _of_its_run(version: ModelVersion, environ: Mapping[str, str]) -> Plan:
     record, model = version.record, version.model
-    no_gate = f"The model {model.name!r} has no gate: the settings of this folder name none, and"
+    no_gate = f"The model {model.name!r} has no gate: the settings of this folder name none for it, and"
     following = (
         'Next: name a function in the project\'s file: [gate] evaluate = "quality:measure" (docs/how-to/models.md).'
     )

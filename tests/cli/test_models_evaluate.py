@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,13 +102,17 @@ def test_away_from_its_project_a_version_is_judged_by_the_gate_of_its_run(
 ) -> None:
     sdk.submit("train.py").result(LIMIT_S)
     weights(root, "0.9")
-    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other"
+    shutil.copytree(project, other)
+    (other / "podlift.toml").write_text(textwrap.dedent(SETTINGS).replace('model = "digits"', 'entry = "train.py"'))
+    (other / "quality.py").write_text("def measure(model, data):\n    return {'accuracy': 99.0}\n")
+    monkeypatch.chdir(other)
     Path(project, "quality.py").unlink()
     shown = here("models", "evaluate", "digits", "1")
     assert shown.stdout.startswith("gate       keep: accuracy is 0.7, as the champion's"), shown.stderr
     gone = here("models", "evaluate", "digits", "2")
     assert gone.code == 2
-    assert "has no gate: the settings of this folder name none, and its run digits-aaaaab was removed." in gone.stderr
+    assert "has no gate: the settings of this folder name none for it, and its run digits-aaaaab was removed." in gone.stderr
 
 
 def test_a_plan_calls_the_function_once_for_the_champion_and_names_the_line_that_fails(
