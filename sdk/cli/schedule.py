@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -302,6 +304,8 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
         names = [name for name in book.names() if not book.read(name).trigger]
         what = joined(names, "and") if names else "no schedules yet"
         say(f"Serving {what} below {folder}. Ctrl-C ends the server, not its runs.")
+        # As after Ctrl-C, its heartbeat says that it has ended.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DONE))
         server.serve()
 
 

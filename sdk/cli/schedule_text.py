@@ -125,14 +125,11 @@ def say_created(created: Sequence[Created], *, json_output: bool) -> None:
         return
     for done in created:
         _say_one(done)
-    served = dict.fromkeys(done.plan.root for done in created if not done.record.trigger)
-    for root in [f" --root {root}" if in_bucket(root) else "" for root in served if not _is_served(root)]:
+    now, served = SystemClock().now(), dict.fromkeys(done.plan.root for done in created if not done.record.trigger)
+    for root in [
+        f" --root {root}" if in_bucket(root) else "" for root in served if not Book(root).heartbeat().is_live(now)
+    ]:
         say(f"Nothing starts while no server runs. Next: podlift schedule serve{root}")
-
-
-def _is_served(root: str) -> bool:
-    heartbeat = Book(root).heartbeat()
-    return heartbeat is not None and heartbeat.is_live(SystemClock().now())
 
 
 def _say_one(created: Created) -> None:

@@ -308,14 +308,13 @@ class Schedule:
         """Return a sentence if no server runs, unless a cron of the user's delivers the slots."""
         if record.trigger or record.paused:
             return ""
-        heartbeat = self._book.heartbeat()
-        if heartbeat is not None:
-            last = utc(heartbeat.time).isoformat(timespec="seconds")
-            return (
-                "" if heartbeat.is_live(self._clock.now()) else f"no server has run since {last}. Next: {self._serve}"
-            )
-        delivered = any(slot.cause != "manual" and not slot.reason.startswith(MISSED) for slot in past)
-        return "" if delivered else f"nothing starts while no server runs. Next: {self._serve}"
+        last = self._book.heartbeat()
+        by_cron = [slot for slot in past if slot.cause != "manual" and not slot.reason.startswith(MISSED)]
+        if last.is_live(self._clock.now()) or any(last.is_before(slot.taken) for slot in by_cron):
+            return ""
+        since = utc(last.time).isoformat(timespec="seconds")
+        what = f"no server has run since {since}" if last.time else "nothing starts while no server runs"
+        return f"{what}. Next: {self._serve}"
 
     @property
     def _serve(self) -> str:

@@ -153,11 +153,16 @@ class SlotRecord:
 class Heartbeat:
     """The last sign of life of a server of a root."""
 
-    time: float
-    ended: bool = False  # by Ctrl-C
+    time: float = 0.0  # 0 if none has ever served it
+    ended: bool = False  # by Ctrl-C or SIGTERM
+    server: str = ""  # its id
 
     def is_live(self, now: float) -> bool:
-        return not self.ended and now - self.time < HEARTBEAT_LATE_S
+        return not self.ended and abs(now - self.time) < HEARTBEAT_LATE_S
+
+    def is_before(self, time: float) -> bool:
+        """True if no slot of that time can be of its server, which may have been killed after its last heartbeat."""
+        return time > self.time + HEARTBEAT_LATE_S
 
 
 def utc(time: float) -> datetime:
@@ -231,20 +236,27 @@ class Book:
             near = nearest(name, names) if names else "There is none. Next: podlift schedule create."
             raise InputError(f"No such schedule below {self.root!r}. Received: {name!r}. {near}") from None
 
-    def beat(self, heartbeat: Heartbeat) -> None:
-        """Write the heartbeat of a server; that of another one at the same moment is as good."""
-        generation = None
-        with suppress(MissingError):
-            _, generation = current(self._store, _HEARTBEAT)
+    def beat(self, heartbeat: Heartbeat, other: Heartbeat | None = None) -> Heartbeat | None:
+        """Write the heartbeat of a server, and return that of another one that runs; a server that ends leaves the other's."""
+        last, generation = self._heartbeat()
+        if last.server != heartbeat.server and last.is_live(heartbeat.time):
+            other = last
+        written = other if other and heartbeat.ended else heartbeat
+        # The heartbeat of another server at the same moment is as good.
         with suppress(ConflictError):
-            self._store.swap(_HEARTBEAT, [json.dumps(asdict(heartbeat)).encode()], expected=generation)
+            self._store.swap(_HEARTBEAT, [json.dumps(asdict(written)).encode()], expected=generation)
+        return other
 
-    def heartbeat(self) -> Heartbeat | None:
-        """Return the heartbeat of the root's servers, None if none has ever served it."""
-        try:
-            return _decoded(Heartbeat, current(self._store, _HEARTBEAT)[0], _HEARTBEAT)
-        except MissingError:
-            return None
+    def heartbeat(self) -> Heartbeat:
+        """Return the last heartbeat of the root's servers."""
+        return self._heartbeat()[0]
+
+    def _heartbeat(self) -> tuple[Heartbeat, str | None]:
+        last, generation = Heartbeat(ended=True), None
+        with suppress(MissingError, CorruptRunError):
+            data, generation = current(self._store, _HEARTBEAT)
+            last = _decoded(Heartbeat, data, _HEARTBEAT)
+        return last, generation
 
     def find(self, name: str) -> ScheduleRecord | None:
         return self.read(name) if name in self.names() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
 
 from ..backends.deliveries import Delivery
@@ -27,7 +28,8 @@ class Server:
         self._machines: dict[str, SlotMachine] = {}
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
-        self._beaten = float("-inf")
+        self._id, self._beaten = secrets.token_hex(4), float("-inf")
+        self._other: Heartbeat | None = None
 
     def serve(self) -> None:
         """Fire the slots that are due, until the process ends."""
@@ -45,7 +47,8 @@ class Server:
         if ended or not 0 <= now - self._beaten < HEARTBEAT_S:
             self._beaten = now
             with suppress(PodliftError, OSError):
-                self._book.beat(Heartbeat(time=now, ended=ended))
+                beat = Heartbeat(time=now, ended=ended, server=self._id)
+                self._other = self._book.beat(beat, self._other if ended else None)
 
     def serve_once(self) -> None:
         """Fire the slots that are due now, and wait for the notifications."""

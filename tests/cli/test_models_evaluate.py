@@ -112,7 +112,10 @@ def test_away_from_its_project_a_version_is_judged_by_the_gate_of_its_run(
     assert shown.stdout.startswith("gate       keep: accuracy is 0.7, as the champion's"), shown.stderr
     gone = here("models", "evaluate", "digits", "2")
     assert gone.code == 2
-    assert "has no gate: the settings of this folder name none for it, and its run digits-aaaaab was removed." in gone.stderr
+    assert (
+        "has no gate: the settings of this folder name none for it, and its run digits-aaaaab was removed."
+        in gone.stderr
+    )
 
 
 def test_a_plan_calls_the_function_once_for_the_champion_and_names_the_line_that_fails(

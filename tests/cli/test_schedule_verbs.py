@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, finished_run, needs
+from support import LIMIT_S, finished_run, needs, until
 
 import sdk
 from sdk.backends.local.backend import LocalBackend
@@ -117,6 +119,10 @@ def test_a_schedule_that_no_server_serves_says_so_until_one_runs_and_after_it_ha
         def sleep(self, seconds: float) -> None:
             said.append(here("schedule", "list", "--check"))
             said.append(here("schedule", "create", "weekly", "train.py", *CRON))
+            if len(said) == 4:
+                with pytest.raises(KeyboardInterrupt):
+                    Server(str(root), OneTick()).serve()
+                said.append(here("schedule", "list", "--check"))
             raise KeyboardInterrupt
 
     write("train.py", "print(1)")
@@ -126,10 +132,23 @@ def test_a_schedule_that_no_server_serves_says_so_until_one_runs_and_after_it_ha
     assert said[1] == (1, f"weekly: nothing starts while no server runs. {step}", "")
     with pytest.raises(KeyboardInterrupt):
         Server(str(root), OneTick()).serve()
-    assert said[2] == (0, "", "") and "server" not in said[3].stderr
+    assert said[2] == said[-1] == (0, "", "") and "server" not in said[3].stderr, "also after the end of another one"
     ended = here("schedule", "list")
     assert ended.stdout.split("\t")[3] == "attention"
     assert ended.stderr.startswith("podlift: weekly: no server has run since 20") and ended.stderr.endswith(step)
+
+
+@pytest.mark.process
+def test_a_server_that_is_terminated_says_so_at_once(here, write, root: Path, environment) -> None:
+    write("train.py", "print(1)")
+    here("schedule", "create", "weekly", "train.py", *CRON)
+    with subprocess.Popen(
+        [sys.executable, "-m", "sdk", "schedule", "serve"], env=environment(), stderr=subprocess.DEVNULL
+    ) as server:
+        until(lambda: here("schedule", "list", "--check").code == 0)
+        server.terminate()
+        assert server.wait(LIMIT_S) == 0
+    assert "no server has run since 20" in here("schedule", "list").stderr
 
 
 def test_a_file_creates_several_schedules_or_none(here, write) -> None:

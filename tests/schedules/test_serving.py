@@ -18,7 +18,7 @@ from sdk.cli import schedule_text
 from sdk.errors import PodliftError
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
-from sdk.schedules.records import Book
+from sdk.schedules.records import Book, Heartbeat
 from sdk.schedules.simulation import Simulation
 from sdk.status import Registered
 
@@ -292,3 +292,16 @@ def test_a_year_of_a_daily_schedule_is_what_was_simulated(world: World) -> None:
     assert [(each.slot, each.state != "SKIPPED") for each in found] == [
         (each.slot.isoformat(), each.action == "fire") for each in expected
     ]
+
+
+def test_slots_of_a_cron_after_the_last_server_are_served_and_a_clock_ahead_is_no_server(world: World) -> None:
+    world.add()
+    book = Book(world.root)
+    unserved = "no server has run since 20"
+    book.beat(Heartbeat(time=world.clock.now() + 3600))
+    assert world.schedule.problems()[0].startswith(unserved)
+    book.beat(Heartbeat(time=world.clock.now() - HOUR, ended=True))
+    assert world.schedule.problems()[0].startswith(unserved)
+    world.clock.time += 61
+    world.server().serve_once()
+    assert world.schedule.problems() == []
