@@ -58,7 +58,7 @@ def _add_installed() -> None:
         try:
             make = entry.load()
             register(entry.name, make, options=getattr(make, "options", None))
-        except Exception as error:  # of another package, without which podlift works
+        except (Exception, SystemExit) as error:  # of another package, without which podlift works
             from ..logs import logger
 
             logger("backends").warning(

@@ -40,13 +40,16 @@ class ShelfBackend(FakeBackend):
 def podlift(tmp_path: Path, root: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command with or without a package that adds backends: `podlift("list", installed=True)`."""
     site = tmp_path / "site"
+    site.mkdir()
+    (site / "leaves.py").write_text("raise SystemExit(3)")
     about = site / "shelf_backend-1.0.dist-info"
-    about.mkdir(parents=True)
+    about.mkdir()
     (site / "shelf_backend.py").write_text(PACKAGE)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf-backend\nVersion: 1.0\n")
     lines = [
         "shelf = shelf_backend:ShelfBackend",
         "broken = nothing_here:Backend",
+        "leaving = leaves:Backend",
         "local = shelf_backend:ShelfBackend",
     ]
     (about / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINTS}]", *lines]))
@@ -67,6 +70,7 @@ def test_a_package_adds_a_backend_whose_runs_are_read_where_it_is_not_installed(
     submitted = podlift("submit", "train.py", "--backend", "shelf", "--shelf-level", "3", "--json", installed=True)
     assert submitted.returncode == 0, submitted.stderr
     assert "The installed backend 'broken' (nothing_here:Backend) is left out. ModuleNotFoundError" in submitted.stderr
+    assert "The installed backend 'leaving' (leaves:Backend) is left out. SystemExit: 3" in submitted.stderr
     assert "The installed backend 'local' (shelf_backend:ShelfBackend) is left out. " in submitted.stderr
     (listed,) = json.loads(podlift("list", "--json", installed=False).stdout)
     assert (listed["state"], listed["backend"]) == ("SUCCEEDED", "shelf")
