@@ -6,6 +6,7 @@ import json
 import shutil
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from registered_models import register
 from support import LIMIT_S, has_ended
 
 import sdk
+from sdk.model_registry import evidence
 from sdk.planning import trial
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
@@ -91,9 +93,11 @@ def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(
     write("quality.py", QUALITY)
     assert json.loads(here("models", "evaluate", "digits", "2", "--promote", "--json").stdout)["outcome"] == "promote"
     model = sdk.models()["digits"]
-    assert [evidence.outcome for evidence in model.champion().evidence()] == ["keep", "promote"]
+    assert [each.outcome for each in model.champion().evidence()] == ["keep", "promote"]
     assert model.history()[-1].note == "accuracy is 0.6, the champion's 0.5: better by 0.1"
     model.rollback()
+    of_a_clock_ahead = replace(model.version(2).evidence()[0], id="0" * 16, time=4e9)
+    evidence.write(model.store, of_a_clock_ahead)
     assert (model.evaluate(2, promote=True).outcome, model.champion().number) == ("promote", 2), "after a rollback, too"
 
 
