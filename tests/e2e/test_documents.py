@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -59,6 +60,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     found = Shell(tmp_path / "project", env)
     yield found
     found.close()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder with a short name: pages show what a terminal of 80 columns shows, where a long one breaks lines."""
+    with tempfile.TemporaryDirectory(prefix="d-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
