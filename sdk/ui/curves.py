@@ -79,9 +79,10 @@ def _unfinished(records: Sequence[Mapping[str, object]]) -> set[int]:
         step, attempt = _number(record.get("step")), _number(record.get("attempt")) or 0.0
         if step is None or record.get("epoch") is None:
             continue
-        before = last.get(attempt)
-        if before is not None and step > before[1]:
-            lengths[number] = step - before[1]
+        # Where an attempt has continued is unknown, but the first epoch begins with the run.
+        before = last[attempt][1] if attempt in last else 0.0 if record["epoch"] == 0 else step
+        if step > before:
+            lengths[number] = step - before
         last[attempt] = number, step
     usual = max(lengths.values(), default=0.0)
     return {number for number, _ in last.values() if lengths.get(number, usual) < usual}

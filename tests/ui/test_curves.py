@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,24 @@ def test_the_last_value_of_an_attempt_that_ended_within_an_epoch_is_partial() ->
     found = curves.curves(records, 0.0)
     assert [point.step for point in found["loss"] if point.partial] == [67]
     assert curves.charts({"run": found}).shown[0].series[0].partial == [3]
+
+
+@pytest.mark.parametrize(
+    ("records", "partial"),
+    [
+        ([(1, 60, 0), (1, 83, 1)], [83]),
+        ([(1, 23, 0), (2, 60, 0), (2, 120, 1)], [23]),
+        ([(1, 60, 0), (1, 120, 1), (2, 180, 2)], []),
+        ([(1, 60, 0)], []),
+    ],
+)
+def test_an_attempt_may_end_within_its_first_or_second_epoch(
+    records: list[tuple[int, int, int]], partial: list[int]
+) -> None:
+    reported = [
+        {"attempt": attempt, "step": step, "epoch": epoch, "metrics": {"loss": 1.0}} for attempt, step, epoch in records
+    ]
+    assert [point.step for point in curves.curves(reported, 0.0)["loss"] if point.partial] == partial
 
 
 def test_values_that_are_no_numbers_are_gaps_and_records_that_make_no_sense_are_drawn_as_far_as_they_do() -> None:
