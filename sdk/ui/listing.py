@@ -15,7 +15,7 @@ from ..text import clipped
 from .rows import Row, RunInfo, at_risk_s, hardware, row
 
 PER_PAGE = 200
-_COMPARED = re.compile(r"(?P<metric>[^<>=]+)(?P<how>[<>])=?(?P<value>[-+.0-9e]+)")
+_COMPARED = re.compile(r"(?P<metric>[^<>=]+)(?P<how>[<>])(?P<equal>=?)(?P<value>[-+.0-9e]+)")
 _LONGEST = 300
 # Labels to choose from, and columns for arguments.
 _LABELS, _ARGUMENTS = 100, 4
@@ -169,7 +169,8 @@ def _test(word: str) -> Callable[[RunInfo], bool]:
     compared = _COMPARED.fullmatch(word)
     if compared is not None:
         try:
-            limit, name, less = float(compared["value"]), compared["metric"], compared["how"] == "<"
+            limit, name = float(compared["value"]), compared["metric"]
+            less, equal = compared["how"] == "<", bool(compared["equal"])
         except ValueError:
             compared = None
     if compared is None:
@@ -178,7 +179,7 @@ def _test(word: str) -> Callable[[RunInfo], bool]:
 
     def within(info: RunInfo) -> bool:
         value = info.metrics.get(name, _number(info.args.get(name, "")))
-        return value is not None and (value < limit if less else value > limit)
+        return value is not None and ((value < limit if less else value > limit) or (equal and value == limit))
 
     return within
 
