@@ -97,13 +97,18 @@ class _Answers:
             known = self._known.get(name)
             if known is None or time.monotonic() - known[0] > _FRESH_S:
                 answer = read()
-                self._known[name] = known = time.monotonic(), answer
+                known = time.monotonic(), answer
+                # An answer from before an action would hide its effect.
+                if self._locks.get(name) is lock:
+                    self._known[name] = known
             return known[1]  # type: ignore[return-value]
         finally:
             lock.release()
 
     def forget(self, name: str) -> None:
-        self._known.pop(name, None)
+        with self._lock:
+            self._known.pop(name, None)
+            self._locks.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,8 @@ class Pages:
                 lines = _FOUND if task or len(known) == 1 else gather.LINES
                 tails = gather.tails(run, shown, lines, task=task, before=before)
             live = live and shown == attempts
+        except RunNotFoundError as error:
+            return _missing(str(error))
         except gather.DAMAGE as error:
             problem = _said(error)
         follows = live and not word and before is None and query.get("follow") != "no"

@@ -518,6 +518,7 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
 def test_a_run_a_schedule_or_a_model_that_is_not_there_is_404_with_a_link(visitor: Visitor) -> None:
     for way, place in (
         ("/run/0/nothing-aaaaaa", "/"),
+        ("/run/0/nothing-aaaaaa/logs", "/"),
         ("/schedule/0/nothing", "/schedules"),
         ("/model/0/nothing", "/models"),
         ("/nowhere", "/"),
@@ -703,6 +704,28 @@ def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
     reader = Visitor(root, acting="second").let_in()
     assert "Pause the schedule" not in reader.get("/schedule/0/nightly").text
     assert reader.act("nightly", "pause", kind="schedule").status == 403
+
+
+def test_an_answer_from_before_an_action_is_not_shown_after_it(
+    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, read, acted = Visitor(root, acting="second").let_in("second"), Runs.schedule, threading.Event()
+    began = threading.Event()
+
+    def slow(self, root: str, name: str):
+        view = read(self, root, name)
+        began.set()
+        assert acted.wait(30)
+        return view
+
+    monkeypatch.setattr(Runs, "schedule", slow)
+    other = threading.Thread(target=lambda: page.get("/schedule/0/nightly"))
+    other.start()
+    assert began.wait(30)
+    assert page.act("nightly", "pause", kind="schedule").status == 303
+    acted.set()
+    other.join()
+    assert "Resume the schedule" in page.get("/schedule/0/nightly").text
 
 
 def test_a_damaged_model_leaves_the_others_and_names_the_damage(
