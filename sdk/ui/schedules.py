@@ -69,8 +69,8 @@ class ScheduleView:
 
     @property
     def runs(self) -> int:
-        """Slots of the strip that have started a run."""
-        return sum(bool(firing.run) and firing.state != "SKIPPED" for firing in self.strip)
+        """Slots of the strip that have started a run, or failed before it."""
+        return sum(firing.state in FAILURES or bool(firing.run) for firing in self.strip)
 
     @property
     def failures(self) -> int:

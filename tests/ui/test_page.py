@@ -728,6 +728,15 @@ def test_an_answer_from_before_an_action_is_not_shown_after_it(
     assert "Resume the schedule" in page.get("/schedule/0/nightly").text
 
 
+def test_failures_without_a_run_are_failures() -> None:
+    firings = [
+        Firing(time=1.0, state=state, run=run) for state, run in (("FAILED", ""), ("LOST", ""), ("SUCCEEDED", "a"))
+    ]
+    about = {"name": "a", "cron": "", "time_zone": "", "state": "", "backend": ""}
+    found = ScheduleView(firings=firings, **about)
+    assert (found.failures, found.runs) == (2, 3)
+
+
 def test_a_damaged_model_leaves_the_others_and_names_the_damage(
     root: Path, registered: tuple[list[str], Model]
 ) -> None:
