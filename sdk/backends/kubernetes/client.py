@@ -20,7 +20,7 @@ from ...errors import AlreadyExistsError, InputError, MissingError, PodliftError
 from ...storage.retry import Retries
 from ...text import innermost
 from ..job_run import RejectedError
-from .objects import JOBSET
+from .objects import JOBSET, LABELS
 from .options import Kubernetes
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ class Cluster:
     def job(self, kind: str, name: str, *, within_s: float | None = None) -> KubernetesJob:
         """Return a Job or JobSet with its pods; MissingError if there is none."""
         data = self.get(kind, name, within_s=within_s)
-        return _job(data, self.listed("Pod", labels=data["metadata"].get("labels") or {}, within_s=within_s))
+        # Others label the job itself as well, such as Kueue.
+        labels = {key: value for key, value in (data["metadata"].get("labels") or {}).items() if key in LABELS}
+        return _job(data, self.listed("Pod", labels=labels, within_s=within_s))
 
     def listed(self, kind: str, *, within_s: float | None = None, **which: Any) -> list[Mapping[str, Any]]:
         """Return the objects of a kind, with certain `labels` or `fields`."""

@@ -26,7 +26,7 @@ from .options import Kubernetes, toleration
 NO_IMAGE = "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
-RUN_LABEL, JOB_LABEL = "podlift-run", "podlift-job"
+LABELS = RUN_LABEL, JOB_LABEL = "podlift-run", "podlift-job"
 INDEX, TASK, HOST = "PODLIFT_POD_INDEX", "PODLIFT_TASK_NAME", "PODLIFT_POD_IP"
 # An agent exits with RESTART when its machine is taken away: the Job starts another pod, and counts no failure. The same holds
 # for a pod that the cluster itself has disrupted. A pod that the kernel or the node has killed counts towards `backoffLimit`.

@@ -86,7 +86,10 @@ def test_a_queue_holds_a_job_until_it_is_admitted(cluster: KubernetesCluster) ->
     until(lambda: run.status().reason is Reason.QUEUED, run.status)
     text = str(run.why())
     assert "queue gpus" in text and "insufficient unused quota" in text
+    cluster.unschedulable = "0/3 nodes are available: 3 Insufficient cpu."
     cluster.admit()
+    until(lambda: "3 Insufficient cpu" in str(run.why()), run.why)
+    cluster.unschedulable = ""
     assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED
     assert names_of(cluster, run) != [], "a finished job stays for its TTL"
 
