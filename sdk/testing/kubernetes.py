@@ -83,9 +83,8 @@ class KubernetesCluster:
         self.volume.mkdir(parents=True, exist_ok=True)
         self.faults: list[Fault] = []
         self.jobset_installed = True
-        self.unschedulable = self.bad_image = self.quota = (
-            ""  # why pods wait or are not created, as the cluster says it
-        )
+        # Why pods wait or are not created, as the cluster says it.
+        self.unschedulable = self.bad_image = self.quota = ""
         self.requests: list[str] = []
         self._token = secrets.token_hex(16)
         self._objects: dict[tuple[str, str, str], Object] = {}  # by kind, namespace and name
@@ -130,23 +129,17 @@ class KubernetesCluster:
 
     def evict(self, pod: str, *, grace_s: float | None = None) -> None:
         """Take a pod's node away with notice: SIGTERM, its grace, SIGKILL."""
-        with self._lock:
-            item = self._objects["Pod", "default", pod]
-            _condition(item, "DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting")
-            self._terminate(item, grace_s)
+        self._disrupt(pod, grace_s, "EvictionByEvictionAPI", "Eviction API: evicting")
 
     def lose_node(self, pod: str) -> None:
         """Take a pod's node away without notice."""
+        self._disrupt(pod, 0.0, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+
+    def _disrupt(self, pod: str, grace_s: float | None, reason: str, message: str) -> None:
         with self._lock:
             item = self._objects["Pod", "default", pod]
-            _condition(
-                item,
-                "DisruptionTarget",
-                "True",
-                "DeletionByTaintManager",
-                "Taint manager: deleting due to NoExecute taint",
-            )
-            self._terminate(item, 0.0)
+            _condition(item, "DisruptionTarget", "True", reason, message)
+            self._terminate(item, grace_s)
 
     def kill(self, pod: str) -> None:
         """Kill a pod's container, as the kernel does without memory."""
@@ -347,18 +340,10 @@ class KubernetesCluster:
             item["spec"]["selector"] = {"matchLabels": {_CONTROLLER: item["metadata"]["uid"]}}
         if item["metadata"].get("labels", {}).get(_QUEUE) and kind in ("Job", "JobSet"):
             item["spec"]["suspend"] = True
-            owner = {"kind": kind, "name": name, "uid": item["metadata"]["uid"], "apiVersion": item["apiVersion"]}
+            about = {"name": f"job-{name}", "namespace": namespace, "ownerReferences": [_reference(item)]}
+            workload = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": about}
             message = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default"
-            workload = {
-                "apiVersion": "kueue.x-k8s.io/v1beta1",
-                "kind": "Workload",
-                "metadata": {"name": f"job-{name}", "namespace": namespace, "ownerReferences": [owner]},
-                "status": {
-                    "conditions": [
-                        {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
-                    ]
-                },
-            }
+            _condition(workload, "QuotaReserved", "False", "Pending", message)
             if not dry:
                 self._put("create", workload)
         return item if dry else self._put("create", item)
@@ -444,21 +429,13 @@ class KubernetesCluster:
                 labels = {**item["metadata"].get("labels", {}), "jobset.sigs.k8s.io/replicatedjob-name": part["name"]}
                 about = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [_reference(item)]}
                 spec = copy.deepcopy(part["template"]["spec"])
-                self._create(
-                    "Job",
-                    "default",
-                    {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec},
-                    dry=False,
-                )
+                job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+                self._create("Job", "default", job, dry=False)
         targets = item["spec"].get("successPolicy", {}).get("targetReplicatedJobs") or list(jobs)
         failed = [job for job in jobs.values() if _has(job, "Failed")]
         if failed:
-            self._end(
-                item,
-                "Failed",
-                "FailedJobs",
-                f"jobset failed due to one or more job failures (first failed job: {failed[0]['metadata']['name']})",
-            )
+            why = f"jobset failed due to one or more job failures (first failed job: {failed[0]['metadata']['name']})"
+            self._end(item, "Failed", "FailedJobs", why)
         elif jobs and all(name in jobs and _has(jobs[name], "Complete") for name in targets):
             self._end(item, "Completed", "AllJobsCompleted", "jobset completed successfully")
 
@@ -487,12 +464,8 @@ class KubernetesCluster:
                     return
         early = {rule["succeededIndexes"] for rule in spec.get("successPolicy", {}).get("rules", ())}
         if early & done or len(done) == spec["completions"]:
-            self._end(
-                item,
-                "Complete",
-                "SuccessPolicy" if early & done else "CompletionsReached",
-                "Reached expected number of succeeded pods",
-            )
+            reason = "SuccessPolicy" if early & done else "CompletionsReached"
+            self._end(item, "Complete", reason, "Reached expected number of succeeded pods")
             return
         if self.quota:
             self._warn(item, "FailedCreate", f"Error creating: pods is forbidden: {self.quota}")
@@ -525,14 +498,8 @@ class KubernetesCluster:
         labels = {**template["metadata"].get("labels", {}), _INDEX: index, _CONTROLLER: job["metadata"]["uid"]}
         name = f"{job['metadata']['name']}-{index}-{secrets.token_hex(3)[:5]}"
         about = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [_reference(job)]}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": about,
-            "spec": template["spec"],
-            "status": {"phase": "Pending"},
-        }
-        self._create("Pod", "default", pod, dry=False)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
+        self._create("Pod", "default", {**pod, "status": {"phase": "Pending"}}, dry=False)
 
     def _run_pod(self, pod: Object) -> None:
         """Start the container of a pod as soon as nothing prevents it."""
@@ -549,12 +516,10 @@ class KubernetesCluster:
         for entry in container.get("env", ()):
             source = entry.get("valueFrom", {})
             if "secretKeyRef" in source:
-                secret = self._objects.get(("Secret", "default", source["secretKeyRef"]["name"]))
+                name = source["secretKeyRef"]["name"]
+                secret = self._objects.get(("Secret", "default", name))
                 if secret is None:
-                    waits = waits or (
-                        "CreateContainerConfigError",
-                        f'secret "{source["secretKeyRef"]["name"]}" not found',
-                    )
+                    waits = waits or ("CreateContainerConfigError", f'secret "{name}" not found')
                     continue
                 values[entry["name"]] = secret["stringData"][source["secretKeyRef"]["key"]]
             elif "fieldRef" in source:
@@ -570,9 +535,8 @@ class KubernetesCluster:
         self._started.add(uid)
         self._uids[uid] = pod["metadata"]["name"]
         status |= {"phase": "Running", "podIP": "127.0.0.1", "startTime": _now()}
-        status["containerStatuses"] = [
-            {"name": container["name"], "ready": True, "state": {"running": {"startedAt": _now()}}}
-        ]
+        state = {"running": {"startedAt": _now()}}
+        status["containerStatuses"] = [{"name": container["name"], "ready": True, "state": state}]
         self._put("update", pod)
         home = self.folder / "pods" / uid
         (home / "tmp").mkdir(parents=True)
@@ -619,17 +583,9 @@ class KubernetesCluster:
         name = f"{item['metadata']['name']}.{reason.lower()}"
         if ("Event", "default", name) in self._objects:
             return
-        involved = {"kind": item["kind"], "name": item["metadata"]["name"], "uid": item["metadata"]["uid"]}
-        event = {
-            "type": "Warning",
-            "reason": reason,
-            "message": message,
-            "involvedObject": involved,
-            "lastTimestamp": _now(),
-        }
-        self._put(
-            "create", {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, **event}
-        )
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}}
+        event |= {"type": "Warning", "reason": reason, "message": message, "lastTimestamp": _now()}
+        self._put("create", {**event, "involvedObject": _reference(item)})
 
     def _on_line(self, uid: str, stream: str, line: str) -> None:
         self._logs.setdefault(self._uids[uid], []).append(line)
@@ -695,15 +651,8 @@ def _openapi(group: str) -> Object:
 
 
 def _status(code: int, reason: str, message: str, *, status: str = "Failure") -> Object:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": status,
-        "message": message,
-        "reason": reason,
-        "code": code,
-    }
+    about = {"status": status, "message": message, "reason": reason, "code": code}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, **about}
 
 
 def _condition(item: Object, kind: str, value: str, reason: str, message: str) -> None:
@@ -723,12 +672,8 @@ def _is_over(item: Object) -> bool:
 
 
 def _reference(item: Object) -> Object:
-    return {
-        "apiVersion": item["apiVersion"],
-        "kind": item["kind"],
-        "name": item["metadata"]["name"],
-        "uid": item["metadata"]["uid"],
-    }
+    about = item["metadata"]
+    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": about["name"], "uid": about["uid"]}
 
 
 def _index(pod: Object) -> str:
