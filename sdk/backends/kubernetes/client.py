@@ -20,7 +20,7 @@ from ...errors import AlreadyExistsError, InputError, MissingError, PodliftError
 from ...storage.retry import Retries
 from ...text import innermost
 from ..job_run import RejectedError
-from .objects import JOBSET, LABELS
+from .objects import JOBSET, LABELS, RUN_LABEL
 from .options import Kubernetes
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _PLURALS = {
 }  # fmt: skip
 _GLOBAL = ("Node",)
 _VERSIONS = {"Job": "batch/v1", "JobSet": JOBSET, "Workload": "kueue.x-k8s.io/v1beta1"}
+# These answers have the status of a missing right.
+_ADMISSION = ("exceeded quota", "failed quota", "denied the request", "being terminated")
 EXTRA = "The backend kubernetes needs lightkube. Next: pip install 'podlift[kubernetes]'."
 _T = TypeVar("_T")
 
@@ -125,7 +127,15 @@ class Cluster:
         try:
             return self._repeated(kind, "create", lambda api, resource: api.create(resource(body), dry_run=rehearsed))
         except AlreadyExistsError:
-            return self.get(kind, name)
+            if kind == "Secret":
+                # The client has no right to read it.
+                return body
+        known = self.get(kind, name)
+        if (known["metadata"].get("labels") or {}).get(RUN_LABEL) != (body["metadata"].get("labels") or {}).get(
+            RUN_LABEL
+        ):
+            raise RejectedError(f"{self.name} has another {kind} of the name {name!r}.", _CONFLICT)
+        return known
 
     def get(self, kind: str, name: str, *, within_s: float | None = None) -> Mapping[str, Any]:
         """Return an object; MissingError if there is none."""
@@ -191,7 +201,7 @@ class Cluster:
         what, said = f"{verb} {_PLURALS[kind]}", " ".join(message.split())
         if code == _CONFLICT and verb == "create":
             return AlreadyExistsError(said)
-        if code == _MISSING and "namespaces" in said:
+        if code == _MISSING and said.startswith("namespaces "):
             return RejectedError(
                 f"There is no namespace {self.namespace!r} in this cluster. Next: kubectl create namespace {self.namespace}, "
                 "or --kubernetes-namespace NAME.",
@@ -209,7 +219,7 @@ class Cluster:
             return RejectedError(
                 f"The cluster does not accept the credentials of the kubeconfig: {said}. Next: log in again.", code
             )
-        if code == _FORBIDDEN and "quota" not in said:
+        if code == _FORBIDDEN and not any(words in said for words in _ADMISSION):
             group = f' in the API group "{_VERSIONS[kind].partition("/")[0]}"' if kind in _VERSIONS else ""
             return RejectedError(
                 f"No permission to {what}{group} in the namespace {self.namespace}: {said}. Next: bind the Role in "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,9 @@ def check(request: Request) -> None:
     cluster = Cluster(Kubernetes.of(plan.target))
     try:
         _check_claim(plan, cluster)
-        cluster.create(request.body, rehearsed=True)
+        made = cluster.create(request.body, rehearsed=True)
+        if names := objects.hidden_names(plan):
+            cluster.create(secret(made, dict.fromkeys(names, containers.HIDDEN)), rehearsed=True)
     except (RejectedError, UnavailableError) as error:
         raise InputError(str(error)) from error
 
@@ -90,8 +93,13 @@ def start(request: Request) -> None:
     with creating(plan, number, clock):
         made = cluster.create(body)
         if names := objects.hidden_names(plan):
-            # The pods wait for it.
-            cluster.create(secret(made, {name: os.environ.get(name, "") for name in names}))
+            try:
+                # The pods wait for it.
+                cluster.create(secret(made, {name: os.environ.get(name, "") for name in names}))
+            except RejectedError:
+                with suppress(PodliftError):
+                    cluster.delete(objects.kind_of(plan), body["metadata"]["name"])
+                raise
 
 
 def launch_spec(plan: Plan, number: int, runtime: str, resumes: int = 0) -> dict[str, object]:

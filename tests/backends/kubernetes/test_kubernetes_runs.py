@@ -11,7 +11,9 @@ import pytest
 from support import LONG_LIMIT_S, REPO, until
 
 import sdk
-from sdk.errors import InputError
+from sdk.backends.job_run import RejectedError
+from sdk.backends.kubernetes.client import Cluster
+from sdk.errors import InputError, MissingError, PodliftError
 from sdk.status import Reason, State
 from sdk.testing.kubernetes import Fault, KubernetesCluster
 
@@ -111,15 +113,18 @@ def test_a_quota_that_forbids_pods_is_named(cluster: KubernetesCluster) -> None:
         ),
         (Fault("create", "Job", 422, "spec.template.spec.x: unknown field"), "refuses to create jobs.*unknown field"),
         (Fault("create", "Job", 401, "Unauthorized"), "does not accept the credentials.*log in again"),
+        (Fault("create", "Job", 403, 'webhook "x" denied the request: no owner'), "refuses to create jobs.*no owner"),
+        (Fault("create", "Secret", 403, 'User "me" cannot create "secrets"'), "No permission to create secrets"),
     ],
 )
 def test_what_the_cluster_refuses_is_one_sentence_before_anything_is_written(
-    cluster: KubernetesCluster, fault: Fault, message: str
+    cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
 ) -> None:
+    monkeypatch.setenv("HOME_OF_MINE", "h0me-of-mine")
     cluster.faults.append(fault)
     before = sorted(Path(cluster.volume).rglob("runs/*"))
     with pytest.raises(InputError, match=message):
-        submitted(cluster, "print(1)")
+        submitted(cluster, "print(1)", env={"HOME_OF_MINE": sdk.FromCaller()})
     assert sorted(Path(cluster.volume).rglob("runs/*")) == before
 
 
@@ -166,6 +171,43 @@ def test_servers_of_busy_apis_are_asked_again_and_no_second_job_is_created(clust
     assert names_of(cluster, run).count(f"Job {run.id}-1") == 1
     run.cancel(grace_s=0)
     assert run.wait(60).state is State.CANCELLED
+
+
+def test_a_run_has_its_secret_if_the_answer_was_lost_and_no_job_if_it_is_refused(
+    cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", "t0ken-of-mine")
+    real, answers = Cluster.create, [PodliftError, RejectedError]
+    cluster.unschedulable = "no nodes"
+    cluster.faults.append(Fault("get", "Secret", 403, 'User "me" cannot get resource "secrets"'))
+
+    def create(own: Cluster, body: Any, **more: Any) -> Any:
+        if body["kind"] == "Secret" and not more:
+            if answers.pop() is RejectedError:
+                raise RejectedError("No.", 403)
+            real(own, body)
+        return real(own, body, **more)
+
+    monkeypatch.setattr(Cluster, "create", create)
+    with pytest.raises(PodliftError, match="was not started: No"):
+        submitted(cluster, "print(1)", env={"TOKEN_OF_MINE": sdk.FromCaller()}, name="refused")
+    assert not [job for job in cluster.objects("Job") if job["metadata"]["name"].startswith("refused")]
+    run = submitted(cluster, "print(1)", env={"TOKEN_OF_MINE": sdk.FromCaller()})
+    assert names_of(cluster, run)[-1] == f"Secret {run.id}-1"
+    run.cancel(grace_s=0)
+    assert run.wait(60).state is State.CANCELLED
+
+
+def test_a_name_that_another_job_has_is_not_taken_for_the_run(cluster: KubernetesCluster) -> None:
+    Path("train.py").write_text("print(1)")
+    target = sdk.plan("train.py", backend=cluster.backend(), root=cluster.root).target
+    other = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "namespaces-1"}, "spec": {"suspend": True}}
+    Cluster(target).create(other)
+    with pytest.raises(RejectedError, match="has another Job of the name 'namespaces-1'"):
+        Cluster(target).create({**other, "metadata": {"name": "namespaces-1", "labels": {"podlift-run": "mine"}}})
+    with pytest.raises(MissingError):
+        Cluster(target).get("Job", "namespaces-2")
+    Cluster(target).delete("Job", "namespaces-1")
 
 
 @pytest.mark.full
