@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from ..clock import Clock
-from ..errors import MissingError, PodliftError, StoreError, UnavailableError
+from ..errors import InputError, MissingError, PodliftError, StoreError, UnavailableError
 from ..job.plan import Plan
 from ..records import verdicts
 from ..records.events import last_resume, source_of
@@ -155,7 +155,8 @@ class JobRun(CopiedRun, Generic[J]):
         except MissingError:
             self._job, self._unreachable = None, ""
             self._lost = self._why_lost()
-        except RejectedError as error:
+        except (RejectedError, InputError) as error:
+            # Another machine may lack the address or the credentials of the cluster. The root has the records.
             self._unreachable = str(error)
         if self._outage.error is not None:
             self._unreachable = str(self._outage.error)

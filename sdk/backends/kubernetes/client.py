@@ -85,7 +85,7 @@ def configured(target: Kubernetes) -> SingleConfig:
     """Return the context of the kubeconfig that a target names; InputError if there is none."""
     try:
         from lightkube import KubeConfig
-        from lightkube.core.exceptions import ConfigError
+        from lightkube.config.models import User
     except ImportError:
         raise InputError(EXTRA) from None
     try:
@@ -98,7 +98,7 @@ def configured(target: Kubernetes) -> SingleConfig:
         chosen = config.get(target.context)
     except InputError:
         raise
-    except (ConfigError, KeyError, OSError, ValueError, TypeError) as error:
+    except Exception as error:  # the parsers of lightkube raise their own
         where = os.environ.get("KUBECONFIG") or "~/.kube/config"
         raise InputError(
             f"There is no usable kubeconfig: {innermost(error)} (looked at {where}). Next: set KUBECONFIG, or let the tool of "
@@ -106,7 +106,8 @@ def configured(target: Kubernetes) -> SingleConfig:
         ) from error
     if chosen is None:
         raise InputError("The kubeconfig has no current context. Next: --kubernetes-context NAME.")
-    return chosen
+    # As kubectl does. lightkube requires a user.
+    return chosen if chosen.user is not None else chosen._replace(user=User())
 
 
 class Cluster:
@@ -184,10 +185,13 @@ class Cluster:
     @contextmanager
     def _translated(self, kind: str, verb: str) -> Iterator[None]:
         import httpx2
+        import msgspec
         from lightkube.core.exceptions import ApiError, ConfigError
 
         try:
             yield
+        except PodliftError:
+            raise
         except ApiError as error:
             raise self._error(kind, verb, error.status.code or 0, error.status.message or str(error)) from error
         except ConfigError as error:
@@ -196,6 +200,11 @@ class Cluster:
             raise self._error(kind, verb, error.response.status_code, error.response.text[:300]) from error
         except httpx2.HTTPError as error:
             raise UnavailableError(f"The Kubernetes API of {self.name} does not answer: {innermost(error)}") from error
+        except (OSError, ValueError, LookupError, httpx2.InvalidURL, msgspec.MsgspecError) as error:
+            # A plugin for credentials that is not installed, or a server of another kind.
+            raise InputError(
+                f"The server of the kubeconfig or its credentials cannot be used: {innermost(error)}"
+            ) from error
 
     def _error(self, kind: str, verb: str, code: int, message: str) -> PodliftError:
         what, said = f"{verb} {_PLURALS[kind]}", " ".join(message.split())

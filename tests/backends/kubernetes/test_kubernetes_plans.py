@@ -10,7 +10,7 @@ import pytest
 
 import sdk
 from sdk import backends
-from sdk.errors import InputError
+from sdk.errors import InputError, PodliftError
 from sdk.job.plan import Plan
 
 EVERYTHING: dict[str, Any] = {
@@ -181,3 +181,35 @@ def test_the_kubeconfig_gives_context_and_namespace_to_the_plan(
     assert (target.context, target.namespace) == ("mine", "team")
     with pytest.raises(InputError, match=r"no such context.*'mime'.*Did you mean.*'mine'"):
         sdk.submit("train.py", backend=sdk.Kubernetes(context="mime", image="i"), root="gs://bucket/p")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "\x00", "clusters: []", "contexts: [1]\nclusters: [{name: c}]"])
+def test_a_kubeconfig_that_is_none_is_a_sentence_in_the_plan(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("lightkube")
+    (tmp_path / "none").write_text(text)
+    assert "There is no usable kubeconfig" in str(planned())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("user", "server", "message"),
+    [
+        ({"exec": {"command": "none-such", "apiVersion": "client.authentication.k8s.io/v1beta1"}}, "", "none-such"),
+        (None, "http://[::1", "cannot be used"),
+        (None, "http://127.0.0.1:1", "does not answer"),
+    ],
+)
+def test_a_server_or_credentials_that_cannot_be_used_are_a_sentence(user, server, message, tmp_path: Path) -> None:
+    pytest.importorskip("lightkube")
+    about = {"cluster": "c", **({"user": "u"} if user else {})}
+    config = {
+        "current-context": "mine",
+        "contexts": [{"name": "mine", "context": about}],
+        "clusters": [{"name": "c", "cluster": {"server": server or "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    (tmp_path / "none").write_text(json.dumps(config))
+    from sdk.backends.kubernetes.client import Cluster
+
+    with pytest.raises(PodliftError, match=message):
+        Cluster(sdk.Kubernetes(image="i")).get("Job", "x", within_s=0.0)

@@ -210,6 +210,21 @@ def test_a_name_that_another_job_has_is_not_taken_for_the_run(cluster: Kubernete
     Cluster(target).delete("Job", "namespaces-1")
 
 
+def test_a_machine_without_the_context_of_a_run_shows_and_cancels_it(
+    cluster: KubernetesCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = submitted(cluster, "import time; time.sleep(600)")
+    until(lambda: run.status().state is State.RUNNING, run.status)
+    (tmp_path / "other").write_text(cluster.kubeconfig.read_text().replace("podlift-test", "other"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "other"))
+    there = sdk.attach(run.url)
+    assert there.status().state is State.RUNNING
+    assert "no such context" in " ".join(str(there.why()).split())
+    there.cancel(grace_s=0)
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    assert sdk.attach(run.url).wait(60).state is State.CANCELLED
+
+
 @pytest.mark.full
 def test_parameter_servers_and_an_evaluator_run_as_a_jobset(cluster: KubernetesCluster) -> None:
     text = "import os, time; print('from', os.environ['PODLIFT_TASK'], flush=True); time.sleep(2)"
