@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...clock import SystemClock
-from ...errors import InputError, MissingError, UnavailableError
+from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...job.plan import Plan
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
