@@ -197,8 +197,7 @@ class JobRun(CopiedRun, Generic[J]):
             return
         self._copy.request_cancel(self._number - 1, grace_s)
         if self._job is not None and self._job.is_waiting:
-            with suppress(UnavailableError, RejectedError):
-                self._stop()
+            self._tried_to_stop()
         # The next refresh must not be skipped.
         self._refreshed.clear()
 
@@ -210,15 +209,24 @@ class JobRun(CopiedRun, Generic[J]):
         return cancels.cancel_request(self._copy.store, key, now=self._clock.now(), grace_s=0.0)
 
     def _enforce_cancel(self, job: J) -> None:
-        """Stop a job that has not ended some time after the grace of a cancel request."""
-        now = self._clock.monotonic()
-        for key in self._cancel_keys():
+        """Stop a job that has not begun, or has not ended some time after the grace of a cancel request."""
+        # A resume takes back the requests before it.
+        now, keys = self._clock.monotonic(), self._cancel_keys()
+        for key in keys:
             if key not in self._grace_over:
                 self._grace_over[key] = now + self._cancel_request(key)[1] + _CANCEL_MARGIN_S
-        if self._stopped != job.id and any(now >= at for at in self._grace_over.values()):
-            with suppress(UnavailableError, RejectedError):
-                self._stop()
-                self._stopped = job.id
+        due = any(now >= self._grace_over[key] or job.is_waiting for key in keys)
+        if self._stopped != job.id and due and self._tried_to_stop():
+            self._stopped = job.id
+
+    def _tried_to_stop(self) -> bool:
+        try:
+            self._stop()
+        except (UnavailableError, RejectedError) as error:
+            # For `why`. The next refresh tries again.
+            self._unreachable = str(error)
+            return False
+        return True
 
     def _conclude(self, job: J) -> None:
         """Write the verdict of a job that left none."""

@@ -56,7 +56,7 @@ def waits_for(job: KubernetesJob, queue: str | None) -> list[str]:
     if job.status == "Suspended":
         where = f"the queue {queue} to admit it" if queue else "the end of its suspension (spec.suspend)"
         return [f"The job waits for {where}."]
-    texts = []
+    texts = [job.hidden] if job.hidden else []
     for pod in job.pods:
         if pod.unschedulable:
             texts.append(f"No node takes the pod {pod.name}: {pod.unschedulable}")
@@ -66,5 +66,10 @@ def waits_for(job: KubernetesJob, queue: str | None) -> list[str]:
                 "--kubernetes-image-pull-secrets."
             )
         elif pod.waiting:
-            texts.append(f"The container of the pod {pod.name} does not start: {pod.waiting}")
+            next_step = (
+                " Next: if the process that submitted the run was killed, podlift cancel and then podlift resume."
+                if f'secret "{job.id}" not found' in pod.waiting
+                else ""
+            )
+            texts.append(f"The container of the pod {pod.name} does not start: {pod.waiting}.{next_step}")
     return texts

@@ -67,6 +67,7 @@ class KubernetesJob:
     started: float | None = None
     ended: float | None = None
     pods: tuple[PodState, ...] = field(default=())
+    hidden: str = ""  # why the client does not see the pods
 
     @property
     def over(self) -> bool:
@@ -78,7 +79,7 @@ class KubernetesJob:
 
     @property
     def is_waiting(self) -> bool:
-        return not self.over and not any(pod.phase != "Pending" for pod in self.pods)
+        return not (self.over or self.hidden) and not any(pod.phase != "Pending" for pod in self.pods)
 
 
 def configured(target: Kubernetes) -> SingleConfig:
@@ -147,7 +148,10 @@ class Cluster:
         data = self.get(kind, name, within_s=within_s)
         # Others label the job itself as well, such as Kueue.
         labels = {key: value for key, value in (data["metadata"].get("labels") or {}).items() if key in LABELS}
-        return _job(data, self.listed("Pod", labels=labels, within_s=within_s))
+        try:
+            return _job(data, self.listed("Pod", labels=labels, within_s=within_s))
+        except RejectedError as error:
+            return _job(data, [], hidden=str(error))
 
     def listed(self, kind: str, *, within_s: float | None = None, **which: Any) -> list[Mapping[str, Any]]:
         """Return the objects of a kind, with certain `labels` or `fields`."""
@@ -261,7 +265,7 @@ def plain_resource(kind: str) -> Any:
     return type(kind, (GenericGlobalResource if kind in _GLOBAL else GenericNamespacedResource,), about)
 
 
-def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> KubernetesJob:
+def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]], hidden: str = "") -> KubernetesJob:
     status = data.get("status") or {}
     conditions = {entry["type"]: entry for entry in status.get("conditions") or [] if entry.get("status") == "True"}
     over = conditions.get("Complete") or conditions.get("Completed")
@@ -272,7 +276,7 @@ def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> KubernetesJo
     elif (data.get("spec") or {}).get("suspend"):
         word = "Suspended"
     else:
-        word = "Running" if any(pod.phase == "Running" for pod in states) else "Pending"
+        word = "Running" if status.get("ready") or any(pod.phase == "Running" for pod in states) else "Pending"
     end = over or bad or {}
     return KubernetesJob(
         id=str(data["metadata"]["name"]),
@@ -284,6 +288,7 @@ def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> KubernetesJo
         started=_time(status.get("startTime")),
         ended=_time(end.get("lastTransitionTime")),
         pods=states,
+        hidden=hidden,
     )
 
 

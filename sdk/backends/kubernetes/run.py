@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ...clock import Clock
-from ...errors import MissingError, PodliftError, UnavailableError
+from ...errors import PodliftError, UnavailableError
 from ...job.plan import Plan
 from ...records.recorder import has_ended
 from ...records.timeline import NOW, Moment
@@ -52,7 +52,7 @@ class KubernetesRun(JobRun[KubernetesJob]):
     def _waits_for(self, job: KubernetesJob) -> tuple[State, Reason] | None:
         if job.status == "Suspended":
             return State.PENDING, Reason.QUEUED
-        if any(pod.unschedulable for pod in job.pods) or not job.pods:
+        if any(pod.unschedulable for pod in job.pods) or not (job.pods or job.hidden):
             return State.PENDING, Reason.PROVISIONING
         return State.PENDING, Reason.PREPARING
 
@@ -79,16 +79,17 @@ class KubernetesRun(JobRun[KubernetesJob]):
     def _warnings(self, job: KubernetesJob) -> list[str]:
         """Return why the cluster creates no pods, as its events say, and why Kueue does not admit the job."""
         texts = []
-        with suppress(PodliftError):
-            if not job.pods:
+        try:
+            if not (job.pods or job.hidden):
                 for event in self._client.listed(
                     "Event", fields={"involvedObject.name": job.id, "type": "Warning"}, within_s=0.0
                 ):
                     text = f"{event.get('reason')}: {' '.join(str(event.get('message')).split())}"
                     texts += [text] if text not in texts else []
-        with suppress(PodliftError, MissingError):
             if job.status == "Suspended" and self._target.queue:
                 texts += self._admission(job)
+        except PodliftError as error:
+            texts.append(str(error))
         return texts
 
     def _admission(self, job: KubernetesJob) -> list[str]:

@@ -225,6 +225,48 @@ def test_a_machine_without_the_context_of_a_run_shows_and_cancels_it(
     assert sdk.attach(run.url).wait(60).state is State.CANCELLED
 
 
+def test_a_client_without_a_right_reads_which_one_it_lacks(cluster: KubernetesCluster) -> None:
+    cluster.unschedulable = "no nodes"
+    run = submitted(cluster, "print(1)")
+    for verb, kind in (("list", "Pod"), ("delete", "Job")):
+        cluster.faults[:] = [Fault(verb, kind, 403, f'User "me" cannot {verb} it', times=999)]
+        if verb == "delete":
+            run.cancel(grace_s=0)
+        until(lambda: f"No permission to {verb} {kind.lower()}s" in " ".join(str(run.why()).split()), run.why)  # noqa: B023
+        assert run.status().reason in (Reason.PREPARING, Reason.PROVISIONING)
+    cluster.faults.clear()
+    assert run.wait(60).state is State.CANCELLED
+    cluster.unschedulable, cluster.quota = "", "exceeded quota"
+    run = submitted(cluster, "print(1)")
+    cluster.faults[:] = [Fault("list", "Event", 403, 'User "me" cannot list it', times=999)]
+    until(lambda: "No permission to list events" in " ".join(str(run.why()).split()), run.why)
+    run.cancel(grace_s=0)
+    assert run.wait(60).state is State.CANCELLED
+
+
+def test_a_submit_that_is_killed_before_its_secret_can_be_resumed(
+    cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_MINE", "t0ken-of-mine")
+    real = Cluster.create
+
+    def create(own: Cluster, body: Any, **more: Any) -> Any:
+        if body["kind"] == "Secret" and not more:
+            raise KeyboardInterrupt
+        return real(own, body, **more)
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Cluster, "create", create)
+        submitted(cluster, "print(1)", env={"TOKEN_OF_MINE": sdk.FromCaller()}, name="killed")
+    (job,) = [job for job in cluster.objects("Job") if job["metadata"]["name"].startswith("killed")]
+    run = sdk.attach(f"{cluster.root}/runs/{job['metadata']['labels']['podlift-run']}")
+    until(lambda: "podlift cancel and then podlift resume" in " ".join(str(run.why()).split()), run.why)
+    run.cancel(grace_s=0)
+    assert run.wait(60).state is State.CANCELLED
+    run.resume()
+    assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED
+
+
 @pytest.mark.full
 def test_parameter_servers_and_an_evaluator_run_as_a_jobset(cluster: KubernetesCluster) -> None:
     text = "import os, time; print('from', os.environ['PODLIFT_TASK'], flush=True); time.sleep(2)"
