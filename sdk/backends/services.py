@@ -68,7 +68,7 @@ class ManifestService(Protocol):
     def store(self, plan: Plan) -> str:
         """Write what the tasks of a stored run read, and return its manifest: it starts no task."""
 
-    def how_to_start(self, path: str) -> str:
+    def how_to_start(self, plan: Plan, path: str) -> str:
         """Return the command that starts the run of a manifest."""
 
 

@@ -121,7 +121,7 @@ def _write_plan(made: Plan, output: Path) -> None:
         service = _manifests(made, output)
         output.write_text(service.manifest(made), encoding="utf-8")
         say(
-            f"Written: {output}, the objects of this run. Next: podlift submit ... --no-start FILE stores its code, too"
+            f"Written: {output}, the objects of this run. Next: podlift submit ... --no-start -o FILE stores its code, too"
         )
         return
     if output.suffix != ".json":
@@ -140,7 +140,7 @@ def _store(made: Plan, output: Path, *, is_plan: bool) -> None:
     service = _manifests(made, output)
     stored = launch.execute(made, starts=False) if is_plan else launch.submit(made, starts=False)
     output.write_text(service.store(stored), encoding="utf-8")
-    start = service.how_to_start(str(output))
+    start = service.how_to_start(stored, str(output))
     say(f"Written: {output}. The run is stored, and not started. Next: {start}; podlift wait {stored.url}")
     answer(stored.url)
 
@@ -153,9 +153,9 @@ def _manifests(made: Plan, output: Path) -> ManifestService:
             f"The backend {made.backend!r} has no manifests. Received: {str(output)!r}. Next: podlift plan -o plan.json."
         )
     with usable("The output", output):
-        if output.is_file() and not _is_manifest(output):
+        if output.suffix not in _MANIFESTS or (output.exists() and not _is_manifest(output)):
             raise InputError(
-                f"The output exists and is no manifest of podlift. Received: {str(output)!r}. Nothing was written."
+                f"The output must be a new file FILE.yaml, or a manifest of podlift. Received: {str(output)!r}. Nothing was written."
             )
         output.touch()
     return service

@@ -13,6 +13,7 @@ from .. import containers
 from ..services import Services
 from . import objects, start_run
 from .client import plain_resource
+from .options import Kubernetes
 
 
 class Manifests:
@@ -30,19 +31,26 @@ class Manifests:
         """Write archives and launch spec, and return the manifest."""
         return _text(plan, start_run.written(plan, 1))
 
-    def how_to_start(self, path: str) -> str:
-        return f"kubectl apply -f {shlex.quote(path)}"
+    def how_to_start(self, plan: Plan, path: str) -> str:
+        return f"{_kubectl(plan)} apply -f {shlex.quote(path)}"
 
 
 class KubernetesServices(Services):
     manifests = Manifests()
 
 
+def _kubectl(plan: Plan) -> str:
+    """Return kubectl with the cluster and the namespace of a plan."""
+    target = Kubernetes.of(plan.target)
+    chosen = (("--context", target.context), ("--namespace", target.namespace))
+    return " ".join(["kubectl", *(f"{option}={shlex.quote(value)}" for option, value in chosen if value)])
+
+
 def _text(plan: Plan, body: dict[str, Any]) -> str:
     head = f"# The run {plan.run_id}, as podlift submit starts it.\n"
     if hidden := objects.hidden_names(plan):
         literals = " ".join(f'--from-literal={name}="${name}"' for name in hidden)
-        head += f"# It needs: kubectl create secret generic {body['metadata']['name']} {literals}\n"
+        head += f"# It needs: {_kubectl(plan)} create secret generic {body['metadata']['name']} {literals}\n"
     try:
         from lightkube import codecs
     except ImportError:

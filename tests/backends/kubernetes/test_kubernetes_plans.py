@@ -45,6 +45,17 @@ def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
 
+def _write_kubeconfig(path: Path, user: Any = None, server: str = "") -> None:
+    about = {"cluster": "c", "namespace": "team", **({"user": "u"} if user else {})}
+    config = {
+        "current-context": "mine",
+        "contexts": [{"name": "mine", "context": about}],
+        "clusters": [{"name": "c", "cluster": {"server": server or "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(json.dumps(config))
+
+
 def planned(**settings: Any) -> Plan:
     given = {"kubernetes_image": "tensorflow/tensorflow:2.20.0", "root": "gs://bucket/p", **settings}
     return sdk.plan("train.py", backend="kubernetes", **given)
@@ -154,6 +165,31 @@ def test_what_cannot_run_there_is_refused_with_the_next_step(settings: dict[str,
         planned(**settings)
 
 
+@pytest.mark.parametrize("name", ["job.txt", "job.json", "folder.yaml", "mine.yaml"])
+def test_objects_are_written_to_no_folder_and_no_file_of_another_kind(name: str, tmp_path: Path, capfd) -> None:
+    from sdk.cli import app
+
+    Path("folder.yaml").mkdir()
+    Path("mine.yaml").write_text("mine: 1")
+    options = ["--backend", "kubernetes", "--root", str(tmp_path / "v" / "p"), "--kubernetes-image", "i"]
+    _write_kubeconfig(tmp_path / "none")
+    claim = ["--kubernetes-claim", f"c:{tmp_path / 'v'}"]
+    assert app.run(["submit", "train.py", *options, *claim, "--no-start", "-o", name]) == 2
+    assert "The output" in capfd.readouterr().err
+    assert not (tmp_path / "v").exists()
+    assert Path("mine.yaml").read_text() == "mine: 1"
+
+
+def test_a_manifest_names_the_cluster_and_namespace_for_kubectl(tmp_path: Path) -> None:
+    pytest.importorskip("lightkube")
+    _write_kubeconfig(tmp_path / "none")
+    plan = planned(env={"TOKEN_OF_MINE": sdk.FromCaller()})
+    service = backends.load("kubernetes").services.manifests
+    assert service is not None
+    assert service.how_to_start(plan, "job.yaml") == "kubectl --context=mine --namespace=team apply -f job.yaml"
+    assert "It needs: kubectl --context=mine --namespace=team create secret" in service.manifest(plan)
+
+
 def test_a_plan_without_settings_shows_what_is_missing_and_a_start_refuses_it(monkeypatch) -> None:
     monkeypatch.delenv("PODLIFT_ROOT", raising=False)
     plan = sdk.plan("train.py", backend="kubernetes")
@@ -168,14 +204,7 @@ def test_the_kubeconfig_gives_context_and_namespace_to_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("lightkube")
-    names = [{"name": "mine", "context": {"cluster": "c", "user": "u", "namespace": "team"}}]
-    config = {
-        "current-context": "mine",
-        "contexts": names,
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {}}],
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
+    _write_kubeconfig(tmp_path / "config")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     target = planned().target
     assert (target.context, target.namespace) == ("mine", "team")
@@ -201,14 +230,7 @@ def test_a_kubeconfig_that_is_none_is_a_sentence_in_the_plan(text: str, tmp_path
 )
 def test_a_server_or_credentials_that_cannot_be_used_are_a_sentence(user, server, message, tmp_path: Path) -> None:
     pytest.importorskip("lightkube")
-    about = {"cluster": "c", **({"user": "u"} if user else {})}
-    config = {
-        "current-context": "mine",
-        "contexts": [{"name": "mine", "context": about}],
-        "clusters": [{"name": "c", "cluster": {"server": server or "http://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": user or {}}],
-    }
-    (tmp_path / "none").write_text(json.dumps(config))
+    _write_kubeconfig(tmp_path / "none", user, server)
     from sdk.backends.kubernetes.client import Cluster
 
     with pytest.raises(PodliftError, match=message):
