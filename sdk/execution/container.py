@@ -495,7 +495,7 @@ def environment(
 ) -> dict[str, str]:
     """Return a task's environment variables: the container's own, and the ones that podlift adds."""
     bucket = RunPaths(path_of(payload.bucket_url))
-    hosts = [address.rpartition(":")[0] for address in addresses]
+    hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
     variables = {
         **cluster.network(payload.tasks),

@@ -23,7 +23,8 @@ class TaskAddress:
         self._held: PortReservation | None = None
         if terms.host:
             self._held = PortReservation([task])
-            self.address = f"{environ[terms.host]}:{self._held.ports[task]}"
+            host = environ[terms.host]
+            self.address = f"{f'[{host}]' if ':' in host else host}:{self._held.ports[task]}"
 
     def close(self) -> None:
         if self._held is not None:

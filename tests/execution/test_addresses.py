@@ -57,11 +57,12 @@ def test_a_worker_of_parameter_servers_that_moved_ends_the_attempt_instead_of_ta
     assert end.restart
 
 
-def test_a_task_holds_its_port_and_is_told_of_the_others() -> None:
+@pytest.mark.parametrize(("given", "told"), [("10.0.0.5", "10.0.0.5"), ("fd00::5", "[fd00::5]")])
+def test_a_task_holds_its_port_and_is_told_of_the_others(given: str, told: str) -> None:
     terms = ContainerTerms(restart_code=1, restarting_codes=(1,), identity=("TASK",), notice_s=1, host="HOST")
-    place = TaskAddress("worker-0", terms, {"HOST": "10.0.0.5"})
-    host, _, port = place.address.partition(":")
-    assert host == "10.0.0.5"
+    place = TaskAddress("worker-0", terms, {"HOST": given})
+    host, _, port = place.address.rpartition(":")
+    assert host == told
     with pytest.raises(OSError), socket.socket() as taken:
         taken.bind(("", int(port)))
     env = place.variables(TASKS, {"chief-0": "10.0.0.4:5", "worker-0": place.address}, "run-abcdef")

@@ -92,7 +92,7 @@ def await_first_server(config: str, longest_s: float = _LONGEST_S) -> None:
     try:
         cluster = json.loads(config)["cluster"]
         host, _, port = (cluster.get("chief") or cluster["worker"])[0].rpartition(":")
-        address = host, int(port)
+        address = host.strip("[]"), int(port)
     except (ValueError, LookupError, TypeError, AttributeError):
         return  # TensorFlow reports the mistake
     until = time.monotonic() + longest_s
