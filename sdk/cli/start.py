@@ -155,7 +155,7 @@ def _manifests(made: Plan, output: Path) -> ManifestService:
     with usable("The output", output):
         if output.suffix not in _MANIFESTS or (output.exists() and not _is_manifest(output)):
             raise InputError(
-                f"The output must be a new file FILE.yaml, or a manifest of podlift. Received: {str(output)!r}. Nothing was written."
+                f"The output must be a new FILE.yaml, or a manifest of podlift. Received: {str(output)!r}. Nothing was written."
             )
         output.touch()
     return service
