@@ -43,6 +43,7 @@ _KINDS = {
     ("batch/v1", "jobs"): "Job",
     ("jobset.x-k8s.io/v1alpha2", "jobsets"): "JobSet",
     ("kueue.x-k8s.io/v1beta1", "workloads"): "Workload",
+    ("kueue.x-k8s.io/v1beta1", "localqueues"): "LocalQueue",
 }
 _GLOBAL = ("Namespace", "Node")
 _QUEUE, _INDEX = "kueue.x-k8s.io/queue-name", "batch.kubernetes.io/job-completion-index"
@@ -100,10 +101,11 @@ class KubernetesCluster:
         for name, mode in (("shared", "ReadWriteMany"), ("single", "ReadWriteOnce")):
             about = {"metadata": {"name": name, "namespace": "default"}, "spec": {"accessModes": [mode]}}
             self._put("create", {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **about})
-        node = {"name": "node-1", "labels": {"kubernetes.io/os": "linux"}}
-        self._put(
-            "create", {"kind": "Node", "apiVersion": "v1", "metadata": node, "status": {"allocatable": {"cpu": "4"}}}
-        )
+        queue = {"kind": "LocalQueue", "apiVersion": "kueue.x-k8s.io/v1beta1"}
+        self._put("create", {**queue, "metadata": {"name": "gpus", "namespace": "default"}})
+        about = {"name": "node-1", "labels": {"kubernetes.io/os": "linux"}}
+        node = {"kind": "Node", "apiVersion": "v1", "metadata": about, "status": {"allocatable": {"cpu": "4"}}}
+        self._put("create", node)
 
     # --- What a test does
 
@@ -295,39 +297,25 @@ class KubernetesCluster:
         if parts == ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
         if parts == ["apis"]:
-            listed = [{"groupVersion": group, "version": group.partition("/")[2]} for group in groups]
-            return {
-                "kind": "APIGroupList",
-                "apiVersion": "v1",
-                "groups": [
-                    {"name": entry["groupVersion"].partition("/")[0], "versions": [entry], "preferredVersion": entry}
-                    for entry in listed
-                ],
-            }
+            listed = []
+            for group in groups:
+                entry = {"groupVersion": group, "version": group.partition("/")[2]}
+                listed.append({"name": group.partition("/")[0], "versions": [entry], "preferredVersion": entry})
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
         if parts[:2] == ["openapi", "v3"]:
             return _openapi("/".join(parts[2:]))
         version = "v1" if parts == ["api", "v1"] else "/".join(parts[1:]) if parts[0] == "apis" else ""
         if version in {known for known, _ in _KINDS}:
             verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
-            resources = [
-                {
-                    "name": plural,
-                    "singularName": kind.lower(),
-                    "namespaced": kind not in _GLOBAL,
-                    "kind": kind,
-                    "verbs": verbs,
-                    "categories": ["all"] if kind in ("Job", "Pod", "Service") else [],
-                }
-                for (group, plural), kind in _KINDS.items()
-                if group == version
-            ]
+            resources = []
+            for (group, plural), kind in _KINDS.items():
+                if group == version:
+                    about = {"name": plural, "singularName": kind.lower(), "namespaced": kind not in _GLOBAL}
+                    categories = ["all"] if kind in ("Job", "Pod", "Service") else []
+                    resources.append({**about, "kind": kind, "verbs": verbs, "categories": categories})
             logs = [{"name": "pods/log", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": ["get"]}]
-            return {
-                "kind": "APIResourceList",
-                "apiVersion": "v1",
-                "groupVersion": version,
-                "resources": resources + (logs if version == "v1" else []),
-            }
+            resources += logs if version == "v1" else []
+            return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
         return None
 
     def _create(self, kind: str, namespace: str, item: Object, *, dry: bool) -> Object:
@@ -376,16 +364,11 @@ class KubernetesCluster:
             )
 
         if watch:
-            return _Stream(
-                self, is_wanted, int(query.get("resourceVersion") or 0), float(query.get("timeoutSeconds") or 300)
-            )
+            after, limit_s = int(query.get("resourceVersion") or 0), float(query.get("timeoutSeconds") or 300)
+            return _Stream(self, is_wanted, after, limit_s)
         items = [copy.deepcopy(item) for item in self._objects.values() if is_wanted(item)]
-        return {
-            "kind": f"{kind}List",
-            "apiVersion": version,
-            "metadata": {"resourceVersion": str(self._version)},
-            "items": items,
-        }
+        about = {"kind": f"{kind}List", "apiVersion": version, "items": items}
+        return {**about, "metadata": {"resourceVersion": str(self._version)}}
 
     def _log(self, namespace: str, name: str, query: Mapping[str, str]) -> str | _Stream:
         if ("Pod", namespace, name) not in self._objects:

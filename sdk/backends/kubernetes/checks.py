@@ -12,8 +12,8 @@ from ...job.plan import Plan
 from .options import Kubernetes
 
 BACKEND = "kubernetes"
-# The names of pods end in the role, the index and five random characters, and have at most 63 characters.
-_LONGEST_ID = 42
+# The names of pods have at most 63 characters: after the run's id "-99-evaluator-0-0-" and five random ones. JobSet checks it.
+_LONGEST_ID = 40
 
 
 def of_kubernetes(plan: Plan) -> list[Finding]:

@@ -20,7 +20,7 @@ from ...errors import AlreadyExistsError, InputError, MissingError, PodliftError
 from ...storage.retry import Retries
 from ...text import innermost
 from ..job_run import RejectedError
-from .objects import JOBSET, LABELS, RUN_LABEL
+from .objects import CONTAINER, JOBSET, LABELS, RUN_LABEL
 from .options import Kubernetes
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ _TIMEOUT_S, _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 20.0, 30.0, 0.25, 4.0
 _UNAUTHENTICATED, _FORBIDDEN, _MISSING, _CONFLICT, _TOO_MANY, _UNKNOWN = 401, 403, 404, 409, 429, 500
 _PLURALS = {
     "Job": "jobs", "JobSet": "jobsets", "Pod": "pods", "Secret": "secrets", "Event": "events", "Workload": "workloads",
-    "PersistentVolumeClaim": "persistentvolumeclaims", "Node": "nodes",
+    "LocalQueue": "localqueues", "PersistentVolumeClaim": "persistentvolumeclaims", "Node": "nodes",
 }  # fmt: skip
-_GLOBAL = ("Node",)
-_VERSIONS = {"Job": "batch/v1", "JobSet": JOBSET, "Workload": "kueue.x-k8s.io/v1beta1"}
+_GLOBAL, _KUEUE = ("Node",), "kueue.x-k8s.io/v1beta1"
+_VERSIONS = {"Job": "batch/v1", "JobSet": JOBSET, "Workload": _KUEUE, "LocalQueue": _KUEUE}
 # These answers have the status of a missing right.
 _ADMISSION = ("exceeded quota", "failed quota", "denied the request", "being terminated")
 EXTRA = "The backend kubernetes needs lightkube. Next: pip install 'podlift[kubernetes]'."
@@ -295,7 +295,9 @@ def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]], hidden: str = "
 def _pod(data: Mapping[str, Any]) -> PodState:
     status = data.get("status") or {}
     containers: list[dict[str, Any]] = status.get("containerStatuses") or []
-    container = (containers[0].get("state") or {}) if containers else {}
+    # A mesh adds containers of its own.
+    own = next((entry for entry in containers if entry.get("name") == CONTAINER), containers[0] if containers else {})
+    container = own.get("state") or {}
     waiting, ended = container.get("waiting") or {}, container.get("terminated") or {}
     conditions: list[dict[str, Any]] = status.get("conditions") or []
     placed = next((condition for condition in conditions if condition.get("type") == "PodScheduled"), dict[str, Any]())

@@ -23,7 +23,7 @@ from .. import containers
 from ..containers import bucket_of, escaped, job_name, key_of
 from .options import Kubernetes, toleration
 
-NO_IMAGE = "<image>"
+NO_IMAGE, CONTAINER = "<image>", "task"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
 LABELS = RUN_LABEL, JOB_LABEL = "podlift-run", "podlift-job"
@@ -187,10 +187,13 @@ def _job(
     succeeds: bool,
 ) -> dict[str, object]:
     """Return the specification of a Job with a pod for each task; the first one decides about its success if it `succeeds`."""
-    rules = [
-        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [RESTART]}},
+    rules: list[dict[str, object]] = [
+        {"action": "Ignore", "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [RESTART]}},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [RESTART, *_KILLED]}},
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [RESTART, *_KILLED]},
+        },
     ]
     limit = plan.job.limits.timeout_s
     # The agents keep the limit themselves.
@@ -253,7 +256,7 @@ def _container(plan: Plan, arguments: list[str], name: str, role: str, devices: 
     limits = {**memory, **devices}
     requests = {**({"cpu": target.cpu} if target.cpu else {}), **limits}
     return {
-        "name": "task",
+        "name": CONTAINER,
         "image": target.image or NO_IMAGE,
         "command": ["python3", "-c", loader()],
         "args": arguments,

@@ -38,6 +38,7 @@ def check(request: Request) -> None:
     cluster = Cluster(Kubernetes.of(plan.target))
     try:
         _check_claim(plan, cluster)
+        _check_queue(Kubernetes.of(plan.target).queue, cluster)
         made = cluster.create(request.body, rehearsed=True)
         if names := objects.hidden_names(plan):
             cluster.create(secret(made, dict.fromkeys(names, containers.HIDDEN)), rehearsed=True)
@@ -64,6 +65,19 @@ def _check_claim(plan: Plan, cluster: Cluster) -> None:
             f"The claim {name!r} can be mounted by one node at a time, and the run has {len(plan.tasks)} tasks. Received: "
             f"{', '.join(modes)}. Next: a claim for ReadWriteMany, or --root gs://BUCKET/PREFIX."
         )
+
+
+def _check_queue(name: str | None, cluster: Cluster) -> None:
+    """Reject a queue that is not there: without Kueue, the job would start at once. Who may not read queues gets no check."""
+    try:
+        if name:
+            cluster.get("LocalQueue", name)
+    except MissingError as error:
+        raise InputError(
+            f"There is no LocalQueue {name!r} of Kueue in {cluster.name}. Next: kubectl get localqueues, or --kubernetes-queue."
+        ) from error
+    except RejectedError:
+        return
 
 
 def check_folder(folder: str) -> None:

@@ -140,7 +140,17 @@ def test_the_first_task_decides_and_only_final_codes_fail_the_job() -> None:
     ignored, disrupted, final = spec["podFailurePolicy"]["rules"]
     assert (ignored["action"], ignored["onExitCodes"]["values"]) == ("Ignore", [134])
     assert (disrupted["action"], disrupted["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
-    assert (final["action"], final["onExitCodes"]) == ("FailJob", {"operator": "NotIn", "values": [134, 137, 143]})
+    codes = {"containerName": "task", "operator": "NotIn", "values": [134, 137, 143]}
+    assert (final["action"], final["onExitCodes"]) == ("FailJob", codes)
+
+
+def test_a_container_that_a_mesh_adds_is_not_taken_for_the_task() -> None:
+    from sdk.backends.kubernetes import client
+
+    names = {"istio-proxy": {"running": {}}, "task": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    statuses = [{"name": name, "state": state} for name, state in names.items()]
+    pod = client._pod({"metadata": {"name": "x"}, "status": {"containerStatuses": statuses}})
+    assert (pod.code, pod.reason) == (137, "OOMKilled")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +163,7 @@ def test_the_first_task_decides_and_only_final_codes_fail_the_job() -> None:
             {"root": "/mnt/x", "kubernetes_claim": "c:/mnt/training"},
             "not in the volume.*--root /mnt/training/podlift",
         ),
-        ({"name": "n" * 40}, "too long for the names of its pods.*at most 35 characters"),
+        ({"name": "n" * 40}, "too long for the names of its pods.*at most 33 characters"),
         ({"kubernetes_claim": "training"}, "must be CLAIM:FOLDER"),
         ({"kubernetes_memory": "16 GB"}, "must be a quantity of Kubernetes"),
         ({"kubernetes_tolerations": ["a:Sometimes"]}, "KEY=VALUE:EFFECT"),

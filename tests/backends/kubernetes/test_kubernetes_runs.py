@@ -128,9 +128,11 @@ def test_what_the_cluster_refuses_is_one_sentence_before_anything_is_written(
     assert sorted(Path(cluster.volume).rglob("runs/*")) == before
 
 
-def test_a_namespace_or_jobset_that_is_not_there_is_named(cluster: KubernetesCluster) -> None:
+def test_a_namespace_a_queue_or_jobset_that_is_not_there_is_named(cluster: KubernetesCluster) -> None:
     with pytest.raises(InputError, match=r"no namespace 'nowhere'.*kubectl create namespace nowhere"):
         submitted(cluster, "print(1)", {"namespace": "nowhere"})
+    with pytest.raises(InputError, match=r"no LocalQueue 'nowhere' of Kueue.*kubectl get localqueues"):
+        submitted(cluster, "print(1)", {"queue": "nowhere"})
     cluster.jobset_installed = False
     with pytest.raises(InputError, match=r"need JobSet, which this cluster lacks"):
         submitted(cluster, "print(1)", workers=2, ps=1)
