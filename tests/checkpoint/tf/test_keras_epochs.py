@@ -18,11 +18,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "fit_cases.py"
-# Under a strategy, data of unknown size or from a generator is a downgrade that is told.
-ALONE = ["generator", "unknown_size", "from_generator"]
 FOR_TASKS = ["arrays", "shuffled", "decay", "cached", "pydataset", "arrays_with_steps"]
 EVERY = [
-    *dict.fromkeys([*FOR_TASKS, *ALONE]),
+    *(*FOR_TASKS, "generator", "unknown_size", "from_generator"),
     *("arrays_in_batches", "arrays_and_validation", "arrays_two_steps_each", "shuffled_with_steps"),
     *("steps_across_the_end", "numpy_function", "stateful_random", "own_model", "loss_scale"),
 ]
@@ -57,7 +55,8 @@ def differences(folder, case, rank=0):
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_every_kind_of_data_is_resumed_exactly(tmp_path, devices):
-    cases = [case for case in EVERY if devices == 1 or case not in ALONE]
+    # Devices of one process hand over to each other thousands of times: a few cases show what they change.
+    cases = EVERY if devices == 1 else [*FOR_TASKS, "shuffled_with_steps", "stateful_random", "own_model"]
     trained(tmp_path, cases, devices)
     found = {case: differences(tmp_path, case) for case in cases}
     assert {case: differ for case, (differ, _) in found.items() if differ} == {}
