@@ -37,8 +37,7 @@ ParameterServerStrategy, replicas are workers. A number in brackets refers to th
 _ONE_DEVICE = """
 BatchNormalization without `synchronized=True` normalizes the examples of each replica by their own moments, in every Keras: it
 then gives other numbers than one device, as intended. Why the numbers of Keras 3 are those of one device:
-[`fit` under synchronous strategies](../explanation/decisions/keras-multi-worker.md) and
-[CentralStorageStrategy](../explanation/decisions/central-storage.md).
+[Keras under distribution strategies](../explanation/decisions/keras-multi-worker.md).
 """
 
 

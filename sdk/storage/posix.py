@@ -1,7 +1,7 @@
 """Files on a disk: written atomically, and durable across a loss of power.
 
 A reader sees a whole file or nothing; two writers of one name never both succeed. All syncing is done here. One table has the
-rules of each write, with reasons: docs/explanation/decisions/durability.md.
+rules of each write, with reasons: docs/explanation/decisions/storage.md.
 """
 
 from __future__ import annotations

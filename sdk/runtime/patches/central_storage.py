@@ -2,7 +2,7 @@
 
 The strategy keeps one variable for all replicas. Keras adds to a metric by assigning "the variable plus this"; TensorFlow adds
 up the assignments of the replicas, so the old value counts once for each replica. Variables without an aggregation, such as
-moving averages and the state of random numbers, cannot be assigned at all. docs/explanation/decisions/central-storage.md.
+moving averages and the state of random numbers, cannot be assigned at all. docs/explanation/decisions/keras-multi-worker.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 This works around two bugs. The first is TensorFlow's, and affects every loop inside a `tf.function` that calls another one
 which averages over replicas; Keras's `fit` is such a loop if `steps_per_execution` is above 1. The second is Keras's: an epoch
 of `steps_per_epoch` steps trains on more steps if that is not a multiple of `steps_per_execution`. The reasoning:
-docs/explanation/decisions/steps-per-execution.md.
+docs/explanation/decisions/keras-multi-worker.md.
 """
 
 from __future__ import annotations
