@@ -6,12 +6,16 @@ What a run has not measured stays as it was, with its date: the cells may be run
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from strategy_cells import CASES, EXACT, KERAS, NOTES, REPLICAS, STYLES, UNWEIGHTED, Cell, cells
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from wrap import wrapped
 
 TESTS = Path(__file__).parent
 MEASURED = TESTS / "strategies.json"
@@ -58,7 +62,7 @@ def page(measured: Mapping[str, Any]) -> str:
         norm=EXACT["batch norm"],
     )
     notes = [f"{number}. {NOTES[name]}" for name, number in numbers.items()]
-    return "\n".join([head, *lines, "## Notes", "", *notes, _ONE_DEVICE])
+    return wrapped("\n".join([head, *lines, "## Notes", "", *notes, _ONE_DEVICE]))
 
 
 def _tables(measured: Mapping[str, Any], numbers: dict[str, int]) -> Iterator[str]:

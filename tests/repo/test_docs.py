@@ -27,6 +27,7 @@ from sdk.planning.settings import table
 
 sys.path.insert(0, str(REPO / "scripts"))
 import pages
+import wrap
 
 pytestmark = pytest.mark.xdist_group("imports")
 
@@ -93,6 +94,21 @@ def test_every_page_and_source_file_that_is_mentioned_exists() -> None:
             if not (REPO / found).exists():
                 missing.add(f"{name_of(path)}: {found}")
     assert missing == set()
+
+
+def test_wrapping_breaks_no_table_code_or_link() -> None:
+    words = "word " * 30
+    for text in (f"| {words} |\n", f"```console\n$ {words}\n```\n", f"# {words}\n", f"[{words}]: address\n"):
+        assert wrap.wrapped(text) == text
+    # The span, the address and the number would each be at the end of a line, or begin the next one.
+    item = wrap.wrapped(
+        f"- {'word ' * 22}`podlift submit train.py` {'word ' * 17}[a link](page.md) {'word ' * 20}1. word\n- next\n"
+    )
+    assert max(map(len, item.splitlines())) <= 120
+    assert "`podlift submit train.py`" in item and "[a link](page.md)" in item
+    assert [line[:2] for line in item.splitlines()] == ["- ", "  ", "  ", "  ", "- "]
+    assert not [line for line in item.splitlines() if line.strip().startswith("1.")]
+    assert wrap.wrapped(item) == item
 
 
 @cache
