@@ -21,7 +21,7 @@ from ..packaging.bundle import Bundle
 from ..packaging.entry import LocatedEntry, widen
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
-from . import preflight_cache, secrets
+from . import preflight_findings, secrets
 from .look import World
 from .validate import Wanted
 
@@ -65,7 +65,7 @@ def pack(
     only_script = f"Only the script is packaged: {str(source.project)!r} is shared with other things"
     shared = [note(f"{only_script}. Set code_project= to change that")] if source.is_single_file else []
     code = _code(wanted, source, packed, needed)
-    preflight = preflight_cache.plan_findings(wanted.job, code, environ)
+    preflight = preflight_findings.plan_findings(wanted.job, code, environ)
     notes = (*preflight, *shared, *source.notes, *needed.notes, *packed.notes, *differences, *audited)
     return Packed(code=code, preload=preload, notes=notes)
 

@@ -14,8 +14,7 @@ from ..hardware import accelerators
 from ..job.job import Job
 from ..job.policies import Resources
 from ..job.values import given as given_fields
-from ..planning import preflight_cache
-from ..planning.preflight_findings import Layer, PreflightFinding, PreflightReport
+from ..planning.preflight_findings import Layer, PreflightFinding, PreflightReport, cached_report, store_report
 from ..planning.settings.merge import Destination, Entry
 from ..process import spawn as processes
 from ..text import counted
@@ -75,13 +74,13 @@ def preflight(
         plan = make_plan(
             what, settings, Destination(backend="local", root=folder, name=None), os.environ, verb="preflight"
         )
-        cached = None if fresh else preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)
+        cached = None if fresh else cached_report(plan.job, plan.code, os.environ, strict=strict)
         if cached is not None:
             return cached
         plan = packaged(plan)
         report = inspect(plan, row.name, folder, strict=strict, limits=limits or PreflightLimits(), spawn=spawn)
     if report.reached == "done" and not report.stopped:
-        preflight_cache.store_report(plan, report, os.environ, strict=strict)
+        store_report(plan, report, os.environ, strict=strict)
     return report
 
 

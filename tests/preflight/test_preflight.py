@@ -17,7 +17,7 @@ from support import REPO
 import sdk
 from sdk.cli import app
 from sdk.errors import InputError
-from sdk.planning import preflight_cache
+from sdk.planning import preflight_findings
 from sdk.preflight import PreflightFinding, PreflightLimits, PreflightReport, describe, preflight
 from sdk.process import spawn
 
@@ -251,11 +251,11 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
     plan = sdk.plan("train.py", accelerator="v5e-8")
     (missing,) = said(plan)
     assert "podlift preflight train.py --accelerator v5e-8" in missing
-    preflight_cache.store_report(
+    preflight_findings.store_report(
         plan, PreflightReport(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False
     )
     assert "found nothing that a TPU refuses, and 1 warning" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
-    preflight_cache.store_report(
+    preflight_findings.store_report(
         plan, PreflightReport(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
     )
     again = sdk.plan("train.py", accelerator="v5e-8")
@@ -272,7 +272,7 @@ def test_the_command_answers_from_what_is_remembered_and_ends_with_1_only_where_
     write("train.py", "import keras\n")
     plan = sdk.plan("train.py", accelerator="v5e-8")
     for finding, code in ((PRICED, 0), (REFUSED, 1)):
-        preflight_cache.store_report(
+        preflight_findings.store_report(
             plan, PreflightReport(accelerator="v5e-8", findings=(finding,), reached="done"), os.environ, strict=False
         )
         assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
