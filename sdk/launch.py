@@ -22,7 +22,8 @@ from .logs import logger
 from .packaging import bundle
 from .packaging.bundle import ChangedError
 from .planning import initial, remote
-from .planning.settings.merge import missing_variables
+from .planning.roots import located
+from .planning.secrets import missing_variables
 from .records import spending
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
@@ -56,20 +57,26 @@ def submit(made: Plan, *, starts: bool = True) -> Plan:
     Without `starts`, the run is stored with all that its tasks read, and another tool starts it by its manifest.
     """
     try:
-        return execute(made, starts=starts)
+        return start(made, starts=starts)
     except ChangedError:
-        # Only packaging needs this: the container of a keeper executes plans without it.
+        # Only packaging needs this: the container of a keeper starts plans without it.
         from .planning.pack import packaged
 
         with _starting():
             made = packaged(made)
-        return execute(made, starts=starts)
+        return start(made, starts=starts)
 
 
-def execute(made: Plan, *, starts: bool = True) -> Plan:
-    """Start a plan, and return it as this machine sees it; InputError if the files of its code have changed."""
+def execute(plan: Plan, *, starts: bool = True) -> Plan:
+    """Start a plan from a file or an earlier call, and return it as this machine sees it.
+
+    InputError if the files of its code have changed.
+    """
     with _starting():
-        return _execute(made, starts=starts)
+        plan = located(plan, os.environ)
+        if problems := initial.problems(plan):
+            raise InputError(problems)
+    return start(plan, starts=starts)
 
 
 @contextmanager
@@ -80,10 +87,9 @@ def _starting() -> Iterator[None]:
         raise PodliftError(f"The run could not be started: {error}.") from error
 
 
-def _execute(made: Plan, *, starts: bool) -> Plan:
-    made = remote.located(made, os.environ)
-    if problems := initial.problems(made):
-        raise InputError(problems)
+@_starting()
+def start(made: Plan, *, starts: bool = True) -> Plan:
+    """Store exactly this plan and its code, start it, and return it. Nothing about the run is decided here."""
     backend = backends.load(made.backend)
     request = backend.render(made)
     if starts:

@@ -15,8 +15,8 @@ from ..job.secrets import Secret
 from ..packaging.entry import LocatedEntry, locate
 from ..storage import cache, data, emulator
 from ..storage.paths import usable
-from . import initial, references, remote, secrets
-from .roots import NO_BUCKET, check_root, check_writable, configured_roots, in_bucket, in_cloud_storage, resolved
+from . import initial, references, secrets
+from .roots import NO_BUCKET, check_root, configured_roots, in_bucket, in_cloud_storage, local_folder, resolved
 from .validate import Wanted
 
 # Defaults for failed readings, so that the other steps can run.
@@ -102,10 +102,10 @@ def _root(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> tup
             raise InputError(
                 f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
             )
-        local = remote.local_folder(root, environ) if in_bucket(root) else ""
+        local = local_folder(root, environ)
         if capabilities.supervised_here:
             with usable("The root", root):
-                check_root(root) if in_bucket(root) else check_writable(root)
+                check_root(root)
     return root, local
 
 

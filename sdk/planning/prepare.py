@@ -46,11 +46,8 @@ def make_plan(
     made = checked(planned(settings, environ, problems, starting=verb != "plan", output=output), settings)
     # Without --online, a plan asks no service.
     asks = made.capabilities.runs_here or settings.target.online or verb != "plan"
-    return tried(made, environ) if asks and made.job.gate.evaluate is not None else made
-
-
-def tried(made: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan with the findings about the function of its gate, which is called for the champion."""
+    if not asks or made.job.gate.evaluate is None:
+        return made
     from . import trial
 
     return replace(made, findings=(*made.findings, *trial.findings(made, environ)))

@@ -1,4 +1,4 @@
-"""Runs below a root in a bucket: their local folders, and how they are published, attached and adopted."""
+"""Runs below a root in a bucket: how they are published, attached and adopted."""
 
 from __future__ import annotations
 
@@ -7,42 +7,21 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from .. import ids
 from ..clock import SystemClock
-from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
+from ..errors import CorruptRunError, MissingError, RunNotFoundError, StoreError
 from ..job.layout import RootPaths, RunPaths
 from ..job.plan import Plan
 from ..records.plans import read_plan
 from ..records.recorder import is_owned
 from ..records.sync import push
 from ..records.sync.index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
-from ..storage import cache, posix
+from ..storage import posix
 from ..storage.checksums import sha256
 from ..storage.registry import open_files
-from .roots import asked_here, in_bucket, in_cloud_storage, on_emulator, share
-
-
-def located(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan as this machine sees it: with its folder on this machine, and this machine's emulator."""
-    made = with_local_folder(plan, environ)
-    return asked_here(made, "plan of", environ) if made.local else made
-
-
-def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan with its folder on this machine, which is not part of a stored plan."""
-    return replace(plan, local=local_folder(plan.root, environ)) if in_bucket(plan.root) else plan
-
-
-def local_folder(root: str, environ: Mapping[str, str]) -> str:
-    try:
-        return cache.bucket_folder(cache.cache_folder(environ), root)
-    except RuntimeError:
-        raise InputError(
-            "A root in a bucket needs a cache folder, but this user has no home folder. Set XDG_CACHE_HOME."
-        ) from None
+from .roots import asked_here, in_cloud_storage, local_folder, on_emulator, share
 
 
 def publish(plan: Plan) -> None:

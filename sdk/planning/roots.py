@@ -14,7 +14,7 @@ from ..errors import InputError, Problems
 from ..job.plan import Plan
 from ..job.policies import PREFIX
 from ..job.values import is_utf8
-from ..storage import emulator, posix
+from ..storage import cache, emulator, posix
 from ..storage.folder_files import SCHEME, in_folder, path_of
 from ..storage.gcs import files as gcs_files
 from ..storage.paths import usable
@@ -133,7 +133,7 @@ def share(root: str) -> None:
     """Mark a folder as a root that machines share, if its URL says so; InputError if it has runs of this machine."""
     if not in_folder(root) or is_shared(folder := path_of(root)):
         return
-    check_writable(folder)
+    _check_writable(folder)
     if any(os.path.isdir(f"{folder}/{name}") for name in ("runs", "models", "schedules")):
         raise InputError(
             f"The root {folder!r} holds runs of this machine, with records in plain files. Runs that other machines supervise "
@@ -148,6 +148,23 @@ def on_emulator(environ: Mapping[str, str]) -> str:
     """Return " on the emulator at HOST:PORT" if one stands in for Google Cloud here, else ""."""
     address = emulator.asked(environ)
     return f" on the {emulator_at(address)}" if address else ""
+
+
+def located(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return a plan as this machine sees it: with the folder here of a root in a bucket, and this machine's emulator."""
+    if not in_bucket(plan.root):
+        return plan
+    return asked_here(replace(plan, local=local_folder(plan.root, environ)), "plan of", environ)
+
+
+def local_folder(root: str, environ: Mapping[str, str]) -> str:
+    """Return this machine's copy of a root in a bucket, "" for a root that is a folder."""
+    try:
+        return cache.bucket_folder(cache.cache_folder(environ), root) if in_bucket(root) else ""
+    except RuntimeError:
+        raise InputError(
+            "A root in a bucket needs a cache folder, but this user has no home folder. Set XDG_CACHE_HOME."
+        ) from None
 
 
 def asked_here(plan: Plan, what: str, environ: Mapping[str, str]) -> Plan:
@@ -222,14 +239,14 @@ def _sourced(source: str) -> Iterator[None]:
 
 
 def check_root(root: str) -> None:
-    """Raise InputError if a root in a bucket or in a shared folder cannot be used."""
-    if in_folder(root):
-        check_writable(path_of(root))
-    else:
+    """Raise InputError if a root cannot be used."""
+    if in_cloud_storage(root):
         gcs_files.check_root(root, retry=gcs_files.INTERACTIVE)
+    else:
+        _check_writable(path_of(root))
 
 
-def check_writable(root: str) -> None:
+def _check_writable(root: str) -> None:
     """Raise InputError if a root cannot be created or written; the message names the obstacle."""
     # The only call that reports a name that is too long.
     with suppress(FileNotFoundError, NotADirectoryError):

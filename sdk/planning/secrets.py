@@ -1,4 +1,4 @@
-"""The secrets of a job: which versions its tasks will read."""
+"""The variables and secrets of a job: whether they are set, which versions its tasks read, and what must not be stored."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from ..errors import PodliftError, Problems
 from ..job.credentials import formats_in, kind_of
 from ..job.job import Job
 from ..job.secrets import Secret
+
+
+def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
+    """Return sentences about unset variables that a job takes from its caller.
+
+    `here`: it runs on the caller's machine, and its secrets come from there.
+    """
+    copied = sorted(name for name in job.copied if name not in environ)
+    sentences = [f"env: {', '.join(copied)} is to be copied from here, but is not set here."] if copied else []
+    for name in sorted({*job.callers} - {*job.copied}) if here else []:
+        if name not in environ:
+            sentences.append(
+                f"env: the secret {name} has no value here: {job.secrets[name].name} is read in the cloud only. Next: set "
+                f"{name} in this shell, or name a file with its value: Secret({job.secrets[name].name!r}, file='...')."
+            )
+    return sentences
 
 
 def pinned(job: Job) -> dict[str, Secret]:

@@ -19,7 +19,7 @@ from ..job.values import unchecked
 from . import secrets
 from .roots import cloud_root
 from .settings import table
-from .settings.merge import Settings, missing_variables
+from .settings.merge import Settings
 
 # Defaults in place of mistakes, so that the other checks can run.
 _ANY_JOB = unchecked(Job, {"entry": "none", "code": unchecked(Code, {"requirements": "none"})})
@@ -73,7 +73,7 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems)
     with problems.collect():
         target = table.target(backend, settings.values)
     capabilities, name, root = backends.load(backend).capabilities, settings.target.name, None
-    problems.found += missing_variables(job, environ, here=capabilities.runs_here)
+    problems.found += secrets.missing_variables(job, environ, here=capabilities.runs_here)
     with problems.collect():
         root = _root(backend, target, capabilities, settings)
     with problems.collect():

@@ -16,7 +16,7 @@ from ..job.job import Job
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..job.values import changed
-from ..planning import diff, remote
+from ..planning import diff
 from ..planning.pack import packaged
 from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.roots import configured_backend, in_bucket
@@ -226,8 +226,7 @@ class _Creation:
     def __init__(self, prepared: Prepared, clock: Clock, *, dry: bool = False) -> None:
         self._spec, self._service, self._clock = prepared.spec, prepared.service, clock
         self._warnings = prepared.warnings
-        plan = remote.with_local_folder(prepared.plan, os.environ)
-        self._plan = plan if dry else packaged(plan)
+        self._plan = prepared.plan if dry else packaged(prepared.plan)
         self._book, self._now = Book(self._plan.root), clock.now()
         self._before = self._without_removed(self._book.find(self._spec.name), dry=dry)
         self._id = self._before.id if self._before else secrets.token_hex(4)

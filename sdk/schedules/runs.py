@@ -20,8 +20,8 @@ from ..errors import InputError, RunNotFoundError
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..job.values import changed
-from ..planning import initial, references, remote
-from ..planning.settings.merge import missing_variables
+from ..planning import initial, references, remote, roots
+from ..planning.secrets import missing_variables
 from ..run import Run
 from ..status import Status
 from ..storage import data
@@ -61,7 +61,7 @@ class LocalRuns:
         if (stored := self._stored(plan)) is not None:
             return launch.finish(stored)
         try:
-            launch.execute(plan)
+            launch.start(roots.located(plan, os.environ))
         except InputError:
             # Another server that took the slot over may have been faster.
             if self._stored(plan) is None:
@@ -138,7 +138,7 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
     run_id = run_id_of(schedule, slot.key, slot.moment)
     made = replace(template, run_id=run_id, job=job, code=code, inputs=located)
-    made = remote.with_local_folder(made, os.environ)
+    made = replace(made, local=roots.local_folder(made.root, os.environ))
     if made.capabilities.runs_here and not Path(made.facts.executable).exists():
         # The environment that made the schedule has moved.
         made = replace(made, facts=replace(made.facts, executable=sys.executable))

@@ -173,7 +173,7 @@ def test_a_machine_that_refuses_is_one_line_with_code_3(here, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "words"), [(look.api, "list_runs", ("list",)), (start.launch, "execute", ("submit", "t.py"))]
+    ("module", "function", "words"), [(look.api, "list_runs", ("list",)), (start.launch, "submit", ("submit", "t.py"))]
 )
 def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypatch, module, function, words) -> None:
     def pressed(*_: object, **__: object) -> None:

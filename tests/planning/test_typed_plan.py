@@ -209,7 +209,6 @@ def test_only_these_files_make_a_plan_out_of_another() -> None:
         "planning/diff.py",  # without what differs by chance
         "planning/pack.py",  # a file that changed before the archive was written
         "planning/prepare.py",  # with the trial of the gate among the findings
-        "planning/remote.py",
         "planning/roots.py",  # what this machine sees of a run elsewhere
         "schedules/creation.py",  # the template of the firings
         "schedules/runs.py",  # a firing

@@ -217,19 +217,3 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
         else:
             problems.found.append(f"{name} must be a text. Received: {value!r}.")
     return settings
-
-
-def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
-    """Return sentences about unset variables that a job takes from its caller.
-
-    `here`: it runs on the caller's machine, and its secrets come from there.
-    """
-    copied = sorted(name for name in job.copied if name not in environ)
-    sentences = [f"env: {', '.join(copied)} is to be copied from here, but is not set here."] if copied else []
-    for name in sorted({*job.callers} - {*job.copied}) if here else []:
-        if name not in environ:
-            sentences.append(
-                f"env: the secret {name} has no value here: {job.secrets[name].name} is read in the cloud only. Next: set "
-                f"{name} in this shell, or name a file with its value: Secret({job.secrets[name].name!r}, file='...')."
-            )
-    return sentences
