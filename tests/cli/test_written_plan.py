@@ -29,6 +29,15 @@ def test_a_written_plan_is_executed_exactly(write, here, tmp_path: Path, monkeyp
     assert (again.code, "was submitted before" in again.stderr) == (2, True)
 
 
+@pytest.mark.process
+def test_a_written_plan_starts_in_a_root_that_machines_share(write, here, tmp_path: Path) -> None:
+    write("train.py", "print(1)")
+    assert here("plan", "train.py", "-o", "p.json", "--root", f"file://{tmp_path}/shared").code == 0
+    shown = here("submit", "p.json")
+    assert shown.code == 0, shown.stderr
+    assert (tmp_path / "shared" / "runs").is_dir()
+
+
 @pytest.fixture
 def written(write, here) -> Path:
     """The plan of a program."""
