@@ -117,7 +117,10 @@ class Bounds:
 
     def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
         limits = {name: limit for name, limit in vars(self).items() if limit is not None}
-        return {**handler(source), **limits, **({"strict": False, "allow_inf_nan": False} if source is float else {})}
+        if source is not float:
+            return {**handler(source), **limits}
+        number = {**handler(source), **limits, "strict": False, "allow_inf_nan": False}
+        return Validator(_no_truth, before=True).__get_pydantic_core_schema__(float, lambda _: number)
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,13 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _no_truth(value: object) -> object:
+    # For Python, True is the number 1.
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
 
 
 class JsonObject:

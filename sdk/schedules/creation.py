@@ -55,10 +55,13 @@ def draft(**fields: Any) -> ScheduleSpec:
         with problems.collect():
             notices.check(text)
     for number in ("pause_after_failures", "notify_skips"):
-        if getattr(spec, number) < 0:
-            problems.found.append(f"{number} must be 0 or more. Received: {getattr(spec, number)!r}.")
-    if spec.max_cost_usd_per_month is not None and spec.max_cost_usd_per_month <= 0:
-        problems.found.append(f"max_cost_usd_per_month must be above 0. Received: {spec.max_cost_usd_per_month!r}.")
+        # For Python, True is the number 1.
+        if type(count := getattr(spec, number)) is not int or count < 0:
+            problems.found.append(f"{number} must be 0 or more. Received: {count!r}.")
+    if (most_usd := spec.max_cost_usd_per_month) is not None and (
+        type(most_usd) not in (int, float) or not most_usd > 0
+    ):
+        problems.found.append(f"max_cost_usd_per_month must be above 0. Received: {most_usd!r}.")
     problems.raise_if_any()
     return spec
 

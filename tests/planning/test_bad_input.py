@@ -21,6 +21,21 @@ def test_all_mistakes_are_in_one_error_and_nothing_is_written(write, root: Path)
     assert not root.exists()
 
 
+def test_a_truth_value_is_no_number_or_duration(write) -> None:
+    write("train.py", "print(1)")
+    numbers = {"timeout": True, "max_cost_usd": True, "limit_grace": False, "workers": True, "max_steps": True}
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py", checkpoint_every=True, **numbers)
+    assert {sentence.partition(":")[0] for sentence in caught.value.problems} == {*numbers, "checkpoint_every"}
+    assert "timeout: must be a number. Received: True." in caught.value.problems
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.schedule("train.py", name="s", cron="0 3 * * 1", notify_skips=True, max_cost_usd_per_month=True)
+    assert {sentence.partition(" ")[0] for sentence in caught.value.problems} == {
+        "notify_skips",
+        "max_cost_usd_per_month",
+    }
+
+
 def test_a_root_below_a_file_is_refused(write) -> None:
     file = write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match="is a file"):
