@@ -6,21 +6,23 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import cast
 
 import typer
 
 from .. import api
 from ..backends.vertex.options import Vertex
-from ..errors import InputError, Problems
+from ..errors import CorruptObjectError, InputError, Problems
 from ..hardware.regions import CHEAPEST
 from ..job.layout import RootPaths
+from ..model_registry import listing
 from ..model_registry.evidence import Evidence
+from ..model_registry.listing import Listing, VersionRow
 from ..model_registry.models import Model, ModelVersion
-from ..model_registry.records import Move, shown_time
+from ..model_registry.records import ChampionRecord, Move, shown_time
 from ..planning.roots import in_cloud_storage
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import UNNAMED, Destination, gather
-from ..records.sync.index import in_parallel
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER
 from ..text import clipped, counted, size
 from . import parameters as p
@@ -54,28 +56,45 @@ def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
         for row in summaries
     ]
     table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",), under=True)
+    for row in summaries:
+        _say_damage(str(row["name"]), cast("list[str]", row["damage"]))
     if not summaries:
         say("There are no models. Next: podlift models add RUN")
 
 
+def _say_damage(name: str, sentences: Iterable[str]) -> None:
+    for text in sentences:
+        say(f"{name}: {text}")
+
+
 def _summary(model: Model) -> dict[str, object]:
-    versions, champion = model.versions(), model.record()[0]
+    """Return the line of a model. A damaged one has the reason, and leaves the others as they are."""
+    try:
+        return _summary_of(model, listing.of(model))
+    except CorruptObjectError as error:
+        unknown = Listing(record=ChampionRecord(), rows=(), left_out=0)
+        return {**_summary_of(model, unknown), "versions": len(model.numbers()), "damage": [str(error)]}
+
+
+def _summary_of(model: Model, found: Listing) -> dict[str, object]:
     return {
         "name": model.name,
         "root": model.root,
-        "champion": champion.champion,
-        "latest": versions[-1].number if versions else 0,
-        "versions": len(versions),
-        "awaiting": in_parallel(lambda version: model.state(version, champion), versions).count("awaits approval"),
+        "champion": found.record.champion,
+        "latest": found.rows[-1].number if found.rows else 0,
+        "versions": len(found.rows),
+        "awaiting": found.awaiting,
+        "damage": found.damage,
     }
 
 
-def facts_of(version: ModelVersion) -> dict[str, object]:
-    record, evaluations = version.record, [asdict(evaluation) for evaluation in version.evidence()]
-    facts: dict[str, object] = {**asdict(record), "root": version.model.root, "evidence": evaluations}
+def facts_of(version: ModelVersion, row: VersionRow | None = None) -> dict[str, object]:
+    record, model = version.record, version.model
+    evaluations, state = (row.evaluations, row.state) if row else (version.evidence(), model.state(version))
+    facts: dict[str, object] = {**asdict(record), "root": model.root, "evidence": [*map(asdict, evaluations)]}
     # The number of the record's form is none of the printed object's.
     del facts["version"]
-    return {**facts, "state": version.model.state(version), "run_state": record.state}
+    return {**facts, "state": state, "run_state": record.state}
 
 
 @models.command(cls=VerbHelp)
@@ -88,45 +107,48 @@ def status(
 ) -> None:
     """Show a model with its versions and the history of its champion, or one version."""
     model = _find(name, root)
-    chosen = model.versions() if version is None else [model.version(version)]
-    damage = {shown.number: shown.damage() if verify else [] for shown in chosen}
+    found = listing.of(model)
+    wanted = None if version is None else model.version(version).number
+    chosen = [row for row in found.rows if wanted in (None, row.number)]
+    damage = {row.number: [*row.damage, *(row.version.damage() if verify and row.version else [])] for row in chosen}
     if json_output:
-        damaged = [{"damage": sentences} if verify else {} for sentences in damage.values()]
-        shown = in_parallel(facts_of, chosen)
-        facts = [{**about, **more} for about, more in zip(shown, damaged, strict=True)]
-        moves = [asdict(move) for move in model.history()]
-        as_json({**_summary(model), "history": moves, "shown": facts})
-    elif version is None:
-        _show_model(model, chosen)
+        facts = [_shown(row, damage[row.number] if verify or row.damage else None) for row in chosen]
+        moves = [asdict(move) for move in found.record.moves]
+        as_json({**_summary_of(model, found), "history": moves, "shown": facts})
+    elif wanted is None:
+        _show_model(found)
     else:
-        _show_version(model, chosen[0])
+        _show_version(model, model.version(wanted))
     for number, sentences in damage.items():
-        for text in sentences:
-            say(f"version {number}: {text}")
+        _say_damage(f"version {number}", sentences)
     if verify:
         say(f"{counted(len(chosen) - sum(map(bool, damage.values())), 'version')} of {len(chosen)} verified")
     raise typer.Exit(EXIT_INFRASTRUCTURE if any(damage.values()) else EXIT_DONE)
 
 
-def _show_model(model: Model, versions: list[ModelVersion]) -> None:
-    record = model.record()[0]
-    states = in_parallel(lambda version: (model.state(version, record), gate_outcome(version)), versions)
+def _shown(row: VersionRow, damage: Sequence[str] | None) -> dict[str, object]:
+    facts = facts_of(row.version, row) if row.version else {"number": row.number, "state": row.state}
+    return facts if damage is None else {**facts, "damage": damage}
+
+
+def _show_model(found: Listing) -> None:
     rows = [
-        (
-            str(version.number),
-            *state,
-            version.record.run,
-            shown_time(version.record.created),
-            size(version.record.size_bytes),
-            numbers(version.metrics),
-        )
-        for version, state in zip(versions, states, strict=True)
+        (str(row.number), row.state, row.evaluations[-1].outcome if row.evaluations else "-", *_about(row.version))
+        for row in found.rows
     ]
     table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",), under=True)
-    for move in record.moves:
+    for move in found.record.moves:
         say(_line(move))
-    if record.champion:
-        _say_upload(model.champion())
+    champion = next((row.version for row in found.rows if row.number == found.record.champion), None)
+    if champion is not None:
+        _say_upload(champion)
+
+
+def _about(version: ModelVersion | None) -> tuple[str, str, str, str]:
+    if version is None:
+        return "-", "-", "-", ""
+    record = version.record
+    return record.run, shown_time(record.created), size(record.size_bytes), numbers(record.metrics)
 
 
 def _line(move: Move) -> str:
@@ -245,7 +267,9 @@ def evaluate(
     else:
         answer(_labelled(evidence_lines([judged], asks=promote and judged.outcome == "ask")))
     promotes = judged.outcome == "promote"
-    if promote:
+    if judged.champion == judged.number:
+        say(f"{name}: version {judged.number} is the champion already, and was compared with itself.")
+    elif promote:
         say(f"{name}: version {judged.number} {'is the champion' if promotes else 'was not promoted'}.")
     else:
         following = f"podlift models evaluate {name} {judged.number} --promote"
@@ -282,12 +306,6 @@ def remove(
 
 _WIDEST = 32
 _HOLDS = {True: "holds", False: "fails", None: "unknown"}
-
-
-def gate_outcome(version: ModelVersion) -> str:
-    """Return the last decision of the gate, "-" if none has evaluated the version."""
-    evaluations = version.evidence()
-    return evaluations[-1].outcome if evaluations else "-"
 
 
 def evidence_lines(evaluations: Sequence[Evidence], *, asks: bool) -> Iterator[tuple[str, str]]:

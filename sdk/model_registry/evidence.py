@@ -20,7 +20,7 @@ from ..storage.store import Store, create
 from .decision import Decision, Evaluation, GuardResult, Outcome
 from .records import FORMAT, VersionData, VersionRecord, account, decoded
 
-_KEY = re.compile(r"records/[^/]+/evidence/\d{6,}/[^/]+\.json")
+_KEY = re.compile(r"records/[^/]+/evidence/(\d{6,})/[^/]+\.json")
 _ID_LENGTH = 16
 
 
@@ -46,9 +46,21 @@ class Evidence:
     version: int = FORMAT
 
 
-def key_of(model: str, number: int, evidence_id: str = "") -> str:
-    """Return the key of a record; without an id, the common beginning of the keys of all records of a version."""
-    return f"records/{model}/evidence/{number:06d}/{evidence_id and f'{evidence_id}.json'}"
+def key_of(model: str, number: int = 0, evidence_id: str = "") -> str:
+    """Return the key of a record; without an id or a number, the common beginning of the keys of a version or of a model."""
+    version = number and f"{number:06d}/{evidence_id and f'{evidence_id}.json'}"
+    return f"records/{model}/evidence/{version or ''}"
+
+
+def number_in(key: str) -> int:
+    """Return the number of the version in the key of a record, 0 for another key."""
+    match = _KEY.fullmatch(key)
+    return int(match[1]) if match else 0
+
+
+def by_time(evidence: Evidence) -> tuple[float, str]:
+    """Return the place of an evaluation among the others of its version."""
+    return evidence.time, evidence.id
 
 
 def evidence_id(number: int, champion: int, gate: Gate, data: VersionData, judgement: str = "") -> str:
@@ -95,24 +107,26 @@ def write(store: Store, evidence: Evidence) -> Evidence:
     """Write evidence, and return the stored one: the first of several about the same evaluation."""
     key = key_of(evidence.model, evidence.number, evidence.id)
     data = json.dumps(asdict(evidence), sort_keys=True).encode()
-    return evidence if create(store, key, data) else _read(store, key)
+    return evidence if create(store, key, data) else read(store, key)
 
 
 def find(store: Store, model: str, number: int, evidence_id: str) -> Evidence | None:
     """Return the evidence of this id, None if there is none."""
     try:
-        return _read(store, key_of(model, number, evidence_id))
+        return read(store, key_of(model, number, evidence_id))
     except MissingError:
         return None
 
 
 def of_version(store: Store, model: str, number: int) -> list[Evidence]:
     """Return all evidence about a version, the oldest first."""
-    evaluations = [_read(store, stat.key) for stat in store.list(key_of(model, number)) if _KEY.fullmatch(stat.key)]
-    return sorted(evaluations, key=lambda evidence: (evidence.time, evidence.id))
+    return sorted(
+        (read(store, stat.key) for stat in store.list(key_of(model, number)) if number_in(stat.key)), key=by_time
+    )
 
 
-def _read(store: Store, key: str) -> Evidence:
+def read(store: Store, key: str) -> Evidence:
+    """Return the evidence of a key."""
     where = f"{store.url}/{key}"
     try:
         return decoded(Evidence, bytes(store.get(key)), where)

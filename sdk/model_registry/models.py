@@ -205,7 +205,12 @@ class Model:
         """Return every change of the champion, the oldest first: `[move.note for move in sdk.models()["digits"].history()]`."""
         return self.record()[0].moves
 
-    def state(self, version: ModelVersion, record: ChampionRecord | None = None) -> str:
+    def state(
+        self,
+        version: ModelVersion,
+        record: ChampionRecord | None = None,
+        evaluations: Sequence[Evidence] | None = None,
+    ) -> str:
         """Return the state of a version: `model = sdk.models()["digits"]; model.state(model.version(3))`.
 
         It is "champion", "awaits approval", "was champion" or "registered".
@@ -213,13 +218,14 @@ class Model:
         Args:
             version: a version of this model.
             record: the moves of the champion, if they were read before.
+            evaluations: of the version by its gate, if they were read before.
         """
         record = self.record()[0] if record is None else record
         if record.champion == version.number:
             return "champion"
         if any(move.champion == version.number for move in record.moves):
             return "was champion"
-        asks = self._asked_about(version) == record.champion
+        asks = self._asked_about(version, evaluations) == record.champion
         return "awaits approval" if asks else "registered"
 
     def promote(
@@ -383,14 +389,7 @@ class Model:
             ) from error
 
     def _version(self, number: int) -> ModelVersion:
-        key = version_key(self.name, number)
-        try:
-            return ModelVersion(self, decoded(VersionRecord, bytes(self.store.get(key)), f"{self.store.url}/{key}"))
-        except (CorruptObjectError, MissingError) as error:
-            raise CorruptObjectError(
-                f"The record of version {number} of {self.name!r} is damaged: {error} Nothing was changed. Next: remove that "
-                "object, and register its run again: podlift models add RUN."
-            ) from error
+        return ModelVersion(self, read_version(self, number))
 
     def _versions(self, numbers: Sequence[int]) -> list[ModelVersion]:
         """Return the versions of these numbers, without any that another process removes meanwhile."""
@@ -404,9 +403,9 @@ class Model:
                 return None
             raise
 
-    def _asked_about(self, version: ModelVersion) -> int | None:
+    def _asked_about(self, version: ModelVersion, evaluations: Sequence[Evidence] | None = None) -> int | None:
         """Return the champion that an approval of a version would replace, 0 for none; None if it awaits no approval."""
-        evaluations = version.evidence()
+        evaluations = version.evidence() if evaluations is None else evaluations
         if evaluations:
             return evaluations[-1].champion if evaluations[-1].outcome == "ask" else None
         return version.record.parent if version.record.ask else None
@@ -478,6 +477,18 @@ class Model:
             f"The champion of {self.name!r} is not the expected one. Expected: {was}. It is {now}.{who} Nothing was changed. "
             f"Next: compare with podlift diff {self.name}:champion {self.name}:VERSION, then promote again."
         )
+
+
+def read_version(model: Model, number: int) -> VersionRecord:
+    """Return the record of a version; CorruptObjectError if it is damaged."""
+    key = version_key(model.name, number)
+    try:
+        return decoded(VersionRecord, bytes(model.store.get(key)), f"{model.store.url}/{key}")
+    except (CorruptObjectError, MissingError) as error:
+        raise CorruptObjectError(
+            f"The record of version {number} of {model.name!r} is damaged: {error} Nothing was changed. Next: remove that "
+            "object, and register its run again: podlift models add RUN."
+        ) from error
 
 
 def _listed(numbers: Sequence[int]) -> str:

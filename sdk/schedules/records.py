@@ -26,8 +26,9 @@ from ..job.wire import decode, parsed
 from ..records.sync.index import in_parallel
 from ..status import Registered
 from ..storage.fingerprints import DataState
+from ..storage.known import unchanged
 from ..storage.registry import open_store
-from ..storage.store import create, current
+from ..storage.store import Stat, create, current
 from .slots import Cron
 
 VERSION = 1
@@ -51,9 +52,6 @@ TOLERANCE_S = 30.0
 MISSED = "missed"
 # The reason for the pause of a schedule during its removal.
 REMOVED = "being removed"
-# Records of slots that this process has read, by their store, name and generation.
-_READ: dict[tuple[str, str, str], SlotRecord] = {}
-_MOST_READ = 20_000
 _T = TypeVar("_T")
 
 
@@ -214,7 +212,7 @@ class Book:
     def __init__(self, root: str) -> None:
         self.root = root
         self._store = open_store(RootPaths(root).schedules)
-        self._listed: dict[str, str] = {}  # generations of the records of slots at their last listing
+        self._listed: dict[str, Stat] = {}  # of the records of slots at their last listing
 
     def names(self) -> list[str]:
         matches = (_SPEC.fullmatch(stat.key) for stat in self._store.list("specs/"))
@@ -333,7 +331,7 @@ class Book:
         """Return the names of the records of slots that begin with one of these, in order."""
         prefix = _slots(record)
         found = [stat for start in starts for stat in self._store.list(prefix + start)]
-        self._listed |= {stat.key: stat.generation for stat in found}
+        self._listed |= {stat.key: stat for stat in found}
         return [stat.key.removeprefix(prefix) for stat in found]
 
     def slots(self, record: ScheduleRecord, keys: Iterable[str]) -> list[SlotRecord]:
@@ -354,15 +352,7 @@ class Book:
 
     def listed_slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         """Return the record of a slot as it was last listed; this process reads the same bytes once."""
-        name = _slots(record) + key
-        place = self._store.url, name, self._listed[name]
-        known = _READ.get(place)
-        if known is None:
-            known = self.slot(record, key)
-            if len(_READ) >= _MOST_READ:
-                _READ.clear()
-            _READ[place] = known
-        return known
+        return unchanged(self._store, self._listed[_slots(record) + key], lambda: self.slot(record, key))
 
     def bookings(self, record: ScheduleRecord, month: str) -> tuple[dict[str, float], str | None]:
         """Return the bookings of a month, by the keys of their slots, and the generation of the bookings."""

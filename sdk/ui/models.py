@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from .. import ids
 from ..errors import InputError, PodliftError
 from ..job.policies import metric_and_mode
+from ..model_registry import listing
 from ..model_registry.evidence import Evidence
+from ..model_registry.listing import VersionRow
 from ..model_registry.models import Model, ModelVersion
 from ..model_registry.records import Move, VersionRecord
 from ..records.summaries import main_metric
-from ..records.sync.index import in_parallel
 from ..text import clipped
 
 # Versions that a page lists, the newest ones.
@@ -134,31 +135,29 @@ class ModelView:
 
 def look(model: Model, *, brief: bool = False) -> ModelView:
     """Return the view of a model. With `brief`, parts that only its own page shows are empty."""
-    record, _ = model.record()
-    numbers = model.numbers()
-    shown = model.versions()[-_VERSIONS:]
-    evaluations = dict(zip([version.number for version in shown], in_parallel(_newest, shown), strict=True))
-    states = in_parallel(lambda version: model.state(version, record), shown)
-    metric, mode = _metric(shown, evaluations)
+    found = listing.of(model, _VERSIONS)
+    metric, mode = _metric(found.rows)
     versions = [
         VersionView(
-            record=version.record,
-            state=state,
-            value=_value(version, evaluations[version.number], metric),
-            schedule=ids.schedule_of(version.record.run),
-            evidence=evaluations[version.number],
+            record=row.version.record,
+            state=row.state,
+            value=_value(row, row.version, metric),
+            schedule=ids.schedule_of(row.version.record.run),
+            evidence=row.evaluations[-1] if row.evaluations else None,
         )
-        for version, state in zip(shown, states, strict=True)
+        for row in found.rows
+        if row.version
     ]
     return ModelView(
         name=model.name,
         metric=metric,
         mode=mode,
-        champion=record.champion,
-        previous=next(iter(record.predecessors[::-1]), 0),
+        champion=found.record.champion,
+        previous=next(iter(found.record.predecessors[::-1]), 0),
         versions=versions,
-        left_out=len(numbers) - len(versions),
-        moves=() if brief else record.moves[::-1],
+        left_out=found.left_out,
+        moves=() if brief else found.record.moves[::-1],
+        problems=found.damage,
     )
 
 
@@ -167,23 +166,18 @@ def damaged(name: str, error: PodliftError) -> ModelView:
     return ModelView(name=name, problems=[str(error)])
 
 
-def _newest(version: ModelVersion) -> Evidence | None:
-    return next(iter(version.evidence()[::-1]), None)
-
-
-def _metric(versions: Sequence[ModelVersion], evaluations: Mapping[int, Evidence | None]) -> tuple[str, str]:
+def _metric(rows: Sequence[VersionRow]) -> tuple[str, str]:
     """Return the metric that compares the versions, and whether more or less of it is better."""
-    for version in versions[::-1]:
-        evidence = evaluations[version.number]
-        if evidence is not None:
-            return evidence.gate.measured, evidence.gate.mode
-    metrics = versions[-1].metrics if versions else {}
-    metric = main_metric(metrics)
+    gate = next((row.evaluations[-1].gate for row in rows[::-1] if row.evaluations), None)
+    if gate is not None:
+        return gate.measured, gate.mode
+    versions = [row.version for row in rows if row.version]
+    metric = main_metric(versions[-1].metrics if versions else {})
     return metric, metric_and_mode(metric)[1] if metric else "max"
 
 
-def _value(version: ModelVersion, evidence: Evidence | None, metric: str) -> float | None:
-    judged = evidence.metrics.get(metric) if evidence else None
+def _value(row: VersionRow, version: ModelVersion, metric: str) -> float | None:
+    judged = row.evaluations[-1].metrics.get(metric) if row.evaluations else None
     return version.metrics.get(metric) if judged is None else judged
 
 

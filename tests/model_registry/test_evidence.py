@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,23 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
         return evidence.write(model.store, made)
 
     return write
+
+
+def test_a_damaged_version_or_evidence_hides_no_other(
+    model: Model, evaluated, show, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = evaluated(3, {"accuracy": 0.93, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0})
+    Model(model.root, "broken").store.put_new("records/broken/versions/000001.json", [b"no"])
+    versions, of_version_3 = Path(model.root, "models/records/digits/versions"), evidence.key_of("digits", 3, judged.id)
+    for path in (versions / "000002.json", Path(model.root, "models", of_version_3)):
+        path.write_bytes(b"no")
+    assert [line.split()[:4] for line in show("list")] == [["broken", "-", "1", "1"], ["digits", "1", "3", "3"]]
+    assert app.run(["models", "status", "digits", "--root", model.root]) == 3
+    shown = capsys.readouterr()
+    assert [line.split()[1] for line in shown.out.splitlines()] == ["champion", "damaged", "damaged"]
+    assert "version 2: The record of version 2 of 'digits' is damaged: " in shown.err and "000002.json" in shown.err
+    assert "version 3: The evidence of a gate cannot be read: " in shown.err and of_version_3 in shown.err
+    assert [len(each["damage"]) for each in json.loads(show("list", "--json")[0])] == [1, 2]
 
 
 def test_evidence_comes_back_whole_and_a_repeated_evaluation_finds_the_first(model: Model, evaluated) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,10 @@ import sdk
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
 from sdk.job.payload import InitialWeights
-from sdk.model_registry import files
+from sdk.model_registry import files, listing
 from sdk.model_registry.models import Model
 from sdk.records.recorder import Recorder
+from sdk.testing.gcs import GcsServer
 
 
 def program(*words: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +48,22 @@ def test_a_version_is_numbered_has_its_lineage_and_is_written_once(model: Model,
     newest = model.of_run("digits-aaaaab", "model")
     assert newest is not None and newest.number == 3
     assert model.of_run("digits-aaaaab", "work") is None
+
+
+@pytest.mark.parametrize("root", [pytest.param("bucket", marks=pytest.mark.process)], indirect=True)
+def test_unchanged_versions_of_a_bucket_are_listed_again_with_few_requests(
+    model: Model, add, podlift_gcs: GcsServer
+) -> None:
+    for _ in range(12):
+        add()
+    model.promote(12)
+    first = listing.of(model)
+    add()
+    podlift_gcs.forget_requests()
+    again = listing.of(model)
+    assert podlift_gcs.requests().total <= 5
+    assert [row.state for row in again.rows] == [*["registered"] * 11, "champion", "registered"]
+    assert again.rows[0] == replace(first.rows[0], version=again.rows[0].version)
 
 
 def test_the_champion_moves_only_forward_in_one_line_and_is_the_parent_of_what_follows(model: Model, add) -> None:
