@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -127,6 +129,7 @@ class Pages:
     def __init__(self, roots: Sequence[str], sources: Sources, clock: Clock) -> None:
         self._roots, self._sources, self._clock = roots, sources, clock
         self._memory = _Answers()
+        self._firing, self._fired = threading.Lock(), deque[str](maxlen=_KEPT)
 
     def app(self) -> Starlette:
         routes = {
@@ -308,11 +311,20 @@ class Pages:
             view = self._memory.get(at, lambda: self._sources.schedule(self._root(root), name))
         except PodliftError as error:
             return self._unshown(request, at, error, "schedules")
-        return self._board(request, "schedule.html", view=view, root=root, at=at, problems=_texts(problem))
+        values = {"view": view, "root": root, "at": at, "click": secrets.token_hex(8)}
+        return self._board(request, "schedule.html", problems=_texts(problem), **values)
 
     def _change_schedule(self, root: int, name: str, form: Mapping[str, str]) -> None:
-        if not schedules.act(self._sources.acted_schedule(self._root(root), name), form.get("do", "")):
-            raise _unknown_action(form)
+        do, click = form.get("do", ""), form.get("click", "")
+        if do == "run" and not click:
+            raise InputError("The form has no id of its click. Next: load the page again.")
+        # A double click sends one form twice, and the second one comes while the first one fires.
+        with self._firing:
+            if do == "run" and click in self._fired:
+                return
+            if not schedules.act(self._sources.acted_schedule(self._root(root), name), do):
+                raise _unknown_action(form)
+            self._fired.append(click)
 
     def models(self, request: Request) -> Response:
         rows, problems = self._memory.get("/models", lambda: self._each("models", self._models))

@@ -363,7 +363,7 @@ def test_hostile_schedules_and_models_are_text_on_their_pages(root: Path) -> Non
             Elements(pages.render(template, **values, **more)).found
             for template, more in (
                 ("schedules.html", {"rows": [(0, schedule)]}),
-                ("schedule.html", {"view": schedule}),
+                ("schedule.html", {"view": schedule, "click": "a"}),
                 ("models.html", {"rows": [(0, view)]}),
                 ("model.html", {"view": view}),
             )
@@ -696,8 +696,13 @@ def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
     assert "Paused: by hand" in text
     assert page.act("nightly", "unpause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == ""
-    assert page.act("nightly", "run", kind="schedule").headers["location"] == "/schedule/0/nightly"
-    assert fired == ["nightly"]
+    for _ in range(2):
+        (click,) = re.findall(r'name="click" value="(\w+)"', page.get("/schedule/0/nightly").text)
+        for _ in range(2):
+            done = page.act("nightly", "run", kind="schedule", click=click)
+            assert done.headers["location"] == "/schedule/0/nightly"
+    assert fired == ["nightly", "nightly"], "a double click fires once"
+    assert page.act("nightly", "run", kind="schedule").status == 409
     assert page.act("nightly", "remove", kind="schedule").status == 409
     assert page.act("nothing", "pause", kind="schedule").status == 404
     assert page.act("nightly", "pause", kind="thing").status == 404
