@@ -274,7 +274,7 @@ def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
     # The page names the pause beside the state.
     problems = [text for text in found.problems if not text.startswith("it is paused")]
     # Without a price or a limit, the records of a month are not read.
-    if limit_usd or any(slot.cost_usd is not None for slot in slots):
+    if limit_usd or record.trigger or any(slot.cost_usd is not None for slot in slots):
         try:
             spent_usd = schedule.spent_usd()
         except PodliftError as error:

@@ -37,7 +37,7 @@ def booked(
             _booked(slot, bookings) if slot.is_open else _used(slot, book.root, runs, most_usd) for slot in others
         )
         # The keeper of this firing counts with its maximum cost.
-        spent_usd += _of_keepers((slot for slot in slots if slot.keeper != record.keeper), keeper)
+        spent_usd += of_keepers((slot for slot in slots if slot.keeper != record.keeper), keeper)
         reason = spending.over_month(plan, limit_usd, spent_usd, keeper)
         if reason or book.put_bookings(schedule, month, {**bookings, record.key: most_usd}, generation):
             return reason
@@ -66,7 +66,7 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
     return max(known_usd, status.spent_usd or 0.0) + rest_usd
 
 
-def _of_keepers(records: Iterable[SlotRecord], price: Price | None) -> float:
+def of_keepers(records: Iterable[SlotRecord], price: Price | None) -> float:
     """Return the cost of the keepers of slots, the maximum for running keepers. One keeper may have served two slots."""
     spans = dict[str, tuple[float, float]]()
     for slot in records:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import backends
 from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper, Trigger
 from ..clock import Clock, SystemClock
@@ -22,8 +23,8 @@ from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import from_keywords, keywords_of
 from ..records.sync.index import in_parallel
 from ..storage import emulator_clock
-from ..text import joined
-from . import creation, lost_slots, preconditions, triggered
+from ..text import duration, joined
+from . import booking, creation, lost_slots, preconditions, triggered
 from .command_delivery import Delivered, deliver
 from .firing import SlotMachine
 from .records import (
@@ -184,13 +185,16 @@ class Schedule:
             return SlotRecord(key=key, slot=moment.isoformat(), state=UNREADABLE, reason=str(error))
 
     def spent_usd(self) -> float | None:
-        """Return the cost of the runs of this month, in US dollars: `sdk.Schedule("weekly").spent_usd()`.
+        """Return the cost of the runs of this month and their keepers, in US dollars: `sdk.Schedule("weekly").spent_usd()`.
 
         A run that goes on counts with the most that it can cost. None if no run is billed.
         """
         slots = self._book.of_month(self.record, self._now())
         costs_usd = [slot.cost_usd for slot in slots if slot.cost_usd is not None]
-        return sum(costs_usd) if costs_usd else None
+        deliveries = backends.load(record.backend).services.deliveries if record.trigger else None
+        price = deliveries.keeper_price(self._book.plan(record), record.spec.overlap) if deliveries else None
+        keepers_usd = booking.of_keepers(slots, price)
+        return sum(costs_usd) + keepers_usd if costs_usd or keepers_usd else None
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
         """Return the keepers that failed recently; none if the service does not answer, which other sentences report."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
 from threading import Barrier, local
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -24,6 +25,7 @@ from sdk.backends.deliveries import Delivery
 from sdk.errors import CorruptRunError, StoreUnavailableError
 from sdk.job.plan import Plan
 from sdk.records import spending
+from sdk.schedules import handle
 from sdk.schedules.kept_slot import KeptSlot
 from sdk.schedules.records import Book, ScheduleRecord
 from sdk.schedules.simulation import Simulation
@@ -352,7 +354,9 @@ def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
     assert (record.ended or 0.0) - (record.started or 0.0) == world.runs.takes_s
 
 
-def test_keepers_count_for_the_month_with_their_time(world: World, firing_costs) -> None:
+def test_keepers_count_for_the_month_with_their_time(
+    world: World, firing_costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     firing_costs(1.0)
     world.runs.costs_usd, world.service.costs_usd, world.runs.takes_s = 1.0, 2.0, 2 * HOUR
     world.add(cron="0 0 * * *", max_cost_usd_per_month=12.0)
@@ -364,6 +368,10 @@ def test_keepers_count_for_the_month_with_their_time(world: World, firing_costs)
     assert world.history()[3].reason == (
         "budget: 10.00 USD of 12.00 USD a month are spent, and this firing may cost 5.00 USD, 4.00 USD of it for its keeper"
     )
+    services = SimpleNamespace(deliveries=world.service)
+    monkeypatch.setattr(handle.backends, "load", lambda name: SimpleNamespace(services=services))
+    Book(world.root).change("each", trigger="projects/1/jobs/each")
+    assert world.schedule.spent_usd() == 10.0
 
 
 def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
