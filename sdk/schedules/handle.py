@@ -187,9 +187,10 @@ class Schedule:
     def spent_usd(self) -> float | None:
         """Return the cost of the runs of this month and their keepers, in US dollars: `sdk.Schedule("weekly").spent_usd()`.
 
-        A run that goes on counts with the most that it can cost. None if no run is billed.
+        A run or a keeper that goes on counts with the most that it can cost. None if nothing is billed.
         """
-        slots = self._book.of_month(self.record, self._now())
+        record = self.record
+        slots = self._book.of_month(record, self._now())
         costs_usd = [slot.cost_usd for slot in slots if slot.cost_usd is not None]
         deliveries = backends.load(record.backend).services.deliveries if record.trigger else None
         price = deliveries.keeper_price(self._book.plan(record), record.spec.overlap) if deliveries else None
@@ -316,6 +317,10 @@ class Schedule:
         by_cron = [slot for slot in past if slot.cause != "manual" and not slot.reason.startswith(MISSED)]
         if last.is_live(self._clock.now()) or any(last.is_before(slot.taken) for slot in by_cron):
             return ""
+        if (ahead_s := last.time - self._clock.now()) > 0 and not last.ended:
+            return (
+                f"a server's last sign of life is {duration(ahead_s)} after now. Next: set the clocks of both machines"
+            )
         since = utc(last.time).isoformat(timespec="seconds")
         what = f"no server has run since {since}" if last.time else "nothing starts while no server runs"
         return f"{what}. Next: {self._serve}"
