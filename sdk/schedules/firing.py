@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from ..backends.deliveries import SERVER_LEASE_S, Delivery
@@ -239,6 +240,7 @@ class SlotMachine:
         """Check the preconditions and the budget, and submit the run."""
         slots, schedule = self._slots, self._slots.schedule
         success = slots.success if record.started is None else slots.records.get(record.success)
+        notes = tuple[str, ...]()
         try:
             plan = plan_of(self.book.plan(schedule), schedule, record, success.moment if success else None)
             if record.started is None:
@@ -255,17 +257,27 @@ class SlotMachine:
         except (PodliftError, OSError) as error:
             if self._is_tried_again(error):
                 raise
-            self._end(record, State.FAILED.value, f"not started: {' '.join(str(error).split())}")
-            return
+            text = " ".join(str(error).split())
+            if not self._goes_on(record):
+                self._end(record, State.FAILED.value, f"not started: {text}")
+                return
+            # It failed after the run had started.
+            notes += (f"the submit failed: {text}",)
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
-        self._record_running(record)
+        self._record_running(record, notes)
 
-    def _record_running(self, record: SlotRecord) -> None:
+    def _goes_on(self, record: SlotRecord) -> bool:
+        with suppress(PodliftError, OSError):
+            state = self.runs.status(url_of(self.book.root, record)).state
+            return not state.terminal or state is State.SUCCEEDED
+        return False
+
+    def _record_running(self, record: SlotRecord, notes: tuple[str, ...]) -> None:
         """Record that a run was submitted, over the record of a process that took the slot over without knowing of the run."""
         running = {"state": RUNNING, "reason": "", "ended": None, "keeper": self._delivery.job, "run": record.run}
         cost_usd = record.cost_usd
         for _ in range(_TRIES):
-            if self._slots.change(record, **running, cost_usd=cost_usd) is not None:
+            if self._slots.change(record, **running, cost_usd=cost_usd, notes=(*record.notes, *notes)) is not None:
                 return
             stored = self._slots.records.get(record.key)
             if stored is None or stored.state not in _OVERTAKEN:

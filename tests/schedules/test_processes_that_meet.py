@@ -379,5 +379,30 @@ def test_the_time_of_a_keeper_may_end_after_its_schedule_was_removed(world: Worl
     if made_again:
         plan = book.put_plan("each", replace(world.template, root=world.root))
         assert book.add(replace(record, id="new", plan=plan))
+@pytest.mark.parametrize(("takes_s", "outcome"), [(HOUR, State.SUCCEEDED), (0.0, State.SUCCEEDED), (0.0, State.FAILED)])
+def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch, takes_s: float, outcome: State
+) -> None:
+    submit, world.runs.takes_s, world.runs.outcome = world.runs.submit, takes_s, lambda plan: outcome
+
+    def fails_late(plan) -> None:
+        submit(plan)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(world.runs, "submit", fails_late)
+    world.add()
+    at(world, 0)
+    server = world.server()
+    server.tick()
+    (record,) = world.history()
+    if outcome is State.FAILED:
+        assert record.reason == "not started: no space left"
+    else:
+        assert (record.state, record.notes) == ("RUNNING", ("the submit failed: no space left",))
+    world.clock.time += 2 * HOUR
+    server.tick()
+    assert world.history()[0].state == outcome.value
+
+
     keeper_main.keep(keeper.kept(), HOUR, world.clock)
     assert len(world.runs.submits) == 1
