@@ -361,9 +361,8 @@ class SlotMachine:
         delivery, schedule, now = self._delivery, self._slots.schedule, self._clock.now()
         if record.keeper != delivery.job:
             if delivery.job and self._is_abandoned(record):
-                self._end(
-                    record, SKIPPED, f"{MISSED}: its {'keeper' if record.keeper else 'server'} ended while it waited"
-                )
+                why = "its keeper ended" if record.keeper else "no server was there"
+                self._end(record, SKIPPED, f"{MISSED}: {why} while it waited")
         elif schedule.paused and delivery.job:
             self._end(record, SKIPPED, f"paused: {schedule.paused}")
         elif record.expires - now < delivery.lease_s / 2 or self._is_abandoned(record):

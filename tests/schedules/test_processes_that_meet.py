@@ -105,6 +105,16 @@ def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(worl
     assert not has_no_server()
 
 
+def test_a_slot_by_hand_that_waits_without_a_server_is_skipped_by_the_next_delivery(world: World) -> None:
+    world.runs.takes_s = 9 * HOUR
+    world.add(overlap="queue")
+    for seconds in (1200, 1260):
+        at(world, 0, seconds)
+        world.fire("each")
+    world.keeper("1", hours=1).step()
+    assert world.history()[2].reason == "missed: no server was there while it waited"
+
+
 def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
     world.runs.takes_s = 3 * HOUR
     world.add(overlap="queue")
@@ -369,16 +379,6 @@ def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(
     assert (record.state, record.reason) == ("FAILED", "not started: the table of prices is damaged")
 
 
-@pytest.mark.parametrize("made_again", [True, False])
-def test_the_time_of_a_keeper_may_end_after_its_schedule_was_removed(world: World, *, made_again: bool) -> None:
-    record = world.add()
-    world.runs.takes_s = 100 * HOUR
-    keeper, book = world.keeper(hours=0), Book(world.root)
-    assert keeper.step()
-    book.remove(record)
-    if made_again:
-        plan = book.put_plan("each", replace(world.template, root=world.root))
-        assert book.add(replace(record, id="new", plan=plan))
 @pytest.mark.parametrize(("takes_s", "outcome"), [(HOUR, State.SUCCEEDED), (0.0, State.SUCCEEDED), (0.0, State.FAILED)])
 def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(
     world: World, monkeypatch: pytest.MonkeyPatch, takes_s: float, outcome: State
@@ -404,5 +404,15 @@ def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(
     assert world.history()[0].state == outcome.value
 
 
+@pytest.mark.parametrize("made_again", [True, False])
+def test_the_time_of_a_keeper_may_end_after_its_schedule_was_removed(world: World, *, made_again: bool) -> None:
+    record = world.add()
+    world.runs.takes_s = 100 * HOUR
+    keeper, book = world.keeper(hours=0), Book(world.root)
+    assert keeper.step()
+    book.remove(record)
+    if made_again:
+        plan = book.put_plan("each", replace(world.template, root=world.root))
+        assert book.add(replace(record, id="new", plan=plan))
     keeper_main.keep(keeper.kept(), HOUR, world.clock)
     assert len(world.runs.submits) == 1
