@@ -111,7 +111,7 @@ def plan(
 def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
     problems = Problems()
     entry, given = command.settings(problems)
-    with problems.closing():
+    with problems.closing(), relayed("planning"):
         return make_plan(entry, given, command.target, os.environ, verb=verb, output=output)
 
 

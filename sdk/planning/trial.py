@@ -18,6 +18,7 @@ from ..errors import PodliftError
 from ..job.findings import note, warning
 from ..job.gates import Gate, Guard
 from ..job.plan import Plan
+from ..logs import logger
 from ..model_registry.decision import Evaluation
 from ..model_registry.lineage import data_of
 from ..model_registry.models import Model, ModelVersion
@@ -25,8 +26,9 @@ from ..packaging import bundle
 from ..packaging.audit.installed import Installed
 from ..runtime import evaluation
 from ..storage import cache
-from ..text import and_more
+from ..text import and_more, duration
 
+_log = logger("planning")
 # A plan is waited for: TensorFlow takes seconds to load, and an evaluation of minutes is left to the run.
 LIMIT_S = 60.0
 _NAMED = 10
@@ -63,7 +65,7 @@ def findings(plan: Plan, environ: Mapping[str, str]) -> list[Finding]:
 
 def _finding(plan: Plan, champion: ModelVersion, environ: Mapping[str, str]) -> Finding:
     gate, about = plan.job.gate, f"version {champion.number} of {champion.model.name!r}, the champion"
-    result = _tried(plan, champion, environ)
+    result = _tried(plan, champion, about, environ)
     elsewhere = "ModuleNotFoundError" in result.problem and not plan.capabilities.runs_here
     if elsewhere or evaluation.NOT_DONE in result.problem:
         return note(f"gate_evaluate: {gate.evaluate} was not tried on {about}: {result.problem}")
@@ -84,7 +86,7 @@ def _missing(gate: Gate, result: Evaluation) -> str:
     return f"it returned no {', '.join(map(repr, absent))}, but {returned}." if absent else ""
 
 
-def _tried(plan: Plan, champion: ModelVersion, environ: Mapping[str, str]) -> Evaluation:
+def _tried(plan: Plan, champion: ModelVersion, about: str, environ: Mapping[str, str]) -> Evaluation:
     """Return the evaluation of the champion; a success with the same code, model and data is not repeated."""
     gate = plan.job.gate
     data = plan.inputs[str(gate.data)]
@@ -92,6 +94,7 @@ def _tried(plan: Plan, champion: ModelVersion, environ: Mapping[str, str]) -> Ev
     with suppress(OSError, ValueError, AttributeError):
         if before is not None:
             return Evaluation(metrics={name: float(value) for name, value in json.loads(before.read_text()).items()})
+    _log.info(f"the function {gate.evaluate} of the gate is tried on {about}, for at most {duration(LIMIT_S)}")
     with payload_of(plan) as payload, tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
         model, home = champion.download(f"{folder}/model"), f"{folder}/evaluation"
         request = evaluation.Request(function=str(gate.evaluate), models=(model,), data=data, home=home)

@@ -75,9 +75,11 @@ def test_a_rehearsal_shows_the_decision_and_changes_nothing(project: Path, root:
     assert lines[3] == "guard      holds: accuracy >= 0.4 (it is 0.6)"
     assert lines[5].split() == ["accuracy", "0.6000", "0.5000", "+0.1000"]
     assert "nothing was written or promoted. Next: podlift models evaluate digits 2 --promote" in better.stderr
+    itself = here("models", "evaluate", "digits", "champion", "--promote")
+    assert itself.stderr == "digits: version 1 is the champion already, and was compared with itself.\n"
     assert worse.stdout.startswith("gate       keep: A guard does not hold: accuracy >= 0.4 (it is 0.3)")
     model = sdk.models()["digits"]
-    assert (model.champion().number, [version.evidence() for version in model.versions()]) == (1, [[], [], []])
+    assert (model.champion().number, [len(version.evidence()) for version in model.versions()]) == (1, [1, 0, 0])
 
 
 def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(
@@ -145,13 +147,15 @@ def test_a_plan_calls_the_function_once_for_the_champion_and_names_the_line_that
 
 
 def test_a_plan_does_not_wait_long_for_the_function(
-    project: Path, root: Path, write: Callable, monkeypatch: pytest.MonkeyPatch
+    project: Path, root: Path, write: Callable, here: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights(root, "0.5", promote=True)
     write("quality.py", "import time\ndef measure(model, data):\n    time.sleep(600)\n")
     monkeypatch.setattr(trial, "LIMIT_S", 1.0)
-    (message,) = [each.message for each in sdk.plan("train.py").findings if "quality:measure" in each.message]
-    assert "was not tried on version 1 of 'digits', the champion: Its process was not done after 1 s" in message
+    shown = here("plan", "train.py", "-v")
+    assert "was not tried on version 1 of 'digits', the champion: Its process was not done after 1 s" in shown.stdout
+    about = "version 1 of 'digits', the champion"
+    assert shown.stderr == f"podlift: the function quality:measure of the gate is tried on {about}, for at most 1 s\n"
 
 
 def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(
