@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +58,9 @@ def _add_installed() -> None:
         if entry.name in _registered:
             continue
         try:
-            make = entry.load()
+            # A result on the standard output, such as JSON, must have nothing before it.
+            with redirect_stdout(sys.stderr):
+                make = entry.load()
             register(entry.name, make, options=getattr(make, "options", None))
         except (Exception, SystemExit) as error:  # of another package, without which podlift works
             from ..logs import logger

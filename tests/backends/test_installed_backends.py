@@ -33,6 +33,8 @@ class Shelf(Target):
 
 class ShelfBackend(FakeBackend):
     options = Shelf
+
+print("the shelf is loaded")
 """
 
 
@@ -69,6 +71,8 @@ def test_a_package_adds_a_backend_whose_runs_are_read_where_it_is_not_installed(
     (tmp_path / "train.py").write_text("print('on the shelf')")
     submitted = podlift("submit", "train.py", "--backend", "shelf", "--shelf-level", "3", "--json", installed=True)
     assert submitted.returncode == 0, submitted.stderr
+    assert json.loads(submitted.stdout)["state"] == "SUCCEEDED", "nothing else is printed there"
+    assert "the shelf is loaded\n" in submitted.stderr
     assert "The installed backend 'broken' (nothing_here:Backend) is left out. ModuleNotFoundError" in submitted.stderr
     assert "The installed backend 'leaving' (leaves:Backend) is left out. SystemExit: 3" in submitted.stderr
     assert "The installed backend 'local' (shelf_backend:ShelfBackend) is left out. " in submitted.stderr
