@@ -79,6 +79,8 @@ class Attempt(Generic[B]):
         )
         self._in_step = [task for task in cluster.in_step(payload.tasks) if task in host.tasks]
         self._standby_due = self._clock.monotonic()
+        # Tasks that have left, where this could not be written for the others yet.
+        self._unreported: list[str] = []
 
     def run(self) -> AttemptEnd:
         """Start the tasks. Return how the attempt ended, once they are gone.
@@ -286,6 +288,8 @@ class Attempt(Generic[B]):
             spawn.reap_orphans([task.pid for task in self._tasks.values()])
             if any(self._beats(task) for task in (self._in_step or self._host.tasks)[:1]):
                 self._host.keep_standby()
+            for name in [*self._unreported]:
+                self._let_go_on(name)
         for task in self._running():
             if (code := task.poll()) is not None:
                 if len(self._host.tasks) == 1:
@@ -306,8 +310,11 @@ class Attempt(Generic[B]):
             return
         try:
             self._agreement.let_go_on(self._number, name, self._beats(name))
+            self._unreported = [other for other in self._unreported if other != name]
         except (PodliftError, OSError) as error:
-            _log.info(f"cannot report to the other tasks now that {name} has exited: {error}")
+            if name not in self._unreported:
+                self._unreported.append(name)
+                _log.info(f"cannot report to the other tasks now that {name} has exited: {error}")
 
     def _code(self, name: str, code: int) -> int:
         """Return the exit code of a task, 0 if it crashed once everything of it was done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from support import LIMIT_S, until
@@ -191,17 +192,28 @@ ctx, begun = sdk.context(), pathlib.Path(os.environ["BEGUN"])
 while not ctx.should_stop():
     if ctx.task == "chief-0":
         begun.touch()
-    elif begun.exists():
+    elif begun.exists() and begun.with_name("go").exists():
         os._exit(0)
     time.sleep(0.02)
 print("leaves its loop", flush=True)
 """
 
 
-def test_a_task_that_exits_without_a_word_keeps_no_other_one_waiting(write, tmp_path) -> None:
+@pytest.mark.parametrize("outage", [False, True])
+def test_a_task_that_exits_without_a_word_keeps_no_other_one_waiting(write, tmp_path, *, outage: bool) -> None:
     write("train.py", LEFT)
     run = sdk.submit("train.py", workers=2, env={"BEGUN": str(tmp_path / "begun")})
+    place = Path(run.plan.paths.rendezvous(1), "closed")
+    until((tmp_path / "begun").exists, run.why)
+    if outage:
+        # A file system that takes no files.
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to("/proc")
+    (tmp_path / "go").touch()
     until(lambda: any(e.data["task"] == "worker-0" for e in read_events(run.plan.paths, ("exited",))), run.why)
+    if outage:
+        place.unlink()
+        until(lambda: any(place.glob("worker-0.*")), run.why)
     # Who waited for its answer would not leave by itself.
     run.cancel(grace_s=20)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
