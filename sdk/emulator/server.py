@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -18,7 +17,7 @@ from ..clock import SystemClock
 from ..errors import InputError, nearest
 from ..process.redirect import tokens
 from ..storage import posix
-from ..ui.request_heads import backlog
+from ..ui.request_heads import backlog, bind, listen
 from .access import AccessMiddleware
 from .admin import Admin
 from .builds.app import BuildsApp
@@ -185,30 +184,6 @@ def make_server(application: ASGIApp, connections: Connections, *, lifespan: boo
         timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
-
-
-def bind(port: int) -> socket.socket:
-    """Return a socket that holds a port of the loopback interface, 0 for any free one, and does not listen yet."""
-    # The protocol is named, or asyncio does not turn off the delay of small packets: 40 ms for each request.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise _unusable(port, error) from None
-    return listener
-
-
-def listen(listener: socket.socket) -> None:
-    try:
-        listener.listen(backlog())
-    except OSError as error:
-        raise _unusable(listener.getsockname()[1], error) from None
-
-
-def _unusable(port: int, error: Exception) -> InputError:
-    return InputError(f"The port cannot be used: {error}. Received: {port}. Next: --port 0 takes any free one.")
 
 
 def make_buckets(state: StorageState, buckets: Sequence[str]) -> None:

@@ -18,6 +18,8 @@ import h11
 from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..errors import InputError
+
 # How long a client may take to send the head of a request, and how many clients of other users may be waiting for theirs.
 HEAD_S = 10.0
 MAX_WAITING = 128
@@ -27,6 +29,31 @@ _MOST_BACKLOG = 2048
 def backlog() -> int:
     """Return how many connections a server may accept at once: few of the files that this process may open."""
     return max(16, min(_MOST_BACKLOG, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+
+
+def bind(port: int) -> socket.socket:
+    """Return a socket that holds a port of the loopback interface, 0 for any free one, and does not listen yet."""
+    # The protocol is named, or asyncio does not turn off the delay of small packets: 40 ms for each request.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise _unusable(port, error) from None
+    return listener
+
+
+def listen(listener: socket.socket) -> None:
+    try:
+        listener.listen(backlog())
+    except OSError as error:
+        raise _unusable(listener.getsockname()[1], error) from None
+
+
+def _unusable(port: int, error: Exception) -> InputError:
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    return InputError(f"The port cannot be used: {reason}. Received: {port}. Next: --port 0 takes any free one.")
 
 
 class RequestHeads:

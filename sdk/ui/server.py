@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 import threading
 import time
 from collections import deque
@@ -32,7 +31,7 @@ from . import gather, listing, model, models, pages, schedules
 from .guard import MAY_ACT, PageGuard
 from .model import RunView, Tail
 from .models import ModelView
-from .request_heads import RequestHeads, backlog
+from .request_heads import RequestHeads, backlog, bind, listen
 from .rows import RunInfo
 from .schedules import ActedSchedule, ScheduleView
 
@@ -472,7 +471,7 @@ def serve(
     """
     with bind(port) as listener:
         port = listener.getsockname()[1]
-        listener.listen(backlog())
+        listen(listener)
         heads = RequestHeads()
         config = uvicorn.Config(
             PageGuard(Pages(roots, sources, clock).app(), token, port, acting, heads),
@@ -491,18 +490,3 @@ def serve(
         )
         announce(f"http://127.0.0.1:{port}/?token={token}")
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def bind(port: int) -> socket.socket:
-    """Return a socket on a port of the loopback interface, 0 for any free one."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise InputError(
-            f"The port cannot be used: {reason}. Received: {port}. Next: another --port, or none for any free one."
-        ) from None
-    return listener
