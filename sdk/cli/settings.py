@@ -36,7 +36,8 @@ def config(command: CommandLine, changed: Changed = False, json_output: Json = F
         settings = [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
         as_json({"file": gathered.file, "settings": settings})
     else:
-        table(("setting", "value", "comes from"), [(name, str(value), origin) for name, value, origin in rows])
+        lines = [(name, str(value), origin) for name, value, origin in rows]
+        table(("setting", "value", "comes from"), lines, under=True)
     problems.found = gathered.sourced(problems.found)
     problems.raise_if_any()
 
