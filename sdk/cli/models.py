@@ -44,17 +44,8 @@ def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
     if json_output:
         as_json(summaries)
         return
-    rows = [
-        (
-            str(row["name"]),
-            str(row["champion"] or "-"),
-            str(row["latest"]),
-            str(row["versions"]),
-            str(row["awaiting"] or "-"),
-            str(row["root"]),
-        )
-        for row in summaries
-    ]
+    keys = ("name", "champion", "latest", "versions", "awaiting", "root")
+    rows = [[str(row[key] or "-") for key in keys] for row in summaries]
     table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",), under=True)
     for row in summaries:
         _say_damage(str(row["name"]), cast("list[str]", row["damage"]))

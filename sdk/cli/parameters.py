@@ -82,8 +82,7 @@ NoStart = Annotated[
     bool, typer.Option("--no-start", help="Store the run only; with -o, another tool starts it: kubectl apply -f FILE.")
 ]
 ManifestFile = Annotated[
-    Path | None,
-    option("-o", "FILE", "With --no-start: file for the objects that start the run.", also=("--output",)),
+    Path | None, option("-o", "FILE", "With --no-start: file for the objects that start the run.", also=("--output",))
 ]
 Compared = Annotated[str, argument("A", "A plan's file, a run, or MODEL:VERSION: a number, champion or latest.")]
 OtherCompared = Annotated[str, argument("B", "Another plan's file, run or version of the model.")]
@@ -129,8 +128,7 @@ ExportInto = Annotated[
 ]
 Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
 States = Annotated[
-    list[str] | None,
-    option("--state", "STATE", "Show only runs in this state, such as running or failed. Repeatable."),
+    list[str] | None, option("--state", "STATE", "Show only runs in this state, such as running or failed. Repeatable.")
 ]
 Label = Annotated[str | None, option("--name", "NAME", "Show only runs with this name; * matches anything.")]
 Task = Annotated[str | None, option("--task", "TASK", "Show only this task, such as chief-0.")]
@@ -245,8 +243,7 @@ DueSlot = Annotated[
     option("--slot", "DATE", "With --due: another slot, such as 2027-01-04T03:00. Default: the one that is due now."),
 ]
 Within = Annotated[
-    str | None,
-    option("--within", "DURATION", "With --due: do nothing if the slot is older. Default: any age."),
+    str | None, option("--within", "DURATION", "With --due: do nothing if the slot is older. Default: any age.")
 ]
 DeliveryId = Annotated[
     str | None,
@@ -285,8 +282,7 @@ Missed = Annotated[
     ),
 ]
 From = Annotated[
-    str | None,
-    option("--from", "DATE", "First instant, such as 2027-01-01 or 2027-01-01T02:30. Default: now."),
+    str | None, option("--from", "DATE", "First instant, such as 2027-01-01 or 2027-01-01T02:30. Default: now.")
 ]
 To = Annotated[
     str | None, option("--to", "DATE", "End, which is not included. Default: a year after the first instant.")
@@ -296,8 +292,7 @@ Durations = Annotated[
     option("--duration", "DURATION", "How long a run takes. Repeatable: the runs take these durations in turn."),
 ]
 Down = Annotated[
-    list[str] | None,
-    option("--down", "DATE..DATE", "Span of time without a server; its slots are missed. Repeatable."),
+    list[str] | None, option("--down", "DATE..DATE", "Span of time without a server; its slots are missed. Repeatable.")
 ]
 
 # Registered models.
@@ -360,8 +355,7 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of t
 For = Annotated[str, option("--for", "DURATION", "How long to train.")]
 KillEvery = Annotated[str, option("--kill-every", "DURATION", "How often to kill a task.")]
 AtLeast = Annotated[
-    float,
-    typer.Option("--at-least", metavar="PERCENT", help="How much of the time the program must have."),
+    float, typer.Option("--at-least", metavar="PERCENT", help="How much of the time the program must have.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]

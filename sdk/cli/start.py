@@ -90,12 +90,7 @@ def accompany(run: Run, begun: str, *, detach: bool, json_output: bool, each_tas
 
 
 @with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
-def plan(
-    command: CommandLine,
-    output: PlanFile = None,
-    verbose: WholePlan = False,
-    json_output: Json = False,
-) -> None:
+def plan(command: CommandLine, output: PlanFile = None, verbose: WholePlan = False, json_output: Json = False) -> None:
     """Show what submit would do, without changing anything."""
     made = _make(command, "plan", _earlier(output))
     if output is not None:

@@ -9,8 +9,7 @@ from functools import partial
 
 from ..errors import CorruptObjectError
 from ..records.sync.index import in_parallel
-from ..storage.known import unchanged
-from ..storage.store import Stat
+from ..storage.store import Stat, unchanged
 from . import evidence
 from .evidence import Evidence
 from .models import Model, ModelVersion, read_version
@@ -21,20 +20,13 @@ DAMAGED = "damaged"
 
 @dataclass(frozen=True, kw_only=True)
 class VersionRow:
-    """One version.
-
-    Args:
-        state: champion, awaits approval, was champion, registered or damaged.
-        version: None if its record is damaged.
-        evaluations: by its gate, the oldest first, without damaged ones.
-        damage: a sentence for each damaged record.
-    """
+    """One version."""
 
     number: int
-    state: str
-    version: ModelVersion | None
-    evaluations: Sequence[Evidence] = ()
-    damage: Sequence[str] = ()
+    state: str  # champion, awaits approval, was champion, registered or damaged
+    version: ModelVersion | None  # None if its record is damaged
+    evaluations: Sequence[Evidence]  # by its gate, the oldest first, without damaged ones
+    damage: Sequence[str]  # a sentence for each damaged record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +60,9 @@ def of(model: Model, newest: int | None = None) -> Listing:
     return Listing(record=record, rows=[row for row in rows if row], left_out=len(versions) - len(shown))
 
 
-def _row(
-    model: Model, record: ChampionRecord, stat: Stat, evaluations: Sequence[Stat], number: int
-) -> VersionRow | None:
+def _row(model: Model, record: ChampionRecord, stat: Stat, stats: Sequence[Stat], number: int) -> VersionRow | None:
     judged, damage, version = list[Evidence](), list[str](), None
-    for each in evaluations:
+    for each in stats:
         try:
             judged.append(unchanged(model.store, each, partial(evidence.read, model.store, each.key)))
         except CorruptObjectError as error:

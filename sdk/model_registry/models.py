@@ -144,12 +144,7 @@ class Model:
     """
 
     def __init__(
-        self,
-        root: str,
-        name: str,
-        clock: Clock | None = None,
-        store: Store | None = None,
-        judge: Judge | None = None,
+        self, root: str, name: str, clock: Clock | None = None, store: Store | None = None, judge: Judge | None = None
     ) -> None:
         self.root, self.name, self._judge = root, name, judge
         self.store = store or open_store(RootPaths(root).models)
@@ -206,10 +201,7 @@ class Model:
         return self.record()[0].moves
 
     def state(
-        self,
-        version: ModelVersion,
-        record: ChampionRecord | None = None,
-        evaluations: Sequence[Evidence] | None = None,
+        self, version: ModelVersion, record: ChampionRecord | None = None, evaluations: Sequence[Evidence] | None = None
     ) -> str:
         """Return the state of a version: `model = sdk.models()["digits"]; model.state(model.version(3))`.
 

@@ -308,12 +308,7 @@ class _Creation:
     def _created(self, record: ScheduleRecord, outcome: str, changes: Sequence[str] = ()) -> Created:
         alert = self._service.alert(record.trigger) if self._service and record.trigger else ""
         return Created(
-            record=record,
-            plan=self._plan,
-            outcome=outcome,
-            changes=changes,
-            warnings=self._warnings,
-            alert=alert,
+            record=record, plan=self._plan, outcome=outcome, changes=changes, warnings=self._warnings, alert=alert
         )
 
     def _store(self) -> None:

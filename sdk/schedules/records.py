@@ -26,9 +26,8 @@ from ..job.wire import decode, parsed
 from ..records.sync.index import in_parallel
 from ..status import Registered
 from ..storage.fingerprints import DataState
-from ..storage.known import unchanged
 from ..storage.registry import open_store
-from ..storage.store import Stat, create, current
+from ..storage.store import Stat, create, current, unchanged
 from .slots import Cron
 
 VERSION = 1
@@ -280,13 +279,7 @@ class Book:
         with suppress(InputError):
             self.change(name, paused=REMOVED)
         # The schedule comes last: as long as it is there, it is listed.
-        prefixes = (
-            f"slots/{name}/",
-            f"keepers/{name}/",
-            f"plans/{name}/",
-            f"bookings/{name}/",
-            f"specs/{name}.json",
-        )
+        prefixes = (f"slots/{name}/", f"keepers/{name}/", f"plans/{name}/", f"bookings/{name}/", f"specs/{name}.json")
         for key in [stat.key for prefix in prefixes for stat in self._store.list(prefix)]:
             try:
                 self._store.delete(key)

@@ -97,13 +97,7 @@ def remove(book: Book, record: ScheduleRecord, clock: Clock) -> None:
 
 
 def draft(
-    spec: ScheduleSpec,
-    plan: Plan,
-    now: datetime,
-    *,
-    schedule_id: str = "",
-    plan_key: str = "",
-    name: str = "",
+    spec: ScheduleSpec, plan: Plan, now: datetime, *, schedule_id: str = "", plan_key: str = "", name: str = ""
 ) -> TriggerDraft:
     """Return the request to a service, as a draft; `name` is the full name of the existing trigger."""
     slots = spec.slots

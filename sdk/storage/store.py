@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from ..errors import AlreadyExistsError, ConflictError, InputError, MissingError
 
@@ -13,6 +13,10 @@ Buffer = bytes | bytearray | memoryview
 
 # `Stat.generation` of an object with an unreadable record: it is listed, never hidden, and `get` rejects it.
 DAMAGED = "damaged"
+# Small objects that this process has read, by store, name and generation, and the most of them.
+_read: dict[tuple[str, str, str], object] = {}
+_MOST_READ = 20_000
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,18 @@ def current(store: Store, key: str) -> tuple[bytes, str]:
         generation = store.stat(key).generation
         with suppress(ConflictError):  # it was replaced between the two requests
             return bytes(store.get(key, generation=generation)), generation
+
+
+def unchanged(store: Store, stat: Stat, read: Callable[[], _T]) -> _T:
+    """Return the value of a listed object, from `read` if this process has not read the same bytes before."""
+    place = store.url, stat.key, stat.generation
+    value = _read.get(place)
+    if value is None:
+        value = read()
+        if len(_read) >= _MOST_READ:
+            _read.clear()
+        _read[place] = value
+    return cast("_T", value)
 
 
 def check_key(key: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import ids
-from ..errors import InputError, PodliftError
+from ..errors import InputError
 from ..job.policies import metric_and_mode
 from ..model_registry import listing
 from ..model_registry.evidence import Evidence
@@ -159,11 +159,6 @@ def look(model: Model, *, brief: bool = False) -> ModelView:
         moves=() if brief else found.record.moves[::-1],
         problems=found.damage,
     )
-
-
-def damaged(name: str, error: PodliftError) -> ModelView:
-    """Return the view of a model that cannot be read, with the reason."""
-    return ModelView(name=name, problems=[str(error)])
 
 
 def _metric(rows: Sequence[VersionRow]) -> tuple[str, str]:

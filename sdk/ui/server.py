@@ -429,7 +429,7 @@ def _model_view(one: Model, *, brief: bool = False) -> ModelView:
     try:
         return models.look(one, brief=brief)
     except PodliftError as error:
-        return models.damaged(one.name, error)
+        return ModelView(name=one.name, problems=[str(error)])
 
 
 def _unknown_action(form: Mapping[str, str]) -> InputError:
