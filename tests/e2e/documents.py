@@ -72,9 +72,18 @@ def plain(line: str) -> str:
 
 
 def missing(shown: list[str], output: str) -> list[str]:
-    """Return the lines of a page that the output does not have, in this order; "..." stands for any lines."""
-    lines = iter([plain(line) for line in output.splitlines()])
-    return [line for line in shown if not line.startswith("...") and plain(line) not in lines]
+    """Return the lines of a page up from the first that the output does not have there; "..." stands for any lines."""
+    lines = [plain(line) for line in output.splitlines() if line.strip()]
+    at, anywhere = 0, not shown
+    for number, line in enumerate(shown):
+        if line.startswith("..."):
+            anywhere = True
+        elif line.strip():
+            found = next((place for place in range(at, len(lines)) if lines[place] == plain(line)), -1)
+            if found < 0 or (found > at and not anywhere):
+                return shown[number:]
+            at, anywhere = found + 1, False
+    return [] if anywhere else [f"(and {line})" for line in lines[at:]]
 
 
 class Shell:

@@ -95,7 +95,7 @@ def do_commands(shell: Shell, example: Example) -> list[str]:
     """Run the commands of a block, and return what the page shows and they did not print."""
     differences = []
     for command, shown in example.commands():
-        code, output = shell.run_on_terminal(command) if example.mark == "on a terminal" else shell.run(command)
+        code, output = shell.run_on_terminal(command) if shown else shell.run(command)
         expected = 2 if shown and shown[0].startswith("podlift: ") else 1 if "(exit code 1)" in "".join(shown) else 0
         assert code == expected, f"$ {command}\n{output}"
         if left := missing(shown, output):
@@ -171,6 +171,21 @@ def test_the_examples_of_a_guide_work(
     elif "latest" in page.read_text().partition("podlift submit")[0]:
         assert shell.run("podlift submit train.py --max-steps 5")[0] == 0
     do(page, shell, background)
+
+
+@pytest.mark.parametrize(
+    ("shown", "left"),
+    [
+        (["run  a-abc123", "...", "state  DONE"], 0),
+        (["...", "notes  1", "      more", "..."], 0),
+        (["run  a-abc123", "state  DONE"], 1),  # lines between them
+        (["run  a-abc123", "..."], 0),
+        (["run  a-abc123", "notes  1"], 2),  # lines after them
+        (["...", "notes  1 more", "..."], 2),  # wrapped at another place
+    ],
+)
+def test_a_block_that_leaves_out_lines_without_dots_is_found(shown: list[str], left: int) -> None:
+    assert len(missing(shown, "run  b-xyz789\nnotes  2\n      more\nstate  DONE\n")) == left
 
 
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
