@@ -30,6 +30,8 @@ _MODULES = {
     "job.gates": "Gate",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
+    "sweeps.handle": "sweep Sweep",
+    "sweeps.space": "LogUniform Uniform IntUniform Choice",
     "model_registry.registry": "Registry",
     "model_registry.models": "Model ModelVersion",
     "status": "State Reason Status",
@@ -83,6 +85,12 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .status import Reason as Reason
     from .status import State as State
     from .status import Status as Status
+    from .sweeps.handle import Sweep as Sweep
+    from .sweeps.handle import sweep as sweep
+    from .sweeps.space import Choice as Choice
+    from .sweeps.space import IntUniform as IntUniform
+    from .sweeps.space import LogUniform as LogUniform
+    from .sweeps.space import Uniform as Uniform
 
 
 def __getattr__(name: str) -> Any:

@@ -161,6 +161,47 @@ PinName = Annotated[
 ]
 Unpin = Annotated[str | None, option("--unpin", "NAME", "Remove the pin of this name.")]
 
+# Sweeps.
+SweepName = Annotated[str, argument("NAME", "Name of a sweep.")]
+OptionalSweepName = Annotated[str | None, argument("[NAME]", "Name of a sweep. Default: list all of them.")]
+SweepLabel = Annotated[
+    str | None, option("--name", "NAME", "Name of the sweep. Default: of the program, and four digits.")
+]
+SpaceOption = Annotated[
+    list[str] | None,
+    option(
+        "--space",
+        "NAME=RANGE",
+        "A parameter: lr=log:1e-5..1e-1, dropout=0.0..0.5, layers=1..8, units=32,64 or a FILE.toml with them. Repeatable.",
+    ),
+]
+Metric = Annotated[str | None, option("--metric", "NAME", "The metric to optimize, such as val_accuracy.")]
+Trials = Annotated[int | None, option("--trials", "N", "The number of trials.", min=1)]
+Mode = Annotated[str, typer.Option("--mode", metavar="max|min", help="Whether more or less of the metric is better.")]
+Parallel = Annotated[
+    int | None,
+    option("--parallel", "N", "Trials at the same time. Default: by the CPUs here, elsewhere up to four.", min=1),
+]
+Pruner = Annotated[
+    str,
+    typer.Option(
+        "--pruner",
+        metavar="asha|median|none",
+        help="Stop bad trials early; asha continues the ones that turn out well, from their checkpoints.",
+    ),
+]
+SamplerOption = Annotated[
+    str, typer.Option("--sampler", metavar="tpe|random|grid", help="How parameters are proposed.")
+]
+SweepSeed = Annotated[int, typer.Option("--seed", metavar="N", help="The same seed proposes the same parameters.")]
+SweepDryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan with the price of the whole sweep, and write nothing.")
+]
+SweepDetach = Annotated[bool, typer.Option("--detach", help="Return as soon as the sweep has started.")]
+Journal = Annotated[
+    Path | None, option("--journal", "FILE", "Write Optuna's journal file, which optuna-dashboard opens.")
+]
+
 # Schedules.
 NamedWords = Annotated[
     list[str] | None,

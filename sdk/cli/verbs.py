@@ -16,7 +16,7 @@ GROUPS = {
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "goodput": "drill", "accelerators": "accelerators"},
     "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "remove": "remove", "emulator": "emulator"},
     "A cloud": {"image": "image"},
-    "Schedules and models": {"schedule": "schedule", "models": "models"},
+    "Sweeps, schedules and models": {"sweep": "sweep", "schedule": "schedule", "models": "models"},
 }  # fmt: skip
 MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 # The verbs of a group, which follow its name.
@@ -24,6 +24,7 @@ IN_GROUP = {
     "schedule": (
         "create", "list", "status", "pause", "unpause", "run", "remove", "serve", "simulate",
     ),
+    "sweep": ("create", "status", "best", "cancel", "resume"),
     "models": ("list", "status", "add", "promote", "evaluate", "remove"),
 }  # fmt: skip
 # What `podlift export` writes into a file.
@@ -56,6 +57,7 @@ _INSTEAD = {
     "image": "build images docker container dockerfile",
     "diff": "compare",
     "schedule": "schedules cron crontab",
+    "sweep": "sweeps tune tuner search hpo hptune optimize",
     "models": "model registry champion register promote",
     "models promote MODEL --previous": "rollback revert",
     "--help": "man usage",
@@ -63,6 +65,12 @@ _INSTEAD = {
 }
 # The same for words behind a group's name.
 _INSTEAD_IN_GROUP = {
+    "sweep": {
+        "sweep create": "new add start run",
+        "sweep status": "list ls show trials",
+        "sweep resume": "continue wait watch attach",
+        "sweep cancel": "stop kill",
+    },
     "schedule": {
         "schedule create": "add new update",
         "schedule create --file": "apply",

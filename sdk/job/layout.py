@@ -33,6 +33,11 @@ class RootPaths:
         return posixpath.join(self.root, "schedules")
 
     @property
+    def sweeps(self) -> str:
+        """The sweeps, their plans and the journals of their trials, as the objects of a store."""
+        return posixpath.join(self.root, "sweeps")
+
+    @property
     def models(self) -> str:
         """The registered models, as the objects of a store."""
         return posixpath.join(self.root, "models")

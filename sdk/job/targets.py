@@ -105,6 +105,10 @@ class Target(Value):
         """Return the target with its locations chosen by price, and the findings about the choice."""
         return self, []
 
+    def divided(self, runs: int, cpus: int) -> Target:
+        """Return the target for runs at the same time on this machine; runs elsewhere have machines of their own."""
+        return self
+
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         """Return the place of a job, as (label, text), for a plan."""
         return []

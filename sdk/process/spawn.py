@@ -82,6 +82,10 @@ class _Spawned(subprocess.Popen[bytes]):
             super().__del__()
 
 
+# The caller's own PYTHONPATH, in a process that is started detached.
+_CALLERS = "PODLIFT_CALLER_PYTHONPATH"
+# Dropping a Popen while its process runs raises a warning.
+_detached: list[subprocess.Popen[bytes]] = []
 # A child of this process, either spawned or adopted.
 Process = subprocess.Popen[bytes] | Adopted
 
@@ -110,6 +114,24 @@ def spawn(
             start_new_session=True,
             pass_fds=pass_fds,
         )
+
+
+def detached(module: str, *words: str, cwd: str, log: str) -> subprocess.Popen[bytes]:
+    """Start a module of this package as a process that outlives this one, with the variables of this process."""
+    # This package comes first on the path, so that the process has the version that starts it.
+    home = str(Path(__file__).absolute().parents[2])
+    # Relative paths refer to this process's folder. The process and its children start in other ones.
+    given = os.environ.get(_CALLERS, os.environ.get("PYTHONPATH", ""))
+    callers = [os.path.abspath(path) for path in given.split(os.pathsep) if path]
+    path = {"PYTHONPATH": os.pathsep.join([home, *callers]), _CALLERS: os.pathsep.join(callers)}
+    env = {**os.environ, **path}
+    if os.environ.get("UV_CACHE_DIR"):
+        env["UV_CACHE_DIR"] = os.path.abspath(os.environ["UV_CACHE_DIR"])
+    # Reaped here at the latest.
+    _detached[:] = [process for process in _detached if process.poll() is None]
+    process = spawn([sys.executable, "-m", module, *words], env=env, cwd=cwd, log=log)
+    _detached.append(process)
+    return process
 
 
 def has_exited(process: Process) -> bool:

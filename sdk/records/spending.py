@@ -182,27 +182,40 @@ def most_usd(plan: Plan) -> float | None:
 
 
 def over_month(plan: Plan, month_usd: float, spent_usd: float, keeper: Price | None = None) -> str:
-    """Return why a firing could break a schedule's limit of the month, "" if it could not.
+    """Return why a firing could break a schedule's limit of the month, "" if it could not."""
+    return over_limit(plan, month_usd, spent_usd, keeper, what="firing", span=" a month")
 
-    `keeper` is the price of the keeper that a trigger starts, None if it starts none. A run's own keeper counts, too.
+
+def over_limit(
+    plan: Plan, limit_usd: float, spent_usd: float, keeper: Price | None = None, *, what: str, span: str = ""
+) -> str:
+    """Return why a run could break a limit on the cost of several runs, "" if it could not.
+
+    Args:
+        plan: the plan of the run.
+        limit_usd: the limit, in US dollars.
+        spent_usd: the cost of the other runs.
+        keeper: the price of the keeper that a trigger starts, None if it starts none. A run's own keeper counts, too.
+        what: the word for the run.
+        span: the words for the time of the limit.
     """
     most, prices, limits = most_usd(plan), plan.prices, plan.job.limits
     if most is None:
         return ""
     if prices and limits.timeout_s is None and limits.max_cost_usd is None:
         # Each job that follows a preemption may run for Vertex AI's own limit.
-        why = "without timeout or max_cost_usd, the total cost of a firing's jobs has no limit"
-        return f"budget: {why}, so that {money(month_usd)} a month cannot be enforced"
+        why = f"without timeout or max_cost_usd, the total cost of a {what}'s jobs has no limit"
+        return f"budget: {why}, so that {money(limit_usd)}{span} cannot be enforced"
     keepers = [price for price in (keeper, plan.keeper.price if plan.keeper else None) if price is not None]
     most += keeper.known_cap if keeper else 0.0
     unknown_keeper = any(price.own is None for price in keepers)
     unknown = any(price.own is None for price in prices) or unknown_keeper
     if unknown and not limits.allow_unknown_price:
-        what = "this job and its keeper" if unknown_keeper else "this job"
-        return f"budget: no source gives the price of {what}, so that {money(month_usd)} a month cannot be enforced"
-    if spent_usd + most <= month_usd + _CENT:
+        job = "this job and its keeper" if unknown_keeper else "this job"
+        return f"budget: no source gives the price of {job}, so that {money(limit_usd)}{span} cannot be enforced"
+    if spent_usd + most <= limit_usd + _CENT:
         return ""
     kept = sum(price.known_cap for price in keepers)
     of_keeper = f", {money(kept)} of it for its keeper" if kept else ""
-    spent = f"{money(spent_usd)} of {money(month_usd)} a month are spent"
-    return f"budget: {spent}, and this firing may cost {money(most)}{of_keeper}"
+    spent = f"{money(spent_usd)} of {money(limit_usd)}{span} are spent"
+    return f"budget: {spent}, and this {what} may cost {money(most)}{of_keeper}"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from .. import launch
 from ..clock import Clock
@@ -133,22 +133,28 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
     if missing:
         raise InputError(missing)
-    located = _located(template, inputs, schedule)
+    made = replace(template, job=job, inputs=_located(template, inputs, schedule))
+    made = with_arguments(made, args, run_id_of(schedule, slot.key, slot.moment))
+    choice = made.job.warm_start
+    return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
+
+
+def with_arguments(template: Plan, args: Any, run_id: str) -> Plan:
+    """Return the plan of another run with these arguments of the program; its code is ready on this machine."""
+    job = changed(template.job, args=args)
     is_call = bool(template.code.function) and isinstance(args, dict)
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
-    run_id = run_id_of(schedule, slot.key, slot.moment)
-    made = replace(template, run_id=run_id, job=job, code=code, inputs=located)
+    made = replace(template, run_id=run_id, job=job, code=code)
     made = replace(made, local=roots.local_folder(made.root, os.environ))
     if made.capabilities.runs_here and not Path(made.facts.executable).exists():
-        # The environment that made the schedule has moved.
+        # The environment that made the plan has moved.
         made = replace(made, facts=replace(made.facts, executable=sys.executable))
     if made.local:
         remote.fetch_code(made)
     with suppress(FileNotFoundError):
         # A removal at the same time keeps recently used files.
         os.utime(made.bundle)
-    choice = made.job.warm_start
-    return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
+    return made
 
 
 def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:

@@ -42,6 +42,7 @@ LAYERS = [
     ("run",),
     ("api",),
     ("schedules", "upkeep", "preflight", "drill"),
+    ("sweeps",),
     ("emulator",),
     ("cli", "testing"),
     ("__main__",),

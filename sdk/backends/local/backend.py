@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -29,9 +28,6 @@ from .options import Local
 
 if TYPE_CHECKING:  # it parses programs
     from ...packaging.audit.environment import Preload
-
-# Dropping a Popen while its process runs raises a warning. Supervisors are meant to outlive their parent.
-_supervisors: list[subprocess.Popen[bytes]] = []
 
 
 class LocalBackend:
@@ -94,20 +90,9 @@ class LocalBackend:
         launcher = source_of("launcher", resume_count(events))
         if any(event.source == launcher for event in events):
             return
-        # This package comes first on the path, so that the supervisor has the version that made the plan.
-        home = str(Path(__file__).absolute().parents[3])
-        # Relative paths refer to this process's folder. The supervisor and tasks start in other ones.
-        callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
-        if callers:
-            env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
-        if os.environ.get("UV_CACHE_DIR"):
-            env["UV_CACHE_DIR"] = os.path.abspath(os.environ["UV_CACHE_DIR"])
-        command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.paths.url]
-        # Reaped here at the latest.
-        _supervisors[:] = [process for process in _supervisors if process.poll() is None]
-        process = spawn.spawn(command, env=env, cwd=plan.paths.url, log=plan.paths.supervisor_log)
-        _supervisors.append(process)
+        process = spawn.detached(
+            "sdk.backends.local.supervisor", plan.paths.url, cwd=plan.paths.url, log=plan.paths.supervisor_log
+        )
         Recorder(plan.paths, launcher, 0, SystemClock()).record(
             "launched", supervisor=spawn.identity(process.pid) or f"gone:{process.pid}"
         )

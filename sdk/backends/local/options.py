@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from ...job.targets import Start, Target
@@ -56,3 +56,7 @@ class Local(Target):
     @property
     def real_gpus(self) -> bool:
         return self.gpus == "real"
+
+    def divided(self, runs: int, cpus: int) -> Local:
+        shares = runs > 1 and self.cores == "share"
+        return replace(self, cores=str(max(1, cpus // runs))) if shares else self

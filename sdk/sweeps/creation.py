@@ -1,0 +1,248 @@
+"""Creates sweeps: checks and plans the specification, compares it with a stored sweep of its name, and writes it."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import util
+from typing import Any
+
+from .. import backends, ids
+from ..clock import Clock, SystemClock
+from ..errors import InputError, Problems, nearest
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..planning import remote
+from ..planning.pack import packaged
+from ..planning.prepare import checked, planned, refuse_inside_task
+from ..planning.settings.merge import Destination, gather
+from ..process import spawn
+from ..records import spending
+from ..records.sync import push
+from ..storage import cache
+from ..text import counted, money
+from . import arguments, space
+from .records import MAX_NAME, Book, Heartbeat, SweepRecord, SweepSpec, with_parameters
+
+PRUNERS, SAMPLERS, MODES = ("none", "asha", "median"), ("tpe", "random", "grid"), ("max", "min")
+# Ends the id of the stored plan; each trial has another id.
+_TEMPLATE = "aaaaaa"
+# Elsewhere, where the machines of a trial are billed.
+_PARALLEL_FAR = 4
+# A sweep that continues may have others of these only.
+_CHANGEABLE = ("trials", "parallel", "max_cost_usd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A checked sweep, not yet written."""
+
+    spec: SweepSpec
+    plan: Plan  # of a trial
+    args: Any  # without the parameters
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the sweep as (label, text), with the price of the whole."""
+        spec = self.spec
+        pruned = "" if spec.pruner == "none" else f", {spec.pruner} stops bad ones early"
+        return [
+            ("sweep", f"{spec.name}: {counted(spec.trials, 'trial')}, {spec.parallel} at a time{pruned}"),
+            *[("parameter", f"{name}: {each}") for name, each in spec.space.items()],
+            ("search", f"{spec.mode} of {spec.metric!r} by {spec.sampler}, seed {spec.seed}"),
+            ("price", self._price()),
+        ]
+
+    def _price(self) -> str:
+        most, limit = spending.most_usd(self.plan), self.spec.max_cost_usd
+        if most is None:
+            return "nothing is billed"
+        least = "at least " if any(price.own is None for price in self.plan.prices) else "at most "
+        whole = f"{least}{money(most)} for a trial, {money(most * self.spec.trials)} for all {self.spec.trials}"
+        return whole if limit is None else f"{whole}; no trial starts that could bring the sum above {money(limit)}"
+
+
+def prepare(
+    what: Any,
+    given: Mapping[str, object],
+    target: Destination,
+    *,
+    parameters: object,
+    metric: str,
+    trials: int,
+    mode: str = "max",
+    parallel: int | None = None,
+    pruner: str = "none",
+    sampler: str = "tpe",
+    seed: int = 0,
+) -> Prepared:
+    """Return the sweep that `create` will write, or raise InputError with every mistake."""
+    refuse_inside_task("sweep")
+    check_installed()
+    problems, known = Problems(), dict[str, space.Parameter]()
+    with problems.collect():
+        known = dict(space.of(parameters))
+    choices = {"mode": (mode, MODES), "pruner": (pruner, PRUNERS), "sampler": (sampler, SAMPLERS)}
+    for name, (value, among) in choices.items():
+        if value not in among:
+            problems.found.append(f"{name}: unknown. Received: {value!r}. {nearest(str(value), among)}")
+    for name, number in (("trials", trials), ("parallel", 1 if parallel is None else parallel)):
+        if not isinstance(number, int) or number < 1:
+            problems.found.append(f"{name} must be a whole number from 1. Received: {number!r}.")
+    if not isinstance(metric, str) or not metric:
+        problems.found.append(f"metric: name the metric that the program reports. Received: {metric!r}.")
+    if known and isinstance(trials, int):
+        problems.found += _size(known, trials, sampler)
+    with problems.closing():
+        made, args, limit = _planned(what, given, target, known)
+    name = target.name or f"{ids.name_of(made.run_id)[: MAX_NAME - 5].rstrip('-')}-{secrets.token_hex(2)}"
+    return Prepared(
+        spec=SweepSpec(
+            name=name,
+            space=known,
+            metric=metric,
+            mode=mode,
+            trials=trials,
+            parallel=parallel or _parallel(made, trials, limit),
+            pruner=pruner,
+            sampler=sampler,
+            seed=seed,
+            max_cost_usd=limit,
+        ),
+        plan=replace(made, run_id=f"{name}-{_TEMPLATE}"),
+        args=args,
+    )
+
+
+def check_installed() -> None:
+    """Raise InputError unless Optuna is installed."""
+    if util.find_spec("optuna") is None:
+        raise InputError("Sweeps need a package that is not installed: optuna. Next: pip install 'podlift[sweep]'.")
+
+
+def _size(known: space.Space, trials: int, sampler: str) -> list[str]:
+    counts = {name: None if (among := space.values(each)) is None else len(among) for name, each in known.items()}
+    many = next((name for name, count in counts.items() if count is None), None)
+    if many is not None:
+        grid = f"sampler: a grid needs parameters with values that can be counted, and {many} has a range of numbers."
+        return [f"{grid} Next: a step, such as 0.0..0.5:0.1, or --sampler random."] if sampler == "grid" else []
+    size = math.prod(count or 0 for count in counts.values())
+    if size >= trials:
+        return []
+    return [
+        f"The space has {counted(size, 'point')}, fewer than trials={trials}. Next: --trials {size} --sampler grid."
+    ]
+
+
+def _planned(
+    what: Any, given: Mapping[str, object], target: Destination, known: space.Space
+) -> tuple[Plan, Any, float | None]:
+    """Return the plan of a trial, the arguments without parameters, and the limit on the cost of the sweep."""
+    problems = Problems()
+    settings = gather(what, given, target, os.environ, problems)
+    args, limit = settings.values.get("args"), settings.values.get("max_cost_usd")
+    settings = settings.without(["max_cost_usd"])
+    if target.name is not None:
+        with problems.collect():
+            ids.check_name(target.name)
+            if len(target.name) > MAX_NAME:
+                raise InputError(f"The name is too long. Received: {target.name!r}. Allowed: {MAX_NAME} characters.")
+    if isinstance(limit, int | float) and limit <= 0:
+        problems.found.append(f"max_cost_usd must be above 0. Received: {limit!r}.")
+    if args is None or isinstance(args, dict | list):
+        twice = [name for name in known if isinstance(args, dict) and name in args]
+        problems.found += [f"{name} is a parameter of the space and an argument. Next: remove one." for name in twice]
+        # A plan of one point: the program is checked with the names of the parameters.
+        sample = with_parameters(
+            args, {name: each.options[0] if each.options else each.low for name, each in known.items()}
+        )
+        settings = replace(
+            settings, values={**settings.values, "args": sample}, origins={**settings.origins, "args": ""}
+        )
+    made = planned(settings, os.environ, problems, starting=True)
+    mistakes = arguments.unknown(made, known)
+    if isinstance(limit, int | float) and (reason := spending.over_limit(made, limit, 0.0, what="trial")):
+        mistakes.append(f"max_cost_usd={limit:g}: no trial could start: {reason.removeprefix('budget: ')}.")
+    return checked(made, settings, mistakes), args, limit
+
+
+def _parallel(plan: Plan, trials: int, limit: float | None) -> int:
+    """Return how many trials run at the same time: by CPUs here, by the cost elsewhere."""
+    if plan.capabilities.runs_here:
+        return min(trials, max(1, plan.facts.cpus // len(plan.tasks)))
+    most = spending.most_usd(plan) or 0.0
+    affordable = int(limit // most) if limit is not None and most else _PARALLEL_FAR
+    return max(1, min(trials, affordable, _PARALLEL_FAR))
+
+
+def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
+    """Write a sweep, or continue the one of its name, and start its driver on this machine if its runs are supervised here."""
+    clock, spec = clock or SystemClock(), prepared.spec
+    plan = packaged(remote.with_local_folder(prepared.plan, os.environ))
+    share = plan.target.divided(spec.parallel, plan.facts.cpus)
+    plan = replace(plan, target=share) if len(plan.tasks) == 1 else plan
+    from .study import Study  # Optuna needs half a second
+
+    book = Book(plan.root)
+    if (before := book.find(spec.name)) is not None:
+        return _continued(book, before, prepared, plan, clock)
+    backend = backends.load(plan.backend)
+    backend.check(backend.render(plan))
+    if plan.local:
+        push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
+    key = f"plans/{spec.name}/{ids.digest_of(plan.to_json().encode())}"
+    record = SweepRecord(
+        id=secrets.token_hex(4), spec=spec, bundle=plan.code.digest, plan=key, args=prepared.args, created=clock.now()
+    )
+    if not book.add(record, plan):
+        return _continued(book, book.read(spec.name), prepared, plan, clock)
+    Study(book.store, record)
+    start(book, record, plan, clock)
+    return record
+
+
+def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, clock: Clock) -> SweepRecord:
+    """Continue a stored sweep with the same space and program, perhaps with more trials."""
+    spec, name = prepared.spec, prepared.spec.name
+    changes = [
+        f"{field} was {getattr(before.spec, field)!r}, and is {getattr(spec, field)!r} now"
+        for field in SweepSpec.__dataclass_fields__
+        if field not in (*_CHANGEABLE, "space") and getattr(before.spec, field) != getattr(spec, field)
+    ]
+    old, new = before.spec.space, spec.space
+    for each in dict.fromkeys([*old, *new]):
+        if old.get(each) != new.get(each):
+            was, now = (str(found[each]) if each in found else "not there" for found in (old, new))
+            changes.append(f"the space has another {each}: it was {was}, and is {now} now")
+    changes += ["the arguments are others"] if before.args != prepared.args else []
+    changes += ["the code is another one"] if before.bundle != plan.code.digest else []
+    if changes:
+        step = f"Next: another --name, or podlift sweep resume {name}, which continues it as it was"
+        raise InputError([f"The sweep {name!r} exists: {change}. {step}." for change in changes])
+    changed = {field: getattr(spec, field) for field in _CHANGEABLE}
+    record = book.change(name, spec=replace(before.spec, **changed))
+    return resume(book, record, plan, clock)
+
+
+def resume(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> SweepRecord:
+    """Continue a sweep: one that has ended begins again, and a driver is started if none is alive."""
+    if book.end(record) is not None or book.is_cancelled(record):
+        record = book.change(record.spec.name, resumes=record.resumes + 1, resumed=clock.now())
+    start(book, record, plan, clock)
+    return record
+
+
+def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
+    """Start a driver as a detached process, and return True; False if one is alive, or the client that waits is to drive."""
+    beat = book.heartbeat(record)
+    if not plan.capabilities.supervised_here or (beat is not None and beat.is_live(clock.now())):
+        return False
+    folder = cache.cache_folder(os.environ) / "sweeps"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = str(folder / f"{record.spec.name}-{record.id}.log")
+    process = spawn.detached("sdk.sweeps.driver", book.root, record.spec.name, log, cwd=str(folder), log=log)
+    # It needs seconds to begin, and no other one shall be started meanwhile.
+    book.beat(record, Heartbeat(time=clock.now(), driver=spawn.identity(process.pid) or f"gone:{process.pid}", log=log))
+    return True

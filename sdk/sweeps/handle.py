@@ -1,0 +1,263 @@
+"""Sweep: creates, follows and reads sweeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..clock import Clock, SystemClock
+from ..errors import InputError, PodliftError, WaitTimeoutError
+from ..job.job import Job
+from ..job.plan import Plan
+from ..job.values import UNSET
+from ..planning.roots import configured_roots, resolve_root
+from ..planning.settings.merge import from_keywords, keywords_of
+from ..planning.settings.table import COMMON
+from ..storage.paths import usable
+from . import creation
+from .records import Book, End, SweepRecord
+from .space import Parameter
+
+if TYPE_CHECKING:
+    from .study import Trial
+
+_POLL_S = 0.5
+# A driver that ends this often without a reason does not work on this machine.
+_MOST_STARTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """A sweep at one moment: `sdk.Sweep("digits-a1b2").read().trials`.
+
+    Args:
+        record: the stored sweep.
+        plan: the plan of a trial.
+        trials: its trials by number, each with its curve.
+        best: the trial with the best value; None before the first value.
+        end: how it has ended; None while it goes on.
+        driven: whether a process drives it.
+        log: the log file of its last driver, "" if it has none.
+    """
+
+    record: SweepRecord
+    plan: Plan
+    trials: Sequence[Trial]
+    best: Trial | None
+    end: End | None
+    driven: bool
+    log: str
+
+    @property
+    def state(self) -> str:
+        """DONE, CANCELLED or FAILED; RUNNING, or STOPPED without a driver: `sdk.Sweep("digits-a1b2").read().state`."""
+        return self.end.state if self.end else "RUNNING" if self.driven else "STOPPED"
+
+
+def read(root: str, name: str, clock: Clock | None = None) -> SweepView:
+    """Return a sweep of a root as it is now, from its records only: `read(root, "digits").trials[0].curve`.
+
+    Raises:
+        InputError: there is no such sweep, or Optuna is not installed.
+    """
+    creation.check_installed()
+    from .study import COMPLETE, Study, best_of
+
+    book = Book(root)
+    record = book.read(name)
+    trials = Study(book.store, record).trials()
+    valued = [trial for trial in trials if trial.value is not None]
+    # A trial that was stopped early may have been lucky once.
+    whole = [trial for trial in valued if trial.state == COMPLETE] or valued
+    most = best_of(record.spec.mode, [trial.value for trial in whole])
+    beat = book.heartbeat(record)
+    return SweepView(
+        record=record,
+        plan=book.plan(record),
+        trials=trials,
+        best=next((trial for trial in whole if trial.value == most), None),
+        end=book.end(record),
+        driven=beat is not None and beat.is_live((clock or SystemClock()).now()),
+        log=beat.log if beat else "",
+    )
+
+
+class Sweep:
+    """The handle of a sweep: `print(sdk.Sweep("digits-a1b2").best())`.
+
+    Args:
+        name: its name.
+        root: as for `plan`; by default the roots of all configured backends are searched.
+
+    Raises:
+        InputError: there is no such sweep.
+    """
+
+    def __init__(self, name: str, *, root: str | Path | None = None, clock: Clock | None = None) -> None:
+        creation.check_installed()
+        roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
+        self.root = next((place for place in roots if Book(place).find(name) is not None), roots[0])
+        self._book, self._clock = Book(self.root), clock or SystemClock()
+        self.name = self._book.read(name).spec.name
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.name!r}, root={self.root!r})"
+
+    def read(self) -> SweepView:
+        """Return the state of the sweep with all trials and their curves: `print(sweep.read().state)`."""
+        return read(self.root, self.name, self._clock)
+
+    def trials(self) -> list[Trial]:
+        """Return the trials by number: `for trial in sweep.trials(): print(trial.params, trial.value)`."""
+        return list(self.read().trials)
+
+    def best(self) -> Trial | None:
+        """Return the trial with the best value of those that trained to their end: `sweep.best().params`.
+
+        None before the first value. Its run: `sdk.attach(sweep.best().run)`.
+        """
+        return self.read().best
+
+    def wait(self, timeout_s: float | None = None) -> Trial | None:
+        """Wait for the end of the sweep, and return the best trial: `sweep.wait().params`.
+
+        Here a detached process drives the sweep, and a killed one is replaced. On a cloud, this process drives it.
+
+        Args:
+            timeout_s: the maximum time in seconds; None waits forever.
+
+        Raises:
+            InputError: the sweep has failed: no trial would have a value.
+            WaitTimeoutError: it goes on. It is not affected.
+        """
+        until = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        for view in self.following():
+            if view.end is None and until is not None and self._clock.monotonic() >= until:
+                raise WaitTimeoutError(f"The sweep {self.name} is still going after {timeout_s} s. It continues.")
+        if view.state == "FAILED" and view.end:
+            raise InputError(view.end.why)
+        return view.best
+
+    def following(self) -> Iterator[SweepView]:
+        """Yield the state repeatedly, and the final one last: `for view in sweep.following(): print(len(view.trials))`.
+
+        Meanwhile this process keeps the sweep going, as in `wait`.
+        """
+        starts, driver = 0, None
+        try:
+            while (view := self.read()).end is None:
+                yield view
+                if not view.driven and view.plan.capabilities.supervised_here:
+                    starts += creation.start(self._book, view.record, view.plan, self._clock)
+                    if starts > _MOST_STARTS:
+                        raise PodliftError(f"The driver of the sweep {self.name} ends again and again. See {view.log}.")
+                elif driver is not None or not view.driven:
+                    from .driver import Driver
+
+                    driver = driver or Driver(self.root, self.name, self._clock)
+                    driver.step()
+                    self._clock.sleep(driver.poll_s)
+                self._clock.sleep(_POLL_S)
+        finally:
+            if driver is not None:
+                driver.close()
+        yield view
+
+    def cancel(self) -> None:
+        """Request the end of the sweep: its runs save a checkpoint and end, `sweep.cancel()`. An ended one is not affected."""
+        view = self.read()
+        if view.end is None:
+            self._book.request_cancel(view.record)
+            creation.start(self._book, view.record, view.plan, self._clock)
+
+    def resume(self) -> None:
+        """Continue a sweep that has ended, or that no process drives: `sweep.resume(); sweep.wait()`.
+
+        Trials that were cancelled continue from their checkpoints with the same parameters.
+        """
+        view = self.read()
+        creation.resume(self._book, view.record, view.plan, self._clock)
+
+    def write_journal(self, path: str | Path) -> None:
+        """Write the journal as a file of Optuna's, which `optuna-dashboard` opens: `sweep.write_journal("sweep.log")`.
+
+        Args:
+            path: a new file, or an older journal, which is replaced.
+
+        Raises:
+            InputError: the file exists and is no journal, or cannot be written.
+        """
+        from .study import Study
+
+        target = Path(path)
+        with usable("The journal", target):
+            before = target.read_bytes() if target.is_file() else b""
+            if before and not before.startswith(b'{"op_code"'):
+                raise InputError(
+                    f"The file exists and is no journal of Optuna. Received: {str(path)!r}. Nothing was written."
+                )
+            lines = Study(self._book.store, self._book.read(self.name)).journal.lines()
+            target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def sweep(
+    what: str | Path | Callable[..., Any] | Job,
+    space: Mapping[str, Parameter | str | Sequence[Any]],
+    *,
+    metric: str,
+    trials: int,
+    mode: str = "max",
+    parallel: int | None = None,
+    pruner: str = "none",
+    sampler: str = "tpe",
+    seed: int = 0,
+    **settings: Any,
+) -> Sweep:
+    """Search the best parameters of a program: `sdk.sweep("train.py", {"lr": "log:1e-5..1e-1"}, metric="accuracy", trials=9)`.
+
+    Each trial is a run, and gets its parameters as arguments: `--lr 0.01` for a script, keywords for a function. The sweep goes
+    on without this process. A sweep of that name continues, also with more trials, if nothing else differs.
+
+    Args:
+        what: as for `plan`.
+        space: the range or the choices of each parameter: `LogUniform`, `Uniform`, `IntUniform`, `Choice`, their texts as in
+            `podlift sweep create --space`, or a list of choices.
+        metric: the metric to optimize, which `fit` or `ctx.report` reports. A trial counts with its best epoch.
+        trials: the number of trials.
+        mode: "max" or "min".
+        parallel: how many run at the same time; by default as many as this machine has CPUs, elsewhere up to four.
+        pruner: "asha" stops trials after 1, 3, 9 ... epochs and continues the best third of each rung from their checkpoints;
+            "median" stops trials below the median of the others; "none" stops none.
+        sampler: "tpe", "random", or "grid" for all points in order.
+        seed: the same seed gives the same first parameters; with the random sampler or `parallel=1`, all are the same.
+        **settings: `name`, `root`, `backend` and every other keyword of `submit`. `max_cost_usd` limits the cost of all trials
+            together, in US dollars.
+
+    Raises:
+        InputError: with every mistake that was found; nothing was written or started.
+    """
+    given, target = from_keywords(keywords_of({**dict.fromkeys(COMMON, UNSET), "more": settings}))
+    prepared = creation.prepare(
+        what,
+        given,
+        target,
+        parameters=space,
+        metric=metric,
+        trials=trials,
+        mode=mode,
+        parallel=parallel,
+        pruner=pruner,
+        sampler=sampler,
+        seed=seed,
+    )
+    creation.create(prepared)
+    return Sweep(prepared.spec.name, root=prepared.plan.root)
+
+
+def listed(root: str | Path | None = None) -> list[Sweep]:
+    """Return the sweeps of a root, by default of all configured backends, by name."""
+    roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
+    return [Sweep(name, root=place) for place in roots for name in Book(place).names()]
