@@ -1,4 +1,4 @@
-"""A run that begins as a fork (`warm_runs.py`) is like one whose processes are started, as far as its program can see."""
+"""A run that begins as a fork (backends/local/warm.py) is like one of started processes, as far as its program can see."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 from support import LIMIT_S, full_only, said
-from warm_runs import WarmRuns
 
 import sdk
+from sdk.backends.local.warm import WarmRuns
 
 pytestmark = pytest.mark.process
 

@@ -1,4 +1,4 @@
-"""Fixtures with which the runs of tests begin as forks (`warm_runs.py`), unless pytest is called with --cold."""
+"""Fixtures with which the runs of tests begin as forks (`sdk/backends/local/warm.py`), unless pytest is called with --cold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
-from warm_runs import WarmRuns
+
+from sdk.backends.local.warm import WarmRuns
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

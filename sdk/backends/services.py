@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -52,6 +52,10 @@ class Services:
     def manifests(self) -> ManifestService | None:
         """Writes the objects of a run for another tool, which starts it."""
         return None
+
+    def warm(self, plan: Plan) -> AbstractContextManager[None]:
+        """Return a context in which many runs of a plan's program are started, with one import of its modules if possible."""
+        return nullcontext()
 
     @property
     def drills(self) -> DrillService | None:

@@ -175,8 +175,8 @@ SpaceOption = Annotated[
         "A parameter: lr=log:1e-5..1e-1, dropout=0.0..0.5, layers=1..8, units=32,64 or a FILE.toml with them. Repeatable.",
     ),
 ]
-Metric = Annotated[str | None, option("--metric", "NAME", "The metric to optimize, such as val_accuracy.")]
-Trials = Annotated[int | None, option("--trials", "N", "The number of trials.", min=1)]
+Metric = Annotated[str, option("--metric", "NAME", "The metric to optimize, such as val_accuracy.")]
+Trials = Annotated[int, option("--trials", "N", "The number of trials.")]
 Mode = Annotated[str, typer.Option("--mode", metavar="max|min", help="Whether more or less of the metric is better.")]
 Parallel = Annotated[
     int | None,

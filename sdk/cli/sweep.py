@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,6 +22,11 @@ from .options import CommandLine, with_settings
 from .output import answer, as_json, number, relayed, say
 from .screen import table, width
 
+if TYPE_CHECKING:
+    from ..sweeps.study import Trial
+
+_EXAMPLES = {"--space": "lr=log:1e-5..1e-1", "--metric": "val_accuracy", "--trials": "20"}
+_CREATE = f"podlift sweep create train.py {' '.join(' '.join(pair) for pair in _EXAMPLES.items())}"
 sweep = group("sweep", help="Search the best parameters of a program by many runs.")
 
 
@@ -30,8 +35,8 @@ sweep = group("sweep", help="Search the best parameters of a program by many run
 def create(
     command: CommandLine,
     parameters: p.SpaceOption = None,
-    metric: p.Metric = None,
-    trials: p.Trials = None,
+    metric: p.Metric = "",
+    trials: p.Trials = 0,
     mode: p.Mode = "max",
     parallel: p.Parallel = None,
     pruner: p.Pruner = "none",
@@ -46,37 +51,24 @@ def create(
     Each trial is a run that gets its parameters as arguments, such as --lr 0.01. Ctrl-C stops watching: here, the sweep goes
     on; on a cloud, its runs do, and the next command that watches starts further trials.
     """
+    about = {name: value for name, value in locals().items() if name in creation.CHOSEN}
     problems, known = Problems(), dict[str, object]()
+    given = {"--space": parameters, "--metric": metric, "--trials": trials}
+    problems.found += [f"{name} is missing. Example: {_CREATE}" for name, value in given.items() if not value]
     with problems.collect():
-        known = {**_space(parameters or [])}
-    needed = (("--space", parameters), ("--metric", metric), ("--trials", trials))
-    problems.found += [f"{name} is missing. Example: {_EXAMPLES[name]}" for name, value in needed if not value]
-    entry, given = command.settings(problems)
+        known |= _space(parameters or []) if parameters else {}
+    entry, settings = command.settings(problems)
     problems.raise_if_any()
-    prepared = creation.prepare(
-        entry,
-        given,
-        command.target,
-        parameters=known,
-        metric=metric or "",
-        trials=trials or 0,
-        mode=mode,
-        parallel=parallel,
-        pruner=pruner,
-        sampler=sampler,
-        seed=seed,
-    )
+    prepared = creation.prepare(entry, settings, command.target, {**about, "space": known})
     lines = [*prepared.lines(), *plan_text.short(prepared.plan)]
-    if dry_run:
-        shown = {**asdict(prepared.spec), "plan": dict(prepared.lines())}
-        as_json(shown) if json_output else answer(plan_text.text(lines, width(sys.stdout)))
-        return
-    say(plan_text.text(lines, width(sys.stderr)))
-    creation.create(prepared)
-    _watch(Sweep(prepared.spec.name, root=prepared.plan.root), detach=detach, json_output=json_output)
-
-
-_EXAMPLES = {"--space": "--space lr=log:1e-5..1e-1", "--metric": "--metric val_accuracy", "--trials": "--trials 20"}
+    if dry_run and json_output:
+        as_json({**asdict(prepared.spec), "plan": dict(prepared.lines())})
+    elif dry_run:
+        answer(plan_text.text(lines, width(sys.stdout)))
+    else:
+        say(plan_text.text(lines, width(sys.stderr)))
+        creation.create(prepared)
+        _watch(Sweep(prepared.spec.name, root=prepared.plan.root), detach=detach, json_output=json_output)
 
 
 def _space(texts: list[str]) -> space.Space:
@@ -87,13 +79,7 @@ def _space(texts: list[str]) -> space.Space:
             options.append(text)
             continue
         with usable("The file", Path(text)):
-            content = parse_toml(Path(text).read_bytes(), text)
-        found = content.get("space", content)
-        if not isinstance(found, dict) or ("space" in content and len(content) > 1):
-            raise InputError(
-                f"The file has other tables than [space]. Received: {text!r}. Example: lr = 'log:1e-5..1e-1'."
-            )
-        read |= found
+            read |= parse_toml(Path(text).read_bytes(), text)
     return space.from_options(options, read)
 
 
@@ -113,19 +99,17 @@ def status(
     if json_output:
         as_json(_facts(view))
         return
-    spec = view.record.spec
-    why = f": {view.end.why}" if view.end and view.end.why else ""
+    spec, why = view.record.spec, f": {view.end.why}" if view.end and view.end.why else ""
     lines = [("sweep", spec.name), ("state", f"{view.state}{why}"), ("trials", _counts(view))]
     lines += [("parameter", f"{each}: {values}") for each, values in spec.space.items()]
-    lines += [("best", _best(view))] + ([("log", view.log)] if view.log else [])
-    answer(plan_text.text(lines))
-    metric, names = spec.metric, list(spec.space)
+    answer(plan_text.text([*lines, ("best", _best(view)), *([("log", view.log)] if view.log else [])]))
     rows = [
         (str(each.number), each.state, number(each.value) if each.curve else "-", str(each.last),
-         *(_short(each.params.get(key)) for key in names), each.run, each.why)
+         *(_short(each.params.get(key)) for key in spec.space), each.run, each.why)
         for each in view.trials
     ]  # fmt: skip
-    table(("trial", "state", metric, "epochs", *names, "run", "why"), rows, whole=("trial", "run"), under=True)
+    header = ("trial", "state", spec.metric, "epochs", *spec.space, "run", "why")
+    table(header, rows, whole=("trial", "run"), under=True)
     if view.state == "STOPPED":
         say(f"No process drives it. Next: podlift sweep resume {spec.name}")
 
@@ -139,7 +123,7 @@ def best(name: p.SweepName, root: p.Root = None, json_output: p.Json = False) ->
     if json_output:
         as_json(_trial(view.best))
         return
-    answer(" ".join(f"--{key} {_plain(value)}" for key, value in view.best.params.items()))
+    answer(" ".join(f"--{key} {value}" for key, value in view.best.params.items()))
     say(f"{_best(view)}. Next: podlift status {view.best.run}")
 
 
@@ -162,17 +146,14 @@ def resume(name: p.SweepName, root: p.Root = None, detach: p.SweepDetach = False
 
 
 def _watch(named: Sweep, *, detach: bool, json_output: bool) -> None:
-    view = named.read()
+    view, shown = named.read(), ""
     if detach and not view.plan.capabilities.supervised_here:
-        say(f"No process drives it: on a cloud, the client that waits does. Next: podlift sweep resume {named.name}")
-    if not detach:
-        shown = ""
+        say(f"On a cloud, the client that waits drives a sweep. Next: podlift sweep resume {named.name}")
+    elif not detach:
         with relayed("sweeps"), relayed("backends"):
             for view in named.following():
-                line = f"{_counts(view)}; best: {_best(view)}"
-                if line != shown:
-                    say(line)
-                shown = line
+                if (line := f"{_counts(view)}; best: {_best(view)}") != shown:
+                    say(shown := line)
         if view.end and view.end.why:
             say(f"{named.name}: {view.end.state}: {view.end.why}")
     if json_output:
@@ -192,30 +173,22 @@ def _list(root: str | None, *, json_output: bool) -> None:
     rows = [(view.record.spec.name, view.state, _counts(view), _best(view)) for view in views]
     table(("sweep", "state", "trials", "best"), rows, whole=("sweep",), under=True)
     if not views:
-        say(
-            "There are no sweeps. Next: podlift sweep create ENTRY --space lr=log:1e-5..1e-1 --metric val_accuracy --trials 20"
-        )
+        say(f"There are no sweeps. Next: {_CREATE}")
 
 
-def _facts(view: SweepView) -> Mapping[str, object]:
-    return {
-        **asdict(view.record.spec),
-        "state": view.state,
-        "why": view.end.why if view.end else "",
-        "best": _trial(view.best) if view.best else None,
-        "done": [_trial(trial) for trial in view.trials],
-    }
+def _facts(view: SweepView) -> dict[str, object]:
+    about = {"state": view.state, "why": view.end.why if view.end else "", "best": view.best and _trial(view.best)}
+    return {**asdict(view.record.spec), **about, "done": [_trial(trial) for trial in view.trials]}
 
 
-def _trial(trial: object) -> dict[str, object]:
-    shown = asdict(trial)  # type: ignore[call-overload]
-    return {name: value for name, value in shown.items() if name != "notes"}
+def _trial(trial: Trial) -> dict[str, object]:
+    return {name: value for name, value in asdict(trial).items() if name != "notes"}
 
 
 def _counts(view: SweepView) -> str:
     states = [trial.state for trial in view.trials]
-    parts = [f"{states.count(state)} {state.lower()}" for state in dict.fromkeys(sorted(states))]
-    return f"{len(states)} of {view.record.spec.trials}{': ' if parts else ''}{', '.join(parts)}"
+    parts = ", ".join(f"{states.count(state)} {state.lower()}" for state in sorted({*states}))
+    return f"{len(states)} of {view.record.spec.trials}{': ' if parts else ''}{parts}"
 
 
 def _best(view: SweepView) -> str:
@@ -226,8 +199,4 @@ def _best(view: SweepView) -> str:
 
 
 def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else _plain(value)
-
-
-def _plain(value: object) -> str:
-    return str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -58,6 +58,8 @@ class Target(Value):
     instead: ClassVar[Mapping[str, str]] = {}
     # The fields that `podlift init` proposes, after a look at the account of the backend's service.
     proposed: ClassVar[tuple[str, ...]] = ()
+    # Settings of the trials of a sweep, unless the user gives them.
+    swept: ClassVar[Mapping[str, object]] = {}
 
     @classmethod
     def of(cls, target: Target) -> Self:
@@ -106,7 +108,7 @@ class Target(Value):
         return self, []
 
     def divided(self, runs: int, cpus: int) -> Target:
-        """Return the target for runs at the same time on this machine; runs elsewhere have machines of their own."""
+        """Return the target for runs of a sweep, of which this number runs at the same time on this machine with these CPUs."""
         return self
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from ..clock import Clock, SystemClock
 from ..errors import InputError, Problems, nearest
 from ..job.layout import RootPaths
 from ..job.plan import Plan
+from ..job.targets import options_of
 from ..planning import remote
 from ..planning.pack import packaged
 from ..planning.prepare import checked, planned, refuse_inside_task
@@ -27,7 +28,9 @@ from ..text import counted, money
 from . import arguments, space
 from .records import MAX_NAME, Book, Heartbeat, SweepRecord, SweepSpec, with_parameters
 
-PRUNERS, SAMPLERS, MODES = ("none", "asha", "median"), ("tpe", "random", "grid"), ("max", "min")
+_AMONG = {"mode": ("max", "min"), "pruner": ("none", "asha", "median"), "sampler": ("tpe", "random", "grid")}
+# What a user chooses beside the space and the settings of a job.
+CHOSEN = ("metric", "trials", "parallel", "seed", *_AMONG)
 # Ends the id of the stored plan; each trial has another id.
 _TEMPLATE = "aaaaaa"
 # Elsewhere, where the machines of a trial are billed.
@@ -64,56 +67,29 @@ class Prepared:
         return whole if limit is None else f"{whole}; no trial starts that could bring the sum above {money(limit)}"
 
 
-def prepare(
-    what: Any,
-    given: Mapping[str, object],
-    target: Destination,
-    *,
-    parameters: object,
-    metric: str,
-    trials: int,
-    mode: str = "max",
-    parallel: int | None = None,
-    pruner: str = "none",
-    sampler: str = "tpe",
-    seed: int = 0,
-) -> Prepared:
-    """Return the sweep that `create` will write, or raise InputError with every mistake."""
+def prepare(what: Any, given: Mapping[str, object], target: Destination, about: Mapping[str, Any]) -> Prepared:
+    """Return the sweep that `create` will write, or raise InputError with every mistake; `about` has `space` and `CHOSEN`."""
     refuse_inside_task("sweep")
     check_installed()
     problems, known = Problems(), dict[str, space.Parameter]()
     with problems.collect():
-        known = dict(space.of(parameters))
-    choices = {"mode": (mode, MODES), "pruner": (pruner, PRUNERS), "sampler": (sampler, SAMPLERS)}
-    for name, (value, among) in choices.items():
-        if value not in among:
-            problems.found.append(f"{name}: unknown. Received: {value!r}. {nearest(str(value), among)}")
+        known |= space.of(about["space"])
+    for name, among in _AMONG.items():
+        if about[name] not in among:
+            problems.found.append(f"{name}: unknown. Received: {about[name]!r}. {nearest(str(about[name]), among)}")
+    trials, parallel = about["trials"], about["parallel"]
     for name, number in (("trials", trials), ("parallel", 1 if parallel is None else parallel)):
         if not isinstance(number, int) or number < 1:
             problems.found.append(f"{name} must be a whole number from 1. Received: {number!r}.")
-    if not isinstance(metric, str) or not metric:
-        problems.found.append(f"metric: name the metric that the program reports. Received: {metric!r}.")
+    if not isinstance(about["metric"], str) or not about["metric"]:
+        problems.found.append(f"metric: name the metric that the program reports. Received: {about['metric']!r}.")
     if known and isinstance(trials, int):
-        problems.found += _size(known, trials, sampler)
+        problems.found += _size(known, trials, about["sampler"])
     with problems.closing():
         made, args, limit = _planned(what, given, target, known)
     name = target.name or f"{ids.name_of(made.run_id)[: MAX_NAME - 5].rstrip('-')}-{secrets.token_hex(2)}"
-    return Prepared(
-        spec=SweepSpec(
-            name=name,
-            space=known,
-            metric=metric,
-            mode=mode,
-            trials=trials,
-            parallel=parallel or _parallel(made, trials, limit),
-            pruner=pruner,
-            sampler=sampler,
-            seed=seed,
-            max_cost_usd=limit,
-        ),
-        plan=replace(made, run_id=f"{name}-{_TEMPLATE}"),
-        args=args,
-    )
+    chosen = {**about, "space": known, "parallel": parallel or _parallel(made, trials, limit), "max_cost_usd": limit}
+    return Prepared(spec=SweepSpec(name=name, **chosen), plan=replace(made, run_id=f"{name}-{_TEMPLATE}"), args=args)
 
 
 def check_installed() -> None:
@@ -144,6 +120,10 @@ def _planned(
     settings = gather(what, given, target, os.environ, problems)
     args, limit = settings.values.get("args"), settings.values.get("max_cost_usd")
     settings = settings.without(["max_cost_usd"])
+    swept = options_of(str(settings.values.get("backend", "local"))).swept
+    settings = replace(
+        settings, values={**swept, **settings.values}, origins={**dict.fromkeys(swept, ""), **settings.origins}
+    )
     if target.name is not None:
         with problems.collect():
             ids.check_name(target.name)

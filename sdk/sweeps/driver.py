@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import logs
+from .. import backends, logs
 from ..clock import Clock, SystemClock
 from ..errors import CorruptRunError, InputError, PodliftError, RunNotFoundError, may_pass, nearest
 from ..job.layout import RootPaths
@@ -22,6 +22,7 @@ from ..job.plan import Plan
 from ..process import spawn
 from ..records import spending
 from ..records.metric_file import MetricRecord
+from ..run import Run
 from ..schedules.runs import KeptRuns, with_arguments
 from ..status import Reason, State, Status
 from . import halving
@@ -30,7 +31,7 @@ from .study import COMPLETE, PAUSED, PRUNED, RUNNING, Study, Trial
 from .study import FAILED as FAILED_TRIAL
 
 _log = logs.logger("sweeps")
-POLL_S, POLL_FAR_S = 0.25, 5.0
+POLL_S, POLL_FAR_S = 0.5, 5.0
 # After an end that the program did not cause.
 _MOST_RESUMES = 20
 # This number of failures without a value ends the sweep, whatever their causes.
@@ -44,9 +45,15 @@ _MENDED_REASONS = (Reason.PREEMPTED, Reason.INFRASTRUCTURE, Reason.KILLED, Reaso
 class TrialRuns(KeptRuns):
     """The runs of trials, with their metrics."""
 
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._read = dict[str, Run]()
+
     def metrics(self, url: str) -> list[MetricRecord]:
         """Return the metric records of a run."""
-        return self._run(url).metric_records()
+        if url not in self._read:
+            self._read[url] = self._run(url)
+        return self._read[url].metric_records()
 
 
 class Driver:
@@ -67,8 +74,9 @@ class Driver:
     def run(self) -> End:
         """Drive the sweep to its end."""
         try:
-            while (end := self.step()) is None:
-                self._clock.sleep(self.poll_s)
+            with backends.load(self._plan.backend).services.warm(self._plan):
+                while (end := self.step()) is None:
+                    self._clock.sleep(self.poll_s)
             return end
         finally:
             self.close()

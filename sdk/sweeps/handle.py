@@ -171,7 +171,11 @@ class Sweep:
         view = self.read()
         if view.end is None:
             self._book.request_cancel(view.record)
-            creation.start(self._book, view.record, view.plan, self._clock)
+            if not creation.start(self._book, view.record, view.plan, self._clock) and not view.driven:
+                from .driver import Driver
+
+                # On a cloud, no other process may be there to cancel the runs.
+                Driver(self.root, self.name, self._clock).step()
 
     def resume(self) -> None:
         """Continue a sweep that has ended, or that no process drives: `sweep.resume(); sweep.wait()`.
@@ -239,20 +243,9 @@ def sweep(
     Raises:
         InputError: with every mistake that was found; nothing was written or started.
     """
+    about = {name: value for name, value in locals().items() if name in ("space", *creation.CHOSEN)}
     given, target = from_keywords(keywords_of({**dict.fromkeys(COMMON, UNSET), "more": settings}))
-    prepared = creation.prepare(
-        what,
-        given,
-        target,
-        parameters=space,
-        metric=metric,
-        trials=trials,
-        mode=mode,
-        parallel=parallel,
-        pruner=pruner,
-        sampler=sampler,
-        seed=seed,
-    )
+    prepared = creation.prepare(what, given, target, about)
     creation.create(prepared)
     return Sweep(prepared.spec.name, root=prepared.plan.root)
 

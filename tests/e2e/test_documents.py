@@ -31,7 +31,8 @@ def runs(name: str) -> bool:
 # Left to the full run: tests of the command show what these show, not word for word.
 _FULL = (
     "ci.md", "data.md", "first-hour.md", "first-schedule.md", "follow-a-run.md", "from-custom-jobs.md", "from-ray-train.md",
-    "from-tensorflow-cloud.md", "from-tf-config.md", "restarts.md", "run-a-program.md", "schedules.md", "tidy-up.md",
+    "from-keras-tuner.md", "from-tensorflow-cloud.md", "from-tf-config.md", "restarts.md", "run-a-program.md", "schedules.md",
+    "sweeps.md", "tidy-up.md",
     "troubleshooting.md",
 )  # fmt: skip
 # A program without TensorFlow, in place of the reader's own `train.py`.

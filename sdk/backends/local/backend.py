@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,9 +31,16 @@ if TYPE_CHECKING:  # it parses programs
     from ...packaging.audit.environment import Preload
 
 
+class LocalServices(Services):
+    def warm(self, plan: Plan) -> AbstractContextManager[None]:
+        from .warm import warm
+
+        return warm(plan)
+
+
 class LocalBackend:
     capabilities = capabilities.LOCAL
-    services = Services()
+    services = LocalServices()
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Inspect this machine, without importing TensorFlow."""

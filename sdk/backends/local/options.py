@@ -38,6 +38,8 @@ class Local(Target):
     """
 
     title: ClassVar = "Local mode"
+    # The plan then names the modules that a task imports, which all trials share.
+    swept: ClassVar = {"local_start": "standby"}
 
     network: Literal["host", "isolated"] = "host"
     start: Start = "auto"
@@ -59,4 +61,5 @@ class Local(Target):
 
     def divided(self, runs: int, cpus: int) -> Local:
         shares = runs > 1 and self.cores == "share"
-        return replace(self, cores=str(max(1, cpus // runs))) if shares else self
+        start: Start = "anew" if self.start == "standby" else self.start
+        return replace(self, start=start, cores=str(max(1, cpus // runs)) if shares else self.cores)

@@ -1,9 +1,11 @@
-"""Starts supervisors, and their tasks, as forks of a process that has imported podlift, or TensorFlow too.
+"""Starts supervisors, and their tasks, as forks of a process that has imported podlift, and the tasks' modules too.
 
-Of the CPU seconds of a run without TensorFlow, 60% are starts of interpreters; an import of TensorFlow takes 3 CPU seconds.
+For many short runs, as of a sweep: of the CPU seconds of a run without TensorFlow, 60% are starts of interpreters, and an
+import of TensorFlow takes 3 CPU seconds.
 
-`WarmRuns` stands in for `spawn.spawn` in a test. As a program, this file is the process that is forked:
-`python warm_runs.py < ORDERS > ANSWERS`, a JSON object a line: {"url", "env", "cwd", "log"} in, a process id out.
+`WarmRuns` starts processes instead of `spawn.spawn`. As a program, this file is the process that is forked:
+`python -m sdk.backends.local.warm MODULES < ORDERS > ANSWERS`, a JSON object a line: {"command", "env", "cwd", "log"} in, a
+process id out, or 0 if this process has other threads, which a fork would lose.
 """
 
 from __future__ import annotations
@@ -18,24 +20,26 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sdk.hardware.accelerators import STAND_IN_ENV
-from sdk.process import spawn
+from ...hardware.accelerators import STAND_IN_ENV
+from ...job.plan import Plan
+from ...process import cores, spawn, task_environment
+from .options import Local
 
-REAL = spawn.spawn
-_SUPERVISOR = "sdk.backends.local.supervisor"
+_REAL = spawn.spawn
+SUPERVISOR = "sdk.backends.local.supervisor"
 _RUNTIME = Path(spawn.__file__).parents[1] / "runtime"
 # What a supervisor starts with the Python of its run, and what imports TensorFlow.
 _FORKED = {str(_RUNTIME / name) for name in ("template.py", "task_main.py")}
 _ROOM = " " * 4096  # in the command line, for the names of the forks
 
 
-# --- In the process of the tests --------------------------------------------------------------------------------------
+# --- In the process that submits the runs
 
 
 class _Elsewhere:
@@ -50,53 +54,76 @@ class _Elsewhere:
 
 
 class WarmRuns:
-    """Starts supervisors as forks of a process that has imported podlift and these modules; everything else as always."""
+    """Starts supervisors as forks of a process that has imported podlift and these modules; everything else as always.
 
-    def __init__(self, *modules: str) -> None:
-        self._modules = modules
+    Args:
+        *modules: the modules that it imports, too.
+        env: the variables that their imports read; None for those of this process, and of stand-ins for accelerators.
+    """
+
+    def __init__(self, *modules: str, env: Mapping[str, str] | None = None) -> None:
+        self._modules, self._env = modules, {**os.environ, **STAND_IN_ENV} if env is None else env
         self._process: subprocess.Popen[str] | None = None
         self._lock, self._pid = threading.Lock(), os.getpid()
 
     def _begun(self) -> subprocess.Popen[str]:
         """Return the process that is forked, which the first run starts."""
         if self._process is None:
-            command = [sys.executable, __file__, " ".join(self._modules), _ROOM]
-            # TensorFlow reads the variables of stand-ins when it is imported, which is before a task gets them.
-            env = {**os.environ, **STAND_IN_ENV, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
+            command = [sys.executable, "-m", __name__, " ".join(self._modules), _ROOM]
+            env = {**self._env, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
             )
         return self._process
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
-        if list(command[1:3]) != ["-m", _SUPERVISOR] or os.getpid() != self._pid:
-            return REAL(command, env=env, cwd=cwd, log=log, **more)
+        if list(command[1:3]) != ["-m", SUPERVISOR] or os.getpid() != self._pid:
+            return _REAL(command, env=env, cwd=cwd, log=log, **more)
         order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
-        with self._lock:
+        with self._lock, suppress(OSError, ValueError):
             process = self._begun()
-            assert process.stdin and process.stdout
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        assert answer, f"the process that is forked has ended with {process.wait()}"
-        return _Elsewhere(int(answer))
+            if process.stdin and process.stdout:
+                process.stdin.write(json.dumps(order) + "\n")
+                process.stdin.flush()
+                if pid := int(process.stdout.readline()):
+                    return _Elsewhere(pid)
+        # It has ended, or a fork would lose its threads.
+        return _REAL(command, env=env, cwd=cwd, log=log, **more)
 
     def __enter__(self) -> None:
         """Let the runs that are submitted in the block begin as forks."""
-        spawn.spawn = self.spawn  # type: ignore[assignment]
+        spawn.spawn = self.spawn
 
     def __exit__(self, *error: object) -> None:
-        spawn.spawn = REAL
+        spawn.spawn = _REAL
 
     def close(self) -> None:
-        if self._process is not None:
-            assert self._process.stdin and self._process.stdout
+        if self._process is not None and self._process.stdin and self._process.stdout:
             self._process.stdin.close()
             self._process.stdout.close()
             self._process.wait()
 
 
-# --- In the process that is forked ------------------------------------------------------------------------------------
+@contextmanager
+def warm(plan: Plan) -> Iterator[None]:
+    """Let many runs of a plan's program begin as forks, if its tasks can be forked."""
+    if plan.fresh or not plan.preload or not sys.platform.startswith("linux"):
+        yield
+        return
+    task = plan.members[0]
+    division = cores.divide(plan.tasks, cores.available(), Local.of(plan.target).cores)
+    variables = task_environment.environment(plan, 1, task, dict.fromkeys(plan.tasks, "localhost:0"), "")
+    env = {**task_environment.callers_values(plan, os.environ), **variables, **division.variables(task.name)}
+    env = {name: value for name, value in env.items() if name != "TMPDIR" and not name.startswith("PODLIFT_")}
+    runs = WarmRuns(*plan.preload, env=env)
+    try:
+        with runs:
+            yield
+    finally:
+        runs.close()
+
+
+# --- In the process that is forked
 
 
 def _fork(
@@ -110,7 +137,7 @@ def _fork(
 ) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
     if command[0] != sys.executable or command[1] not in _FORKED:
-        return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
+        return _REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
     ready, begun = os.pipe()
     pid = os.fork()
     if pid:
@@ -164,7 +191,7 @@ def _run(file: str) -> None:
     module = ModuleType("__main__")
     module.__file__ = file
     sys.modules["__main__"] = module
-    exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), module.__dict__)
+    exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
 
 def _exit(main: Any, *arguments: str) -> None:
@@ -175,12 +202,12 @@ def _exit(main: Any, *arguments: str) -> None:
     except SystemExit as end:
         code = end.code or 0
         if not isinstance(code, int):
-            print(code, file=sys.stderr)
+            sys.stderr.write(f"{code}\n")
             code = 1
     except BaseException:
         traceback.print_exc()
         code = 1
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -188,21 +215,33 @@ def _exit(main: Any, *arguments: str) -> None:
 
 
 def _serve(modules: list[str]) -> None:
-    supervisor, *_ = map(importlib.import_module, [_SUPERVISOR, "sdk.runtime.bootstrap", *modules])
+    supervisor, *_ = map(importlib.import_module, [SUPERVISOR, "sdk.runtime.bootstrap", *modules])
+    alone = _is_alone()
     for line in sys.stdin:
         order = json.loads(line)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        pid = os.fork()
-        if not pid:
+        pid = os.fork() if alone else -1
+        if pid == 0:
             _become(order["command"], order["env"], order["cwd"], order["log"], set())
             spawn.spawn = _fork
             _exit(supervisor.main, order["command"][-1])
-        print(pid, flush=True)
+        sys.stdout.write(f"{max(pid, 0)}\n")
+        sys.stdout.flush()
+
+
+def _is_alone() -> bool:
+    """Return whether a fork of this process loses no thread: OpenBLAS ends its own before a fork."""
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    names = [path.read_bytes().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    # The library that owns this one continues without it: jemalloc.
+    return len([name for name in names if name != b"jemalloc_bg_thd"]) == 1
 
 
 if __name__ == "__main__":
-    # Of this file's folder, a program must not see anything.
-    _BARE_PATH = [entry for entry in sys.path if Path(entry) not in (Path(__file__).parent, _RUNTIME.parents[1])]
+    # Of podlift's folder, a program must not see anything.
+    _BARE_PATH = [entry for entry in sys.path[1:] if Path(entry) != _RUNTIME.parents[1]]
     _serve(sys.argv[1].split())

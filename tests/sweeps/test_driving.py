@@ -1,0 +1,248 @@
+"""Drivers of a sweep that are killed, race, prune and resume: each trial is one run, with the same parameters."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+
+import optuna
+import pytest
+from conftest import SPACE, PaperTrials, World
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sdk
+from sdk import Reason, State, Status
+from sdk.errors import StoreUnavailableError
+from sdk.storage.posix_store import PosixStore
+from sdk.sweeps import driver as driving
+from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
+from sdk.sweeps.records import Book
+from sdk.sweeps.study import Study, Trial
+
+
+class KilledError(BaseException):
+    """The driver is killed here."""
+
+
+def known(trials: list[Trial]) -> list[tuple[object, ...]]:
+    return [(trial.number, trial.params, trial.state, trial.value) for trial in trials]
+
+
+def test_every_trial_is_one_run_that_gets_its_parameters_as_arguments(world: World) -> None:
+    sweep = world.create(sampler="tpe", parallel=1)
+    assert world.driver().run().state == "DONE"
+    trials = sweep.trials()
+    assert [trial.number for trial in trials] == list(range(8))
+    assert world.runs.begun == Counter(trial.run for trial in trials)
+    assert [run.plan.job.args for run in world.runs.all.values()] == [trial.params for trial in trials]
+    assert sweep.best() == max(trials, key=lambda trial: trial.value)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kills=st.lists(st.integers(1, 60), min_size=1, max_size=5), sampler=st.sampled_from(["random", "tpe"]))
+def test_drivers_killed_at_any_write_run_each_trial_once_with_the_same_parameters(world, kills, sampler) -> None:
+    parallel = 1 if sampler == "tpe" else 2
+    numbers = {"undisturbed": [], "killed": kills}
+    found = {}
+    for name, writes in numbers.items():
+        world.runs, label = PaperTrials(world.clock), f"{name}-{len(Book(world.root).names())}"
+        sweep = world.create(label, sampler=sampler, parallel=parallel)
+        for left in writes:
+            with pytest.MonkeyPatch.context() as patch:
+                put, count = PosixStore.put_new, iter(range(left))
+
+                def killed(store, *about, put=put, count=count, **more):
+                    if next(count, None) is None:
+                        raise KilledError
+                    return put(store, *about, **more)
+
+                patch.setattr(PosixStore, "put_new", killed)
+                patch.setattr(driving.Driver, "_beat", lambda *about, **more: None)
+                victim = world.driver(label)
+                # The process is gone, and not only its claim too old.
+                victim._me = f"{victim._me.split(':')[0]}:1:1"
+                try:
+                    victim.run()
+                except KilledError:
+                    continue
+        assert world.driver(label).run().state == "DONE"
+        found[name] = known(sweep.trials())
+        assert Counter(world.runs.begun.values()) == {1: 8}
+    assert found["killed"] == found["undisturbed"]
+
+
+def test_racing_drivers_claim_each_trial_once(world: World) -> None:
+    sweep = world.create(trials=12, parallel=12)
+    book, meeting = Book(world.root), threading.Barrier(24)
+    claimed, record = Counter[int](), Book(world.root).read("one")
+
+    def race() -> None:
+        study = Study(book.store, record)
+        meeting.wait()
+        while len(trials := study.trials()) < 12:
+            if study.claim(trials, study.journal.position, {"driver": "x", "claimed": 0.0}):
+                claimed[len(trials)] += 1
+
+    threads = [threading.Thread(target=race) for _ in range(24)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert claimed == Counter(range(12))
+    trials = sweep.trials()
+    assert len({trial.run for trial in trials}) == 12
+    # As one driver proposes them.
+    other = world.create("two", trials=12, parallel=12)
+    world.driver("two").run()
+    assert [trial.params for trial in trials] == [trial.params for trial in other.trials()]
+
+
+def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoints(world: World) -> None:
+    world.runs.epochs = 9
+    sweep = world.create(pruner="asha", trials=18, parallel=3)
+    assert world.driver().run().state == "DONE"
+    trials, runs = sweep.trials(), {run.plan.run_id: run for run in world.runs.all.values()}
+    assert {trial.state for trial in trials} == {"COMPLETE", "PRUNED"}
+    assert Counter(world.runs.begun.values()) == {1: 18}
+    promoted = [trial for trial in trials if runs[trial.run].resumes]
+    assert promoted and all(trial.last > 1 for trial in promoted)
+    assert sum(trial.last for trial in trials) < 18 * 9 / 2
+    # The curve of the best one is that of an undisturbed run.
+    assert sweep.best().last == 9
+    assert {trial.why for trial in trials if trial.state == "PRUNED"} <= {
+        f"not among the best third after {epochs} epochs" for epochs in (1, 3, 9)
+    }
+
+
+def test_the_median_pruner_cancels_a_trial_gracefully_and_does_not_continue_it(world: World) -> None:
+    sweep = world.create(pruner="median", trials=12, parallel=1)
+    assert world.driver().run().state == "DONE"
+    pruned = [trial for trial in sweep.trials() if trial.state == "PRUNED"]
+    assert pruned and all(trial.why.startswith("below the median after") for trial in pruned)
+    states = {run.plan.run_id: (run.state, run.resumes) for run in world.runs.all.values()}
+    assert {states[trial.run] for trial in pruned} == {(State.CANCELLED, 0)}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [(State.LOST, Reason.SUPERVISOR_LOST), (State.FAILED, Reason.PREEMPTED), (State.CHECKPOINTED, Reason.CHECKPOINTED)],
+)
+def test_a_run_that_was_taken_away_is_resumed_with_the_same_parameters(
+    world: World, state: State, reason: Reason
+) -> None:
+    world.runs.fails = lambda run: Status(state=state, reason=reason) if run.epochs == 4 and not run.resumes else None
+    sweep = world.create(trials=3)
+    assert world.driver().run().state == "DONE"
+    assert {run.resumes for run in world.runs.all.values()} == {1}
+    assert {trial.state for trial in sweep.trials()} == {"COMPLETE"}
+
+
+def test_a_failing_trial_is_one_of_the_results(world: World) -> None:
+    fails = Status(state=State.FAILED, reason=Reason.USER_ERROR)
+    world.runs.fails = lambda run: fails if run.plan.run_id.startswith("one-001") and run.epochs == 2 else None
+    sweep = world.create(trials=4)
+    assert world.driver().run().state == "DONE"
+    assert [trial.state for trial in sweep.trials()] == ["COMPLETE", "FAILED", "COMPLETE", "COMPLETE"]
+
+
+def test_a_metric_that_is_never_reported_ends_the_sweep_after_the_first_trial(world: World) -> None:
+    world.runs.metric = "scores"
+    sweep = world.create(trials=8, parallel=1)
+    end = world.driver().run()
+    assert (end.state, len(sweep.trials())) == ("FAILED", 1)
+    assert end.why.startswith(
+        "The trial 0 has no value: the program has never reported the metric 'score'. Did you mean 'scores'?"
+    )
+
+
+def test_a_program_that_fails_at_once_ends_the_sweep_after_the_first_trial(world: World) -> None:
+    world.runs.fails = lambda run: Status(state=State.FAILED, reason=Reason.USER_ERROR)
+    world.runs.metric = "other"
+    sweep = world.create(trials=8, parallel=1)
+    assert world.driver().run().state == "FAILED"
+    assert len(sweep.trials()) == 1
+
+
+def test_a_cancelled_sweep_cancels_its_runs_and_goes_on_when_it_is_resumed(world: World) -> None:
+    sweep = world.create(trials=4)
+    driver = world.driver()
+    for _ in range(3):
+        driver.step()
+    sweep.cancel()
+    assert driver.run().state == "CANCELLED"
+    assert {run.state for run in world.runs.all.values()} == {State.CANCELLED}
+    world.clock.time += 10
+    sweep.resume()
+    assert world.driver().run().state == "DONE"
+    assert [trial.state for trial in sweep.trials()] == ["COMPLETE"] * 4
+    assert Counter(world.runs.begun.values()) == {1: 4}
+
+
+def test_a_sweep_continues_with_more_trials_but_with_no_other_space(world: World) -> None:
+    world.create(trials=2)
+    world.driver().run()
+    with pytest.raises(sdk.InputError) as raised:
+        world.create(trials=2, space={**SPACE, "lr": "log:1e-4..1.0"})
+    assert raised.value.problems == (
+        "The sweep 'one' exists: the space has another lr: it was log:0.0001..0.1, and is log:0.0001..1.0 now. Next: another "
+        "--name, or podlift sweep resume one, which continues it as it was.",
+    )
+    sweep = world.create(trials=3)
+    assert world.driver().run().state == "DONE"
+    assert len(sweep.trials()) == 3
+
+
+def test_an_outage_of_the_store_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.create(trials=2)
+    driver, status, outages = world.driver(), world.runs.status, iter([True, True])
+
+    def failing(url: str) -> Status:
+        if next(outages, False):
+            raise StoreUnavailableError("no answer")
+        return status(url)
+
+    monkeypatch.setattr(world.runs, "status", failing)
+    assert driver.run().state == "DONE"
+
+
+def test_a_snapshot_every_hundred_objects_begins_the_reading(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PosixStore(world.root)
+    journal = StoreJournal(store, "journals/x")
+    for number in range(2 * SNAPSHOT_EVERY + 5):
+        journal.append_logs([{"number": number}])
+    read, get = [], PosixStore.get
+    monkeypatch.setattr(PosixStore, "get", lambda store, key, **more: read.append(key) or get(store, key, **more))
+    logs = list(StoreJournal(store, "journals/x").read_logs(0))
+    assert [log["number"] for log in logs] == list(range(2 * SNAPSHOT_EVERY + 5))
+    # One snapshot, five objects, and the look for a sixth.
+    assert len(read) == 7
+
+
+def test_writers_that_meet_take_the_next_number(world: World) -> None:
+    journals = [StoreJournal(PosixStore(world.root), "journals/x") for _ in range(3)]
+    for number in range(9):
+        journals[number % 3].append_logs([{"number": number}])
+    assert [log["number"] for log in StoreJournal(PosixStore(world.root), "journals/x").read_logs(0)] == list(range(9))
+
+
+def test_the_written_journal_is_a_study_of_optuna(world: World, tmp_path) -> None:
+    sweep = world.create(trials=3)
+    world.driver().run()
+    sweep.write_journal(tmp_path / "sweep.log")
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "sweep.log")))
+    study = optuna.load_study(study_name="one", storage=storage)
+    assert study.best_params == sweep.best().params
+    assert [len(trial.intermediate_values) for trial in study.trials] == [9, 9, 9]
+
+
+def test_no_trial_starts_that_could_break_the_limit_on_the_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        driving.spending, "over_limit", lambda plan, limit, spent, **more: "budget: spent" * (spent >= limit)
+    )
+    monkeypatch.setattr(driving.spending, "most_usd", lambda plan: 2.0)
+    status = world.runs.status
+    monkeypatch.setattr(world.runs, "status", lambda url: replace(status(url), spent_usd=2.0))
+    world.given = {"max_cost_usd": 6.0}
+    sweep = world.create(trials=8)
+    assert world.driver().run().why == "budget: spent"
+    assert len(sweep.trials()) == 3

@@ -1,0 +1,135 @@
+"""Sweeps of real runs: their driver is a process, and it and the runs are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from support import LIMIT_S, REPO, Shown, needs, until
+
+import sdk
+from sdk.records.recorder import read_events
+from sdk.sweeps.records import Book
+
+needs("optuna")
+pytestmark = [pytest.mark.process]
+
+QUICK = """
+import argparse, time, sdk
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+options = parser.parse_args()
+ctx = sdk.context()
+for epoch in range(1, 5):
+    time.sleep(0.1)
+    ctx.report({"score": epoch * options.lr}, step=epoch)
+"""
+SPACE = {"lr": sdk.LogUniform(1e-4, 1e-1)}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Path:
+    program = tmp_path / "quick" / "train.py"
+    program.parent.mkdir()
+    program.write_text(QUICK)
+    return program
+
+
+def kill_driver(sweep: sdk.Sweep) -> bool:
+    beat = Book(sweep.root).heartbeat(sweep.read().record)
+    try:
+        os.kill(int(beat.driver.split(":")[1]), signal.SIGKILL)
+    except (ProcessLookupError, AttributeError):
+        return False
+    return True
+
+
+def kill_trial(sweep: sdk.Sweep) -> None:
+    """Kill the supervisor of a trial that is going on."""
+    for trial in sweep.trials():
+        if trial.state == "RUNNING" and trial.notes.get("submitted"):
+            started = read_events(sdk.attach(trial.run, root=sweep.root).plan.paths, ("started",))
+            for event in started[-1:]:
+                with suppress(psutil.NoSuchProcess):
+                    psutil.Process(int(event.data["supervisor"].split(":")[1])).kill()
+                    return
+
+
+def undisturbed(sweep: sdk.Sweep) -> list[tuple[object, ...]]:
+    assert sweep.wait(LIMIT_S) is not None
+    return [(trial.number, trial.params, trial.value) for trial in sweep.trials()]
+
+
+def starts(sweep: sdk.Sweep) -> Counter[int]:
+    """How many runs each number of a trial has."""
+    name = f"{sweep.name}-"
+    return Counter(
+        int(run.id[len(name) : len(name) + 3]) for run in sdk.runs(root=sweep.root, limit=None, name=f"{name}*")
+    )
+
+
+def test_a_sweep_goes_on_without_its_client_and_after_the_death_of_its_driver(quick: Path, root: Path) -> None:
+    about = {"metric": "score", "trials": 4, "parallel": 2, "sampler": "random", "root": root}
+    sweep = sdk.sweep(quick, SPACE, name="killed", **about)
+    until(lambda: any(trial.curve for trial in sweep.trials()))
+    assert kill_driver(sweep)
+    until(lambda: not sweep.read().driven)
+    assert sweep.read().state == "STOPPED"
+    found = undisturbed(sweep)
+    assert starts(sweep) == Counter(range(4))
+    assert found == [(number, params, 4 * params["lr"]) for number, params, _ in found]
+    assert found == undisturbed(sdk.sweep(quick, SPACE, name="other", **about))
+
+
+def podlift(*words: str) -> Shown:
+    done = subprocess.run([sys.executable, "-m", "sdk", *words], capture_output=True, text=True, cwd=REPO)
+    return Shown(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_command_creates_shows_and_continues_a_sweep(quick: Path, root: Path) -> None:
+    words = ["sweep", "create", str(quick), "--space", "lr=log:1e-4..1e-1", "--metric", "score", "--trials", "2"]
+    shown = podlift(*words, "--name", "one", "--root", str(root), "--json")
+    facts = json.loads(shown.stdout)
+    assert (shown.code, facts["state"], len(facts["done"])) == (0, "DONE", 2)
+    assert "price        nothing is billed" in shown.stderr
+    best = podlift("sweep", "best", "one", "--root", str(root)).stdout.split()
+    assert best == ["--lr", str(facts["best"]["params"]["lr"])]
+    journal = root / "journal.log"
+    assert podlift("sweep", "status", "one", "--root", str(root), "--journal", str(journal)).code == 0
+    assert journal.read_text().startswith('{"op_code":0')
+    refused = podlift(*words[:4], "lx=1..2", *words[5:], "--root", str(root))
+    assert refused.code == 2
+    assert "space: train.py takes no argument --lx. Known: lr." in refused.stderr
+
+
+@pytest.mark.full
+@pytest.mark.tensorflow
+def test_twenty_trials_over_digits_survive_five_kills_of_driver_and_trials(root: Path) -> None:
+    program = REPO / "jobs" / "digits" / "train.py"
+    about = {"metric": "val_accuracy", "trials": 20, "parallel": 2, "sampler": "random", "root": root}
+    space = {"epochs": sdk.IntUniform(4, 24)}
+    sweep = sdk.sweep(program, space, name="killed", seed=3, **about)
+    for kill in range(5):
+        done = len([trial for trial in sweep.trials() if not trial.is_open])
+        until(lambda done=done: [trial for trial in sweep.trials() if not trial.is_open][done:] or sweep.read().end)
+        kill_trial(sweep)
+        assert kill_driver(sweep), kill
+        time.sleep(0.5)
+        sweep.resume()
+    found = undisturbed(sweep)
+    assert starts(sweep) == Counter(range(20))
+    assert found == undisturbed(sdk.sweep(program, space, name="other", seed=3, **about))
