@@ -39,6 +39,7 @@ class Membership:
     members: Mapping[str, str] = field(default_factory=dict)  # the nonce of each task's container
     times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
     addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if published
+    time: float = 0.0  # unix time of its beginning
 
 
 class Agreement(Protocol):
@@ -124,6 +125,10 @@ class Agreement(Protocol):
 
     def is_idle(self, attempt: int, *, idle: bool) -> bool:
         """Report whether this agent's GPUs are idle; return whether all are, and this agent ends the attempt."""
+        ...
+
+    def is_overdue(self) -> bool:
+        """Return whether this agent ends the attempt because the run has reached its time limit."""
         ...
 
 
@@ -215,3 +220,7 @@ class OwnAgreement:
 
     def is_idle(self, attempt: int, *, idle: bool) -> bool:
         return idle
+
+    def is_overdue(self) -> bool:
+        # `StopRequests` has the limit.
+        return False

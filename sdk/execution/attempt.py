@@ -218,8 +218,10 @@ class Attempt(Generic[B]):
         return replace(end, failure=end.failure or seen.failure)
 
     def _stalled(self, detector: HangDetector) -> AttemptEnd | None:
-        """Return the end of the attempt if its tasks hang, or if its GPUs are idle."""
+        """Return the end of the attempt if its tasks hang, if its GPUs are idle, or at the time limit."""
         try:
+            if self._agreement.is_overdue():
+                return self._conclude(failed(Reason.TIMEOUT, ending.over_limit(self._payload.limits)))
             if self._agreement.is_idle(self._number, idle=self._idle.is_idle(self._visible)):
                 return self._conclude(failed(Reason.ACCELERATOR_IDLE, self._idle.failure))
             if (activity := detector.hang()) is None:

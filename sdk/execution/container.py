@@ -146,6 +146,7 @@ class Container:
             resumes_by_users=payload.resumes_by_users,
             drill=bool(payload.drill),
             hang_s=payload.limits.hang_s,
+            limit_s=None if terms.keeps_limit else payload.limits.timeout_s,
             stop=lambda: self._signals.stop_requested,
             address=self._place.address,
         )
@@ -308,7 +309,7 @@ class Container:
         self._standby.prepare([self._start(self._attempt, self._env)])
 
     def exit_code(self, seen: AttemptEnd, code: int) -> int:
-        if seen.reason is Reason.ACCELERATOR_IDLE:
+        if seen.reason in (Reason.ACCELERATOR_IDLE, Reason.TIMEOUT):
             return EXIT_USER
         if seen.reason is Reason.HUNG:
             return EXIT_INFRASTRUCTURE

@@ -19,6 +19,7 @@ from ..records.events import Event, first_failure, is_collateral, is_disk_full, 
 from ..records.exits import OutOfMemory
 from ..records.verdicts import CHECKPOINTED, SUCCEEDED, AttemptEnd, failed
 from ..status import EXIT_CHECKPOINTED, Failure, Reason, State
+from ..text import compact_duration
 
 # How often an agent polls its tasks.
 POLL_S = 0.05
@@ -31,7 +32,7 @@ SAVING_S = 30.0
 # Of the output of a program that exits with a number.
 _LAST_LINES = 5
 # No single task has caused these ends.
-OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
+OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE, Reason.TIMEOUT)
 # On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
 _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
 
@@ -252,6 +253,10 @@ def stop(
         saves = steps and task in cluster.in_step(tasks)
         return Stop(wait_s=max(SAVING_S, limits.grace_s) if saves else 0.0, grace_s=grace_s)
     return Stop(wait_s=saving_s, grace_s=grace_s)
+
+
+def over_limit(limits: Limits) -> Failure:
+    return Failure(task="", message=f"The run took longer than timeout={compact_duration(limits.timeout_s or 0.0)!r}.")
 
 
 def announced_s(records: Sequence[Event]) -> float:

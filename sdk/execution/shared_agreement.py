@@ -113,6 +113,7 @@ class SharedAgreement:
         job: the number of the vendor's job.
         resumes_by_users: the number of the last job before the last resume by a user.
         hang_s: how long tasks may do nothing until that counts as a hang.
+        limit_s: how long the job may take from the beginning of its first attempt; None if the service has the limit.
         stop: returns whether this container has to end.
         address: the address of this task, if the tasks exchange their addresses.
     """
@@ -129,6 +130,7 @@ class SharedAgreement:
         resumes_by_users: int | None = None,
         drill: bool = False,
         hang_s: float | None = None,
+        limit_s: float | None = None,
         stop: Callable[[], bool] = lambda: False,
         address: str = "",
     ) -> None:
@@ -136,7 +138,7 @@ class SharedAgreement:
         self._task, self._tasks, self._job = task, tasks, job
         self._resumes_by_users = job - 1 if resumes_by_users is None else resumes_by_users
         self._retry, self._drill, self._hang_s = retry, drill, hang_s or 0.0
-        self._address = address
+        self._address, self._limit_s = address, limit_s
         self.nonce, self._started = secrets.token_hex(8), clock.now()
         self._memberships: list[Membership] = []
         # Ends that new containers have concluded, of attempts of an earlier container of this task, which is gone.
@@ -457,6 +459,12 @@ class SharedAgreement:
         return [restart.ended for restart in self._restarts.of(attempt)] if self._any_restarts_alone else []
 
     # --- Tasks that hang, and idle GPUs
+
+    def is_overdue(self) -> bool:
+        if self._limit_s is None or self._task != self._tasks[0]:
+            return False
+        begun = next(past.time for past in self._memberships if past.job == self._job)
+        return self._clock.now() - begun >= self._limit_s
 
     def hang(self, attempt: int, beats: Mapping[str, int]) -> Hang | None:
         now = self._clock.monotonic()

@@ -23,5 +23,6 @@ class ContainerTerms:
     # The variable with the address of this machine, if the tasks exchange their addresses; "" if the service provides them.
     host: str = ""
     keeps_logs: bool = True  # the service keeps the whole output of a container
+    keeps_limit: bool = True  # the service ends a job at the time limit of its run; if not, the agents do
     # The task of each replica with another name in these variables, such as {"workerpool1-0": "worker-0"}.
     tasks: Mapping[str, str] = field(default_factory=dict)

@@ -363,6 +363,11 @@ class KubernetesCluster:
                 and all(fields.get(key) == value for key, value in _pairs(query.get("fieldSelector", "")))
             )
 
+        if watch and query.get("sendInitialEvents") == "true":
+            # As a server of the version that discovery names; kubectl lists instead.
+            raise ApiError(
+                422, "Invalid", "sendInitialEvents is forbidden for watch without the WatchList feature gate"
+            )
         if watch:
             after, limit_s = int(query.get("resourceVersion") or 0), float(query.get("timeoutSeconds") or 300)
             return _Stream(self, is_wanted, after, limit_s)

@@ -354,3 +354,16 @@ def test_the_end_is_looked_for_soon_when_steps_pause_for_longer_than_usual(every
         steps = [min(tick, last) // every] if every else []
         due += [tick] if pauses.look_due(steps) else []
     assert (due[: len([*looks])], why) == ([*looks], why)
+
+
+def test_the_time_limit_counts_from_the_first_attempt_of_a_job_and_the_first_task_keeps_it(service: Service) -> None:
+    containers = service.all(limit_s=60.0)
+    service.clock.time += 1000.0
+    joined(containers)
+    service.clock.time += 59.0
+    assert not containers["chief-0"].is_overdue()
+    service.clock.time += 1.0
+    assert {task: each.is_overdue() for task, each in containers.items()} == {
+        "chief-0": True, "worker-0": False, "worker-1": False,
+    }  # fmt: skip
+    assert not service.container("chief-0").is_overdue()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Literal
 
 from ...records.verdicts import SUCCEEDED, ServiceAnswer, failed
 from ...status import Failure, Reason
@@ -10,37 +12,42 @@ from .client import KubernetesJob, PodState
 
 _PREFIX = "podlift: "
 _KILLED = (137, 143)
+# As the runtimes of containers say it.
+_NO_PYTHON = re.compile(r"exec: \\?\"python3\\?\".*(not found|no such file)")
 # Reasons of waiting containers, and the next step.
 _IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 
 
 def of_ended(job: KubernetesJob) -> ServiceAnswer:
     """Return the end of a Job or JobSet as its cluster sees it."""
+
+    def said(
+        reason: Reason, message: str, *, knows: Literal["decision", "cause", "exit"] = "exit", traceback: str = ""
+    ) -> ServiceAnswer:
+        end = failed(reason, Failure(task="", message=message, traceback=traceback))
+        return ServiceAnswer(job="ended", end=end, time=job.ended, knows=knows)
+
     if job.status == "Complete":
         return ServiceAnswer(job="ended", end=SUCCEEDED, time=job.ended)
     if job.reason == "DeadlineExceeded":
-        failure = Failure(task="", message=f"The job {job.id} reached its time limit.")
-        return ServiceAnswer(job="ended", end=failed(Reason.TIMEOUT, failure), time=job.ended, knows="decision")
+        return said(Reason.TIMEOUT, f"The job {job.id} reached its time limit.", knows="decision")
     pod = _guilty(job.pods)
     if pod is None:
-        failure = Failure(
-            task="", message=f"The job {job.id} failed: {job.message or job.reason or 'no reason is known'}"
-        )
-        return ServiceAnswer(job="ended", end=failed(Reason.INFRASTRUCTURE, failure), time=job.ended)
-    said = [line for line in pod.message.splitlines() if line.startswith(_PREFIX)]
+        why = job.message or job.reason or "no reason is known"
+        return said(Reason.INFRASTRUCTURE, f"The job {job.id} failed: {why}")
     if pod.reason == "OOMKilled":
-        failure = Failure(
-            task="", message=f"The pod {pod.name} had no memory left. Next: --kubernetes-memory with more."
-        )
-        return ServiceAnswer(job="ended", end=failed(Reason.OUT_OF_MEMORY, failure), time=job.ended, knows="cause")
-    if said and pod.code not in _KILLED:
+        text = f"The pod {pod.name} had no memory left. Next: --kubernetes-memory with more."
+        return said(Reason.OUT_OF_MEMORY, text, knows="cause")
+    if _NO_PYTHON.search(pod.message):
+        text = "The image has no python3. Next: --kubernetes-image with Python and TensorFlow."
+        return said(Reason.IMAGE, text, knows="cause", traceback=pod.message)
+    lines = [line for line in pod.message.splitlines() if line.startswith(_PREFIX)]
+    if lines and pod.code not in _KILLED:
         # podlift gave up before it started the program.
-        failure = Failure(task="", message=said[-1].removeprefix(_PREFIX))
-        return ServiceAnswer(job="ended", end=failed(Reason.REFUSED, failure), time=job.ended)
+        return said(Reason.REFUSED, lines[-1].removeprefix(_PREFIX))
     how = f" with exit code {pod.code}" if pod.code is not None else f" ({pod.reason})" if pod.reason else ""
-    message = f"The pod {pod.name} ended{how}, and no task says why."
-    failure = Failure(task="", message=message, traceback=pod.message)
-    return ServiceAnswer(job="ended", end=failed(Reason.INFRASTRUCTURE, failure), time=job.ended)
+    text = f"The pod {pod.name} ended{how}, and no task says why."
+    return said(Reason.INFRASTRUCTURE, text, traceback=pod.message)
 
 
 def _guilty(pods: Sequence[PodState]) -> PodState | None:

@@ -33,7 +33,7 @@ class KubernetesBackend:
         """Read the kubeconfig; with `online`, the labels of the nodes. Tasks do not see this machine's Python."""
         options = Kubernetes.of(target)
         about: dict[str, object] = {}
-        if options.claim and os.getuid():
+        if options.claim:
             # The pods write into the same volume as this user.
             about["user"] = os.getuid()
         try:
@@ -54,8 +54,9 @@ class KubernetesBackend:
         problem = plan.facts.online.get("kubernetes", {}).get("problem", "")
         return [
             *(Finding(level, text) for text in objects.missing(target, plan.root)),
-            *([Finding("error", problem) if starting else warning(problem)] if problem else []),
-            *objects.findings(target, plan.root),
+            # A start refuses it; a run that is only stored needs no cluster.
+            *([warning(problem)] if problem else []),
+            *objects.findings(plan),
             *of_kubernetes(plan),
             *objects.nodes_without_device(plan),
             *communication.run(job, program.communications, stands_in=False),

@@ -60,11 +60,9 @@ class KubernetesJob:
 
     id: str
     status: str  # "Suspended", "Pending", "Running", "Complete" or "Failed"
-    uid: str = ""
     reason: str = ""  # of its failure: "PodFailurePolicy", "DeadlineExceeded"
     message: str = ""
-    created: float | None = None  # Unix time
-    started: float | None = None
+    started: float | None = None  # Unix time
     ended: float | None = None
     pods: tuple[PodState, ...] = field(default=())
     hidden: str = ""  # why the client does not see the pods
@@ -90,6 +88,10 @@ def configured(target: Kubernetes) -> SingleConfig:
     except ImportError:
         raise InputError(EXTRA) from None
     try:
+        if os.pathsep in os.environ.get("KUBECONFIG", ""):
+            raise InputError(
+                "KUBECONFIG names several files. Next: kubectl config view --flatten > FILE, and KUBECONFIG=FILE."
+            )
         config = KubeConfig.from_env()
         if target.context and target.context not in config.contexts:
             raise InputError(
@@ -280,11 +282,9 @@ def _job(data: Mapping[str, Any], pods: list[Mapping[str, Any]], hidden: str = "
     end = over or bad or {}
     return KubernetesJob(
         id=str(data["metadata"]["name"]),
-        uid=str(data["metadata"].get("uid") or ""),
         status=word,
         reason=str(end.get("reason") or ""),
         message=str(end.get("message") or ""),
-        created=_time(data["metadata"].get("creationTimestamp")),
         started=_time(status.get("startTime")),
         ended=_time(end.get("lastTransitionTime")),
         pods=states,

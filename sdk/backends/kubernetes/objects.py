@@ -27,6 +27,8 @@ NO_IMAGE, CONTAINER = "<image>", "task"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
 JOBSET = "jobset.x-k8s.io/v1alpha2"
 LABELS = RUN_LABEL, JOB_LABEL = "podlift-run", "podlift-job"
+# By these podlift finds its run again.
+_OWN = ("apiVersion", "kind", "metadata.name", "metadata.namespace", *(f"metadata.labels.{name}" for name in LABELS))
 INDEX, TASK, HOST = "PODLIFT_POD_INDEX", "PODLIFT_TASK_NAME", "PODLIFT_POD_IP"
 # An agent exits with RESTART when its machine is taken away: the Job starts another pod, and counts no failure. The same holds
 # for a pod that the cluster itself has disrupted. A pod that the kernel or the node has killed counts towards `backoffLimit`.
@@ -39,8 +41,10 @@ TERMS = ContainerTerms(
     notice_s=8.0,
     host=HOST,
     keeps_logs=False,
+    keeps_limit=False,
 )
-_NOTICE_MARGIN_S, _TIMEOUT_MARGIN_S, _KEPT_S = 20, 300, 86400
+# The deadline of a Job counts the search for nodes, which may take a day.
+_NOTICE_MARGIN_S, _DEADLINE_MARGIN_S, _KEPT_S = 20, 86400, 86400
 # For the whole life of a run; the budgets in the plan end it before.
 _BACKOFF = 100
 _USER = 1000
@@ -72,11 +76,22 @@ def missing(target: Kubernetes, root: str) -> list[str]:
     return problems
 
 
-def findings(target: Kubernetes, root: str) -> list[Finding]:
+def findings(plan: Plan) -> list[Finding]:
     """Return the findings about the root and about `raw`."""
-    made = []
-    if target.raw:
-        made.append(note(f"The object is patched by raw=, without checks: {', '.join(leaves(target.raw))}"))
+    target, root, made = Kubernetes.of(plan.target), plan.root, []
+    paths = leaves(target.raw)
+    if own := [
+        path for path in paths if path.endswith(LABELS) or any(f"{name}.".startswith(f"{path}.") for name in _OWN)
+    ]:
+        text = f"raw= changes the fields by which podlift finds its run. Received: {', '.join(own)}"
+        made.append(error(f"{text}. Next: leave them out; --name and --kubernetes-namespace choose names"))
+    elif paths:
+        made.append(note(f"The object is patched by raw=, without checks: {', '.join(paths)}"))
+    if plan.facts.online.get("kubernetes", {}).get("user") == 0 and not any(
+        path.endswith("runAsUser") for path in paths
+    ):
+        text = f"You are root here, and the pods run as user {_USER}, who cannot write into folders of root"
+        made.append(warning(f"{text}. Next: submit as another user"))
     folder = path_of(root) if in_folder(root) else ""
     inside = target.claim_folder and (folder + "/").startswith(target.claim_folder + "/")
     if folder and not target.claim:
@@ -109,11 +124,6 @@ def nodes_without_device(plan: Plan) -> list[Finding]:
     return []
 
 
-def emulators(plan: Plan) -> list[str]:
-    """Return the variables that name the emulator whose bucket a run is in, if any."""
-    return [emulator.EMULATOR, emulator.STORAGE_EMULATOR] if plan.emulator else []
-
-
 def has_unequal_roles(plan: Plan) -> bool:
     return any(task.role in ("ps", "evaluator") for task in plan.members)
 
@@ -124,7 +134,8 @@ def kind_of(plan: Plan) -> str:
 
 def hidden_names(plan: Plan) -> list[str]:
     """Return the variables whose values are in a Secret of the job, and never stored by podlift."""
-    return [*plan.job.copied, *emulators(plan)]
+    # Those of the emulator whose bucket the run is in.
+    return [*plan.job.copied, *([emulator.EMULATOR, emulator.STORAGE_EMULATOR] if plan.emulator else [])]
 
 
 def render(
@@ -196,8 +207,8 @@ def _job(
         },
     ]
     limit = plan.job.limits.timeout_s
-    # The agents keep the limit themselves.
-    deadline = {} if limit is None else {"activeDeadlineSeconds": math.ceil(limit) + _TIMEOUT_MARGIN_S}
+    # The agents end the run at its limit, from its first attempt on.
+    deadline = {} if limit is None else {"activeDeadlineSeconds": math.ceil(limit) + _DEADLINE_MARGIN_S}
     success = {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}} if succeeds and len(tasks) > 1 else {}
     return {
         "completions": len(tasks),

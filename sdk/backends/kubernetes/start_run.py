@@ -11,6 +11,7 @@ from typing import Any
 from ...clock import SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...job.plan import Plan
+from ...logs import logger
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
 from ...records.sync.index import KEYS, SYNC_RETRY
@@ -21,63 +22,77 @@ from .. import containers
 from ..base import Request
 from ..job_run import RejectedError, creating
 from . import objects
-from .client import Cluster
+from .client import Cluster, configured
 from .options import Kubernetes
+
+_log = logger("backends")
 
 
 def check(request: Request) -> None:
     """Reject a root that cannot be used, and what the cluster would refuse: it checks the whole object, and creates nothing."""
-    plan = request.plan
-    problems = objects.missing(Kubernetes.of(plan.target), plan.root)
-    if problems:
+    plan, target = request.plan, Kubernetes.of(request.plan.target)
+    if problems := objects.missing(target, plan.root):
         raise InputError(problems)
+    configured(target)
+    if target.claim and not os.path.isdir(target.claim_folder):
+        raise InputError(
+            f"This machine does not see the volume of the claim {target.claim_name!r}: there is no folder "
+            f"{target.claim_folder!r}. Next: mount it there, or --root gs://BUCKET/PREFIX."
+        )
     if in_folder(plan.root):
         check_folder(path_of(plan.root))
     else:
         check_root(plan.root, retry=INTERACTIVE)
-    cluster = Cluster(Kubernetes.of(plan.target))
+    cluster = Cluster(target)
     try:
-        _check_claim(plan, cluster)
-        _check_queue(Kubernetes.of(plan.target).queue, cluster)
-        made = cluster.create(request.body, rehearsed=True)
+        _check_claim(target.claim_name, len(plan.tasks), cluster)
+        if target.queue:
+            # Without Kueue, the job would start at once.
+            missing = (
+                f"There is no LocalQueue {target.queue!r} of Kueue in {cluster.name}. Next: kubectl get localqueues"
+            )
+            _read(cluster, "LocalQueue", target.queue, f"{missing}, or --kubernetes-queue.")
+        made = _rehearsed(request.body, cluster)
         if names := objects.hidden_names(plan):
             cluster.create(secret(made, dict.fromkeys(names, containers.HIDDEN)), rehearsed=True)
     except (RejectedError, UnavailableError) as error:
         raise InputError(str(error)) from error
 
 
-def _check_claim(plan: Plan, cluster: Cluster) -> None:
-    """Reject a claim that is not there, or that one node at a time can mount. Who may not read claims gets no check."""
-    name = Kubernetes.of(plan.target).claim_name
-    if not name:
-        return
+def _rehearsed(body: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
+    """Let the cluster check an object. A webhook that supports no dry run sees the real request only."""
     try:
-        claim = cluster.get("PersistentVolumeClaim", name)
+        return cluster.create(body, rehearsed=True)
+    except RejectedError as error:
+        if "does not support dry run" not in str(error):
+            raise
+        _log.info(f"The cluster checks the job only when it is created. {error}")
+        # A Secret needs an owner.
+        return {**body, "metadata": {**body["metadata"], "uid": "0"}}
+
+
+def _read(cluster: Cluster, kind: str, name: str, missing: str) -> Mapping[str, Any] | None:
+    """Return an object, None without the right to read it; InputError with the text `missing` if it is not there."""
+    try:
+        return cluster.get(kind, name)
     except MissingError as error:
-        raise InputError(
-            f"There is no claim {name!r} in {cluster.name}. Next: kubectl get pvc; or --kubernetes-claim CLAIM:FOLDER."
-        ) from error
+        raise InputError(missing) from error
     except RejectedError:
-        return
-    modes = (claim.get("spec") or {}).get("accessModes") or []
-    if len(plan.tasks) > 1 and "ReadWriteMany" not in modes:
+        return None
+
+
+def _check_claim(name: str, count: int, cluster: Cluster) -> None:
+    """Reject a claim that is not there, or that one node at a time can mount."""
+    missing = (
+        f"There is no claim {name!r} in {cluster.name}. Next: kubectl get pvc; or --kubernetes-claim CLAIM:FOLDER."
+    )
+    claim = _read(cluster, "PersistentVolumeClaim", name, missing) if name else None
+    modes = ((claim or {}).get("spec") or {}).get("accessModes") or []
+    if claim is not None and count > 1 and "ReadWriteMany" not in modes:
         raise InputError(
-            f"The claim {name!r} can be mounted by one node at a time, and the run has {len(plan.tasks)} tasks. Received: "
+            f"The claim {name!r} can be mounted by one node at a time, and the run has {count} tasks. Received: "
             f"{', '.join(modes)}. Next: a claim for ReadWriteMany, or --root gs://BUCKET/PREFIX."
         )
-
-
-def _check_queue(name: str | None, cluster: Cluster) -> None:
-    """Reject a queue that is not there: without Kueue, the job would start at once. Who may not read queues gets no check."""
-    try:
-        if name:
-            cluster.get("LocalQueue", name)
-    except MissingError as error:
-        raise InputError(
-            f"There is no LocalQueue {name!r} of Kueue in {cluster.name}. Next: kubectl get localqueues, or --kubernetes-queue."
-        ) from error
-    except RejectedError:
-        return
 
 
 def check_folder(folder: str) -> None:

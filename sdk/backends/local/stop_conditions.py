@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...clock import Clock
+from ...execution.ending import over_limit
 from ...job.plan import Plan
 from ...records.sync import cancels
 from ...records.verdicts import CANCELLED, AttemptEnd, failed
 from ...status import Failure, Reason
 from ...storage import posix
-from ...text import compact_duration
 
 
 class StopConditions:
@@ -37,11 +37,8 @@ class StopConditions:
         if self._signals:
             failure = Failure(task="", message="The supervisor was stopped by a signal.")
             return failed(Reason.INFRASTRUCTURE, failure), limits.grace_s
-        if self._deadline is not None and limits.timeout_s is not None and self._clock.monotonic() >= self._deadline:
-            failure = Failure(
-                task="", message=f"The run took longer than timeout={compact_duration(limits.timeout_s)!r}."
-            )
-            return failed(Reason.TIMEOUT, failure), limits.grace_s
+        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+            return failed(Reason.TIMEOUT, over_limit(limits)), limits.grace_s
         return None
 
     def cancel_grace_s(self) -> float | None:

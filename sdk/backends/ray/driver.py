@@ -19,6 +19,7 @@ from typing import Protocol
 from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError, StoreError
+from ...execution.ending import over_limit
 from ...job.layout import RunPaths
 from ...job.wire import decode
 from ...records import verdicts
@@ -31,7 +32,6 @@ from ...status import EXIT_INFRASTRUCTURE, Reason, Status
 from ...storage.folder_files import path_of
 from ...storage.registry import open_files, open_store
 from ...storage.store import Store
-from ...text import compact_duration
 from ..containers import job_name
 from . import answers
 from .cluster import AgentEnd
@@ -241,15 +241,13 @@ class Driver:
                 raise StoppedError((Reason.STOCKOUT, infeasible(self._wanted, has)))
 
     def _check_time(self) -> None:
-        timeout_s = self._limits.timeout_s
-        if self._deadline is None or timeout_s is None or self._clock.monotonic() < self._deadline:
+        if self._deadline is None or self._clock.monotonic() < self._deadline:
             return
         for task in self._cluster.running:
             self._cluster.send(task, signal.SIGTERM)
         # The tasks have the grace, and their agents upload the last records after it.
         self._let_end(self._limits.grace_s + TERMS.notice_s)
-        text = f"The run took longer than timeout={compact_duration(timeout_s)!r}."
-        raise StoppedError((Reason.TIMEOUT, text))
+        raise StoppedError((Reason.TIMEOUT, over_limit(self._limits).message))
 
     def _check_cancelled(self) -> None:
         """Stop the job at the end of the grace of a cancel request; the agents stop the training before, after a step."""

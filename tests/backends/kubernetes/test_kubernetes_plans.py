@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import full_only
 
 import sdk
 from sdk import backends
@@ -73,7 +74,7 @@ def jobs_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec} for spec in specs]
 
 
-@pytest.mark.parametrize("version", ["1.31", "1.34", "1.37"])
+@pytest.mark.parametrize("version", ["1.31", "1.37", *map(full_only, ["1.32", "1.33", "1.34", "1.35", "1.36"])])
 @pytest.mark.parametrize("case", CASES)
 def test_the_schemas_of_kubernetes_accept_each_job(case: str, version: str) -> None:
     validation = pytest.importorskip("kubernetes_validate")
@@ -129,7 +130,7 @@ def test_values_of_this_shell_come_from_a_secret_and_others_are_not_expanded() -
 
 def test_a_deadline_repeats_the_time_limit_and_the_grace_covers_a_save() -> None:
     spec = rendered(timeout="2h", limit_grace="60s")["spec"]
-    assert spec["activeDeadlineSeconds"] > 7200
+    assert spec["activeDeadlineSeconds"] == 7200 + 86400, "the agents keep the limit; nodes may take a day"
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 60
     assert spec["ttlSecondsAfterFinished"] == 86400
 
@@ -168,11 +169,61 @@ def test_a_container_that_a_mesh_adds_is_not_taken_for_the_task() -> None:
         ({"kubernetes_memory": "16 GB"}, "must be a quantity of Kubernetes"),
         ({"kubernetes_tolerations": ["a:Sometimes"]}, "KEY=VALUE:EFFECT"),
         ({"kubernetes_raw": {"spec": {"x": {"API_KEY": "abcdefgh"}}}}, "API_KEY looks like"),
+        ({"kubernetes_raw": {"metadata": {"name": "x"}}}, r"finds its run. Received: metadata\.name\."),
+        ({"kubernetes_raw": {"metadata": {"labels": None}}}, r"finds its run. Received: metadata\.labels\."),
+        (
+            {"kubernetes_raw": {"spec": {"template": {"metadata": {"labels": {"podlift-run": "x"}}}}}},
+            r"finds its run. Received: spec\.template\.metadata\.labels\.podlift-run\.",
+        ),
     ],
 )
 def test_what_cannot_run_there_is_refused_with_the_next_step(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"(?s){message}"):
         planned(**settings)
+
+
+def test_a_raw_label_and_annotation_of_another_tool_are_merged() -> None:
+    body = rendered(kubernetes_raw={"metadata": {"labels": {"team": "x"}, "annotations": {"a": "b"}}})
+    assert (body["metadata"]["labels"]["team"], body["metadata"]["annotations"]) == ("x", {"a": "b"})
+    assert body["metadata"]["labels"]["podlift-run"]
+
+
+def test_a_run_is_stored_without_a_kubeconfig(tmp_path: Path, capfd) -> None:
+    from sdk.cli import app
+
+    options = ["--backend", "kubernetes", "--root", str(tmp_path / "v" / "p"), "--kubernetes-image", "i"]
+    options += ["--kubernetes-claim", f"c:{tmp_path / 'v'}", "--no-start", "-o", "job.yaml"]
+    assert app.run(["submit", "train.py", *options]) == 0
+    shown = capfd.readouterr()
+    assert "There is no usable kubeconfig" in " ".join(shown.err.split())
+    assert sdk.attach(shown.out.strip()).plan.root.endswith(str(tmp_path / "v" / "p"))
+    assert "kind: Job" in Path("job.yaml").read_text()
+
+
+def test_root_reads_that_the_pods_are_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = {"root": "/mnt/training/p", "kubernetes_claim": "c:/mnt/training"}
+    for user, warned, pods in ((0, True, 1000), (1234, False, 1234)):
+        monkeypatch.setattr("os.getuid", lambda user=user: user)
+        assert ("the pods run as user 1000" in " ".join(str(planned(**where)).split())) is warned
+        assert rendered(**where)["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == pods
+
+
+def test_a_kubeconfig_of_several_files_is_refused_with_the_command_that_merges_them(monkeypatch) -> None:
+    pytest.importorskip("lightkube")
+    monkeypatch.setenv("KUBECONFIG", "a:b")
+    with pytest.raises(InputError, match=r"names several files.*kubectl config view --flatten"):
+        sdk.submit("train.py", backend=sdk.Kubernetes(image="i"), root="gs://bucket/p")
+
+
+def test_an_image_without_python_is_a_sentence() -> None:
+    from sdk.backends.kubernetes import answers, client
+
+    said = 'runc create failed: exec: "python3": executable file not found in $PATH: unknown'
+    pod = client.PodState(name="x-0", phase="Failed", code=128, reason="StartError", message=said)
+    answer = answers.of_ended(client.KubernetesJob(id="x", status="Failed", pods=(pod,)))
+    assert answer.end is not None and answer.end.failure is not None
+    assert answer.end.failure.message.startswith("The image has no python3. Next: --kubernetes-image")
+    assert answer.end.failure.traceback == said
 
 
 @pytest.mark.parametrize("name", ["job.txt", "job.json", "folder.yaml", "mine.yaml"])
