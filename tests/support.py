@@ -110,9 +110,11 @@ class Later:
         return attrgetter(self._name)(module) if self._name else module
 
 
-def until(condition: Callable[[], object], what: Callable[[], object] = lambda: "it never happened") -> None:
-    """Wait until a condition holds; `what` describes the state if it does not within LIMIT_S."""
-    deadline = time.monotonic() + LIMIT_S
+def until(
+    condition: Callable[[], object], what: Callable[[], object] = lambda: "it never happened", limit_s: float = LIMIT_S
+) -> None:
+    """Wait until a condition holds; `what` describes the state if it does not within `limit_s`."""
+    deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.02)

@@ -16,7 +16,7 @@ from sdk.process import spawn
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .cloud import Cloud
-from .hosts import LOCAL, PROGRAM, Containers, Given, Local, OnRay, Play, Player
+from .hosts import LOCAL, PROGRAM, Containers, Given, Local, OnKubernetes, OnRay, Play, Player
 
 __all__ = ["cluster", "podlift_gcs", "podlift_gcs_server"]
 
@@ -56,6 +56,8 @@ def play(
         if host.startswith("ray"):
             monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
             return OnRay(given, shared, request.getfixturevalue("cluster"))
+        if host.startswith("kubernetes"):
+            return OnKubernetes(given, shared, request.getfixturevalue("podlift_kubernetes"))
         cloud: Cloud = request.getfixturevalue("cloud")
         if host.startswith("folder"):
             cloud.root = f"file://{tmp_path}/runs"

@@ -20,6 +20,7 @@ from sdk.job.layout import RunPaths
 from sdk.job.plan import Plan
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
+from sdk.testing.kubernetes import KubernetesCluster
 
 from .cloud import Cloud, Container, stored_events
 
@@ -34,7 +35,7 @@ NO_GPU = {"GPU": None, "accelerator_type:T4": None}
 # task does what: "worker-0 step 1 kill" is a kill in attempt 1, "1.1" is there after the task was restarted alone. The steps
 # go on until the test has seen enough, or end after STEPS.
 PROGRAM = """
-import atexit, os, pathlib, signal, subprocess, sys, threading, time
+import atexit, fcntl, os, pathlib, signal, subprocess, sys, threading, time
 import sdk
 ctx = sdk.context()
 shared, attempt = pathlib.Path(os.environ["SHARED"]), os.environ["PODLIFT_ATTEMPT"]
@@ -70,17 +71,26 @@ def at(place):
         if what == "leave": os._exit(75)
         if what == "exit": print("last words", flush=True); os._exit(7)
         if what == "complain": print("OSError: no such bucket", flush=True)
-        if what == "child": write(f"{ctx.task}.child", subprocess.Popen(["setsid", "sleep", "600"]).pid)
+        if what == "child": subprocess.Popen(["setsid", "sleep", "600"], pass_fds=[held(f"{ctx.task}.child")])
         if what == "hang": stuck_here()
         if what == "crash": atexit.register(os.abort)
     write(f"{ctx.task}.{place}", f"{os.getpid()} {restarts}")
 
+def held(name):
+    # Until this process and its children end. The numbers of processes differ between pods.
+    number = os.open(mine / name, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(number, fcntl.LOCK_EX)
+    return number
+
 def gone(task):
-    pid = read(f"{task}.start").partition(" ")[0]
-    try:
-        return bool(pid) and pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    if not (mine / f"{task}.alive").exists():
+        return False
+    with open(mine / f"{task}.alive") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 def all_at(name, value):
     write(f"{ctx.task}.{name}", value)
@@ -92,6 +102,9 @@ def all_at(name, value):
 if os.environ.get("SAVES"):
     # As a loop with checkpoints does.
     ctx._auto_checkpoint.coordinator.handle_sigterm()
+if os.environ.get("NOTICES"):
+    held(f"{ctx.task}.alive.coming")
+    (mine / f"{ctx.task}.alive.coming").rename(mine / f"{ctx.task}.alive")
 print("attempt", attempt, ctx.task, restarts, os.environ.get("TF_CONFIG", ""), flush=True)
 write(f"{ctx.task}.start", f"{os.getpid()} {restarts}")
 at("start")
@@ -136,6 +149,9 @@ class Player(ABC):
     plan: Plan
     shared: Path
     why: Callable[[], str]
+    # The ends for which its service asks the agents, without a reason; whether it stops the others once one has failed.
+    asked: Sequence[str] = ("cancelled", "timeout")
+    stops_others = False
 
     @abstractmethod
     def preempt(self, task: str) -> None:
@@ -262,6 +278,49 @@ class OnRay(Submitted):
     @property
     def started(self) -> int:
         return len(self.plan.tasks) + len(self.events("container_restarting"))
+
+    def events(self, *kinds: str) -> list[Event]:
+        return stored_events(self.plan, *kinds)
+
+
+class OnKubernetes(Submitted):
+    """A run on a test cluster, whose Job replaces pods. The agents keep the time limit."""
+
+    asked = ("cancelled",)
+    stops_others = True
+
+    def __init__(self, given: Given, shared: Path, cluster: KubernetesCluster) -> None:
+        self._cluster = cluster
+        self._names: set[str] = set()
+        limits = dict(given.limits)
+        if "timeout_s" in limits:
+            # The processes of the tasks start within it.
+            limits["timeout_s"] += START_S / 3
+        super().__init__(replace(given, limits=limits), shared, backend=cluster.backend(), root=cluster.root)
+
+    def _pod(self, task: str) -> str:
+        self._count()
+        return self._cluster.pod_of(self.plan.tasks.index(task))
+
+    def _count(self) -> None:
+        names = (pod["metadata"]["name"] for pod in self._cluster.objects("Pod"))
+        self._names |= {name for name in names if name.startswith(self.plan.run_id)}
+
+    def preempt(self, task: str) -> None:
+        self._cluster.evict(self._pod(task))
+
+    def replace(self, task: str) -> None:
+        self._cluster.lose_node(self._pod(task))
+
+    def cancel(self) -> None:
+        # A cancelled run leaves no pods.
+        self._count()
+        super().cancel()
+
+    @property
+    def started(self) -> int:
+        self._count()
+        return len(self._names)
 
     def events(self, *kinds: str) -> list[Event]:
         return stored_events(self.plan, *kinds)
