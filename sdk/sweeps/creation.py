@@ -16,9 +16,9 @@ from ..errors import InputError, Problems, nearest
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..job.targets import options_of
-from ..planning import remote
 from ..planning.pack import packaged
 from ..planning.prepare import checked, planned, refuse_inside_task
+from ..planning.roots import local_folder
 from ..planning.settings.merge import Destination, gather
 from ..process import spawn
 from ..records import spending
@@ -160,7 +160,8 @@ def _parallel(plan: Plan, trials: int, limit: float | None) -> int:
 def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     """Write a sweep, or continue the one of its name, and start its driver on this machine if its runs are supervised here."""
     clock, spec = clock or SystemClock(), prepared.spec
-    plan = packaged(remote.with_local_folder(prepared.plan, os.environ))
+    plan = prepared.plan
+    plan = packaged(replace(plan, local=local_folder(plan.root, os.environ)))
     share = plan.target.divided(spec.parallel, plan.facts.cpus)
     plan = replace(plan, target=share) if len(plan.tasks) == 1 else plan
     from .study import Study  # Optuna needs half a second
