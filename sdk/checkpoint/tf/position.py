@@ -26,15 +26,23 @@ LARGE_BYTES = 100_000_000
 _CHEAP = 2000  # this many batches are skipped rather than risking the order of the next epoch
 _FAIL = 2  # ExternalStatePolicy: fail if the pipeline has external state
 _PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+_STATEFUL = frozenset({"PyFunc", "EagerPyFunc", "ReadVariableOp"})  # the last one also in podlift's order of arrays
 _GENERATORS = ("RngReadAndSkip", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Whether Python produces the elements of a pipeline, and a sentence for each reason why another pass may differ."""
+    """Properties of a pipeline.
+
+    Args:
+        python: True if Python produces its elements.
+        downgrades: a sentence for each reason why another pass may differ.
+        unsaved: the operation with which tf.data refuses to save a position; "" for none that is known.
+    """
 
     python: bool
     downgrades: tuple[str, ...]
+    unsaved: str = ""
 
 
 class InputState(TypedDict, total=False):
@@ -86,6 +94,8 @@ def position_of(iterator: Any, at: IteratorState, traits: Traits) -> Position:
         how = "it feeds several devices" if _is_distributed(iterator) else "it is not an iterator of tf.data"
     elif traits.downgrades:
         how = traits.downgrades[0]  # tf.data would silently save some of these
+    elif traits.unsaved:
+        how = f"{traits.unsaved} is stateful"  # each attempt would write "failed" to the log
     else:
         try:
             state = _state(inner)
@@ -238,13 +248,14 @@ def _made(data: Any) -> int:
 
 def traits_of(dataset: Any) -> Traits:
     """Inspect every step of a pipeline; a step without access (a distributed dataset) is assumed to be deterministic."""
-    python, sentences = False, []
+    python, unsaved, sentences = False, "", []
     for step in steps_of(dataset):
         for node in nodes_of(step):
             python = python or node.op in _PYTHON
+            unsaved = unsaved or (node.op if node.op in _STATEFUL or _draws(node) else "")
             sentences.append(_random_op(node, step))
         sentences.append(_order_of(step))
-    return Traits(python=python, downgrades=tuple(dict.fromkeys(filter(None, sentences))))
+    return Traits(python=python, downgrades=tuple(dict.fromkeys(filter(None, sentences))), unsaved=unsaved)
 
 
 def steps_of(dataset: Any) -> Iterator[Any]:
@@ -279,13 +290,18 @@ def nodes_of(step: Any) -> Iterator[Any]:
             yield from nested.node_def
 
 
+def _draws(node: Any) -> bool:
+    """Return whether an operation has a random state of its own, with or without a seed."""
+    return "seed2" in node.attr and not node.op.startswith("Stateless")
+
+
 def _random_op(node: Any, step: Any) -> str:
     if node.op.startswith(_GENERATORS):
         return (
             f"the data pipeline draws from a tf.random.Generator ({node.op}), and its state is ahead of the training. "
             "Next: use tf.random.stateless_* with a seed derived from the element's index"
         )
-    if "seed2" not in node.attr or node.op.startswith("Stateless"):
+    if not _draws(node):
         return ""
     if node.attr["seed"].i == 0 and node.attr["seed2"].i == 0:
         return f"the data pipeline draws random numbers without a seed ({node.op}). Next: call tf.random.set_seed"

@@ -82,6 +82,7 @@ SKIP = {
         "PyFunc",
     ),
     "seeded_random_map": (lambda _: D.range(60).map(lambda x: tf.random.uniform([2], seed=3)), "RandomUniform"),
+    "variable": (lambda _: D.range(60).map(lambda x, v=tf.Variable(1, dtype=tf.int64): x + v), "ReadVariableOp"),
 }
 INEXACT = {
     "unseeded_random_map": (lambda _: D.range(60).map(lambda x: tf.random.uniform([2])), "without a seed"),
@@ -138,7 +139,7 @@ def test_the_same_elements_come_again(name, taken, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SKIP)
-def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, tmp_path):
+def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, tmp_path, capfd):
     make, reason = SKIP[name]
     random.seed(1), np.random.seed(1)
     feed = position.ResumableIterator(make(tmp_path))
@@ -146,6 +147,7 @@ def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, 
         next(feed)
     found = feed.position()
     assert (found.kind, found.why) == ("skip", "") and reason in found.how
+    assert "FAILED_PRECONDITION" not in capfd.readouterr().err, "a save that is in order reads like a failure"
     # To its end: tf.data fetches an element ahead in a thread of its own, and a late draw there would disturb the second pass.
     expected = rest(feed, 60)
     random.seed(2), np.random.seed(2)
@@ -153,7 +155,7 @@ def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, 
     assert rest(position.ResumableIterator(make(tmp_path), state=found.state), 60) == expected
     # What Python makes may differ from what it made before, which nothing here can see.
     said = [line for line in lines if "first 9 batches were made again" in line and "give others a seed" in line]
-    assert len(said) == (name != "seeded_random_map")
+    assert len(said) == (name not in ("seeded_random_map", "variable"))
 
 
 @pytest.mark.parametrize("name", INEXACT)
