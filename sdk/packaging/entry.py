@@ -141,8 +141,8 @@ def _run_folder(entry: str, path: Path, top: Path | None) -> LocatedEntry:
 def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
     if not path.is_file():
         scripts = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        hint = nearest(path.name, scripts) if scripts else f"The folder {str(path.parent)!r} does not contain a script."
-        raise InputError(f"No such entry. Received: {entry!r}. {hint}")
+        hint = nearest(path.name, scripts) if scripts else "Next: cd to the folder of your program, or name its path."
+        raise InputError(f"There is no file {path.name} in {path.parent.absolute()}. Received: {entry!r}. {hint}")
     if path.suffix not in (".py", ".ipynb"):
         raise InputError(
             f"The entry is not a Python script. Received: {entry!r}. Expected: a file that ends in '.py' or '.ipynb'."
@@ -262,9 +262,9 @@ def _no_module(entry: str, name: str, folders: list[Path], kind: str) -> str:
             parent = folder.joinpath(*parts[:depth])
             if parent.is_dir() and (depth or folder is folders[-1]):
                 modules = sorted(p.stem for p in parent.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file())
-                hint = nearest(parts[depth], modules) if modules else "It does not contain a module."
-                return f"No such entry. Received: {entry!r}. Looked for {parts[depth]!r} in {str(parent)!r}. {hint}"
-    return f"No such entry. Received: {entry!r}."
+                hint = nearest(parts[depth], modules) if modules else "Next: cd to the folder of your program."
+                return f"There is no module {parts[depth]} in {parent}. Received: {entry!r}. {hint}"
+    return f"There is no module {name}. Received: {entry!r}."
 
 
 def module_file(folder: Path, name: str, *, run: bool = False) -> str | None:

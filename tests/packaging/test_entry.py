@@ -41,15 +41,16 @@ def test_a_package_below_src_is_found_and_src_goes_first_on_the_path(write) -> N
     ("entry", "said"),
     [
         ("tran.py", "Did you mean 'train.py'?"),
-        ("nowhere/train.py", "does not contain a script"),
+        ("nowhere/train.py", "project/nowhere. Received: 'nowhere/train.py'. Next: cd to the folder of your program"),
         ("train.py:main", "write 'train:main'"),
         ("pkg", "cannot be run: it has no __main__.py"),
+        ("pkg.trian", "There is no module trian in "),
         ("pkg.trian", "Did you mean 'train'?"),
         ("pkg.train:mian", "Did you mean 'main'?"),
         ("pkgs.train", "Did you mean 'pkg'?"),
         ("pkg-train", "is not a script, module or function"),
         (".", "is a folder"),
-        ("notes.ipynb", "No such entry"),
+        ("notes.ipynb", "There is no file notes.ipynb in "),
     ],
 )
 def test_an_entry_that_is_not_there_names_what_is_near(write, entry: str, said: str) -> None:

@@ -132,7 +132,7 @@ def test_mistakes_are_said_before_anything_starts(pytester, run_here) -> None:
             assert "Did you mean 'workers'" in str(failed.value)
 
         def test_entry(podlift_run):
-            with pytest.raises(sdk.InputError, match="No such entry. Received: 'trian.py'"):
+            with pytest.raises(sdk.InputError, match="There is no file trian.py in .*Received: 'trian.py'"):
                 podlift_run("trian.py")
     """)
     shown.assert_outcomes(passed=2)
