@@ -19,7 +19,9 @@ from .output import number
 from .pace import AttemptHeadings, MetricRecord, Update
 from .screen import coloured, moving, width
 
-_BAR, _LEAST_BAR = 30, 8
+_BAR, _LEAST_BAR = 20, 8
+# The bar leaves these columns to the time and the position, and keeps its width while they change theirs.
+_WORDS = len("0:00:40  epoch 1/30 step 2/300, 1 min 4 s left")
 _CELL, _LONGEST_NAME = 9, 20
 
 
@@ -126,15 +128,19 @@ class Drawing:
                 self._live.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
 
     def _lines(self, name: str, said: str, share: float | None, tasks: Sequence[str]) -> RenderableType:
-        bar = min(_BAR, self._live.console.width - len(name) - len(said) - 2)
+        room = self._live.console.width - len(name) - 2
+        bar = 0 if share is None or room - _WORDS < _LEAST_BAR else min(_BAR, room - _WORDS)
+        if len(said) > room - bar:
+            place, *rest = said.split(", ")
+            said = ", ".join([place, *rest[-1:]])  # without the rate
         # One line, whatever the width: the end is the least important.
         grid = Table.grid()
-        if share is None or bar < _LEAST_BAR:
+        if share is None or not bar:
             grid.add_column(no_wrap=True, overflow="ellipsis")
             grid.add_row(Text(f"{name}{said}"))
         else:
             line = Table.grid()
-            line.add_row(Text(name), _bar(share, bar), Text(f" {said}"))
+            line.add_row(Text(name), _bar(share, bar), Text(f" {said}", no_wrap=True, overflow="ellipsis"))
             grid.add_column()
             grid.add_row(line)
         for task in tasks:

@@ -17,6 +17,7 @@ from ..text import duration, rate
 _WINDOW_S = 60.0
 # A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
+_SETTLED_STEPS, _SETTLED_S = 10, 30.0  # one of both, and the remaining time is estimated
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -51,6 +52,7 @@ class TrainingPace:
         self._clock = clock
         self._max_steps = max_steps
         self._seen: deque[tuple[float, int]] = deque()
+        self._step: int | None = None
         self.share: float | None = None  # of the steps that are done, from 0 to 1; None if their number is unknown
 
     def __call__(self, progress: Progress | None) -> str:
@@ -60,23 +62,28 @@ class TrainingPace:
         left = steps_left(progress, self._max_steps)
         self.share = None if left is None else done_share(progress, left)
         now = self._clock.monotonic()
-        if self._seen and progress.step < self._seen[-1][1]:
+        if self._step is None or progress.step < self._step:
             self._seen.clear()  # another attempt, which repeats some steps
-        if not self._seen or progress.step > self._seen[-1][1]:
+        elif progress.step > self._step:
+            # From the end of the first step on: that one compiles.
             self._seen.append((now, progress.step))
+        self._step = progress.step
         while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_S:
             self._seen.popleft()
         return ", ".join([str(progress), *self._rest(progress, now)])
 
     def _rest(self, progress: Progress, now: float) -> list[str]:
-        (begun, first), (last, step) = self._seen[0], self._seen[-1]
+        left = steps_left(progress, self._max_steps)
+        if left == 0:
+            return ["all steps done"]
+        (begun, first), (last, step) = (self._seen[0], self._seen[-1]) if self._seen else ((now, 0), (now, 0))
         if step == first or last - begun < 0.5:
             return []
         step_s = (last - begun) / (step - first)
-        left = steps_left(progress, self._max_steps)
-        if left != 0 and now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
+        if now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
             return [f"no step for {duration(int(now - last))}"]
-        return [rate(1 / step_s), *([f"{_about(left * step_s)} left"] if left else [])]
+        settled = step - first >= _SETTLED_STEPS or last - begun >= _SETTLED_S
+        return [rate(1 / step_s), *([f"{_about(left * step_s)} left"] if left and settled else [])]
 
 
 def _about(seconds: float) -> str:

@@ -13,7 +13,7 @@ from ..errors import PodliftError, UnavailableError
 from ..records.recorder import position as position_of
 from ..records.timeline import TAKEN_AWAY
 from ..run import Run
-from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State, Status
 from ..text import counted, duration, emulator_at
 from .output import EXIT_DETACHED, answer, numbers, relayed, say
 from .pace import AttemptHeadings, MetricRecord, TrainingPace, Update, caught_up, place
@@ -65,7 +65,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
         )
         if status.registered is not None:
             say(f"Its model: {status.registered}")
-        say(f"Next: podlift status {ref} · podlift logs {ref} · podlift list")
+        say(f"Next: podlift status {ref} · podlift logs {ref} · podlift list · podlift ui --open")
     else:
         try:
             say(run.why())
@@ -83,7 +83,7 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
             records, progress = list[MetricRecord](), None
             with run.patient():
                 records = cast("list[MetricRecord]", run.metric_records())
-                progress = None if status.state.terminal else run.progress()
+                progress = None if status.state.terminal or status.reason is Reason.EVALUATING else run.progress()
             lines = [] if status.state.terminal else task_lines(run, paces)
             position = pace(caught_up(progress, records, status.attempts))
             lost = _lost(run, records, seen)

@@ -154,7 +154,7 @@ def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
     for step in range(100, 131, 10):
         shown.append(pace(Progress(step=step, epoch=2, epochs=3, epoch_step=step - 100, epoch_steps=100)))
         clock.sleep(5)
-    assert shown[0] == "epoch 2/3 step 0/100"
+    assert shown[:2] == ["epoch 2/3 step 0/100", "epoch 2/3 step 10/100"]
     assert shown[-1] == "epoch 2/3 step 30/100, 2 steps/s, 1 min 25 s left"
     clock.sleep(60)
     assert pace(Progress(step=130)) == "step 130, no step for 1 min 5 s"
@@ -165,10 +165,22 @@ def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
 
 def test_the_limit_of_steps_is_what_is_left() -> None:
     clock = FakeClock()
-    pace = TrainingPace(clock, max_steps=20)
-    pace(Progress(step=0))
-    clock.sleep(30)
-    assert pace(Progress(step=10)) == "step 10, 3 s a step, 30 s left"
+    pace = TrainingPace(clock, max_steps=30)
+    for step in (0, 10, 20):
+        shown = pace(Progress(step=step))
+        clock.sleep(30)
+    assert shown == "step 20, 3 s a step, 30 s left"
+    assert pace(Progress(step=30)) == "step 30, all steps done", "no rate that falls until the program ends"
+
+
+def test_the_first_step_which_compiles_is_in_no_rate_and_the_first_steps_have_no_estimate() -> None:
+    clock = FakeClock()
+    pace = TrainingPace(clock, max_steps=100)
+    shown = [pace(Progress(step=0))]
+    for step, seconds in [(1, 17.0), (3, 1.0), (5, 1.0), (11, 3.0)]:
+        clock.sleep(seconds)
+        shown.append(pace(Progress(step=step)))
+    assert shown == ["step 0", "step 1", "step 3, 2 steps/s", "step 5, 2 steps/s", "step 11, 2 steps/s, 45 s left"]
 
 
 def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,8 +197,8 @@ def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.C
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [40, 80, 100])
-def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> None:
+@pytest.mark.parametrize(("width", "bar"), [(40, 0), (80, 18), (100, 20)])
+def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int, bar: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width)
     with Live(console=console, auto_refresh=False) as drawn:
@@ -197,7 +209,9 @@ def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> N
     shown = screen.getvalue()
     assert "1:06:40  epoch 1/3" in shown
     assert shown.count("\n") == 1
-    assert ("━━" in shown) is (width == 100), "a bar has the room that the words leave"
+    last = shown.rpartition("digits-aaaaaa")[2]
+    assert sum(map(last.count, "━╸╺")) == bar, "as wide in the next second"
+    assert ("118 steps/s" in shown, "1 min 4 s left" in shown) == (width == 100, width > 40)
 
 
 def test_nothing_is_drawn_again_until_something_has_changed() -> None:
