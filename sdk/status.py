@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .text import duration, html_lines, html_table, money, shown
+from .text import html_lines, html_table, milestones, money, shown
 
 EXIT_DONE = 0
 EXIT_USER = 1
@@ -299,7 +299,7 @@ class Status:
         rows = [("state", f"{self.state.value} ({self.reason.value})"), ("attempts", str(self.attempts))]
         rows += [("failure", self.failure.message)] if self.failure else []
         rows += [("value", shown(self.value))] if self.value is not None else []
-        rows += [("timings", ", ".join(f"{name} {duration(time)}" for name, time in self.timings.items()))]
+        rows += [("timings", milestones(self.timings))]
         rows += [("last checkpoint", f"step {self.saved_step}")] if self.saved_step is not None else []
         spent = f"{'at least ' if self.spent_at_least else ''}{money(self.spent_usd)}"
         rows += [("spent", spent)] if self.spent_usd is not None else []
@@ -307,6 +307,13 @@ class Status:
         rows += [("model", str(self.registered))] if self.registered else []
         table = html_table([*rows, *(("finding", text) for text in self.findings)])
         return table + (html_lines(self.failure.traceback) if self.failure and self.failure.traceback else "")
+
+
+def at_risk_s(status: Status, now: float) -> float | None:
+    """Return the seconds of training after the last checkpoint; None without a checkpoint, and after the training's success."""
+    if status.saved_at is None or status.state is State.SUCCEEDED or status.reason is Reason.EVALUATING:
+        return None
+    return max((status.since if status.state.terminal else now) - status.saved_at, 0.0)
 
 
 def continuation(attempt: int, step: int | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -66,6 +66,12 @@ def rate(steps_s: float) -> str:
     """Return a rate for people: "12.3 steps/s", "4.2 s a step"."""
     number, unit = (1 / steps_s, "s a step") if steps_s < 0.5 else (steps_s, "steps/s")
     return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+
+
+def milestones(timings: Mapping[str, float]) -> str:
+    """Return the timings in words: "started after 5.9 s, program reached after 11.6 s"."""
+    words = {"entry": "program reached", "first_step": "first step"}
+    return ", ".join(f"{words.get(name, name)} after {duration(seconds)}" for name, seconds in timings.items())
 
 
 def size(count: int) -> str:

@@ -20,8 +20,8 @@ from ..records.machine import machine_use
 from ..records.recorder import position
 from ..records.spending import Spent
 from ..run import Run, RunInfo
-from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, Registered, State, Status
-from ..text import and_more, counted, duration, money
+from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, Registered, State, Status, at_risk_s
+from ..text import and_more, counted, duration, milestones, money
 from ..tracebacks import one_line
 from . import parameters as p
 from .lines import Printer, is_whole, since_then, too_many
@@ -132,26 +132,26 @@ def status(
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
     lines += [("tasks", and_more(run.plan.tasks, len(run.plan.tasks) if each_task else _NAMED))]
     lines += [("task", f"{task}: {_position(run, task)}") for task in run.plan.tasks if each_task]
-    lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
+    lines += [("timings", milestones(now.timings))]
     lines += _goodput(run, run.plan.tasks if each_task else run.plan.tasks[:1])
-    lines += _machine(run) if each_task else []
+    lines += _machine(run, ended=now.state.terminal) if each_task else []
     lines += [("saved", _saved(now))]
     most = run.plan.job.limits.max_cost_usd
     limit = "" if most is None else f"; the limit is {money(most)}"
     lines += [("spent", f"{Spent.of(now)}, without boot disks{limit}")] if now.spent_usd is not None else []
     lines += [("vendor", f"{now.vendor} {now.console}".rstrip())] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
-    answer(facts(lines, width(sys.stdout), now.state), colours=True)
+    answer(facts([line for line in lines if line[1]], width(sys.stdout), now.state), colours=True)
     ref = reference(run)
     command = next_command(now, ref, generated=bool(run.plan.code.generated))
     unclear = now.failure or (now.vendor and now.state is State.PENDING)
     answer(f"\nNext: {f'podlift why {ref}' if unclear else command}")
 
 
-def _machine(run: Run) -> list[tuple[str, str]]:
+def _machine(run: Run, *, ended: bool) -> list[tuple[str, str]]:
     run.metric_records()  # brings the files of a run in a bucket
     used = [machine_use(run.plan.paths, task) for task in run.plan.tasks]
-    return [("machine", f"{use.task}: {machine_line(use)}") for use in used if use is not None]
+    return [("machine", f"{use.task}: {machine_line(use, ended=ended)}") for use in used if use is not None]
 
 
 def _position(run: Run, task: str) -> str:
@@ -251,13 +251,12 @@ def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
 
 
 def _saved(status: Status) -> str:
-    paced = ""
-    if status.saved_every_s is not None and not status.state.terminal:
-        paced = f"; saved every {status.saved_every_s:.0f} s"
+    over = status.state.terminal or status.reason is Reason.EVALUATING
+    paced = "" if over or status.saved_every_s is None else f"; saved every {status.saved_every_s:.0f} s"
     if status.saved_step is None or status.saved_at is None:
         return f"no checkpoint{paced}"
-    until = status.since if status.state.terminal else SystemClock().now()
-    risk = "" if status.state is State.SUCCEEDED else f": {duration(max(until - status.saved_at, 0.0))} at risk"
+    risk_s = at_risk_s(status, SystemClock().now())
+    risk = "" if risk_s is None else f": {duration(risk_s)} at risk"
     when = datetime.datetime.fromtimestamp(status.saved_at).strftime("%H:%M:%S")
     return f"step {status.saved_step} at {when}{risk}{paced}"
 

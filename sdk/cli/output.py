@@ -20,7 +20,8 @@ from ..records.machine import MachineUse, machine_use
 from ..records.spending import Spent
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Goodput, Reason, Status
-from ..text import counted, duration, harmless, parse_duration, size
+from ..text import counted, duration, harmless, parse_duration
+from ..ui.model import uses
 
 # The shell's code for Ctrl-C. The run itself continues.
 EXIT_DETACHED = 130
@@ -148,21 +149,9 @@ def machine_data(run: Run) -> dict[str, object]:
     }
 
 
-def machine_line(use: MachineUse) -> str:
-    """Return the last sample in one line: "CPU 1.5 cores, 1.2 GB of memory, disk 0 bytes/s read"."""
-    last = use.last
-    limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
-    parts = [f"CPU {last.cpu_cores:.1f} cores", f"{size(last.memory_bytes)}{limit} of memory"]
-    rates = {
-        "read": last.disk_read_bytes_s, "written": last.disk_write_bytes_s,
-        "received": last.network_received_bytes_s, "sent": last.network_sent_bytes_s,
-    }  # fmt: skip
-    parts += [f"{size(int(rate))}/s {name}" for name, rate in rates.items() if rate >= 1]
-    parts += [
-        f"GPU {number} {gpu.use:.0%} with {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}"
-        for number, gpu in enumerate(last.gpus)
-    ]
-    return ", ".join(parts)
+def machine_line(use: MachineUse, *, ended: bool = False) -> str:
+    """Return the use in one line, see `uses`: "CPU 1.5 cores, memory 1.2 GB, disk 0 bytes/s, network 9 bytes/s"."""
+    return ", ".join(f"{each.name} {each.last}" for each in uses(use, ended=ended))
 
 
 def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:

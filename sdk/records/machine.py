@@ -57,7 +57,7 @@ class MachineUse:
 
     @property
     def mean_cpu_cores(self) -> float:
-        return self._mean([sample.cpu_cores for sample in self.samples])
+        return self.mean([sample.cpu_cores for sample in self.samples])
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -68,9 +68,9 @@ class MachineUse:
         uses = [
             sum(gpu.use for gpu in sample.gpus) / len(sample.gpus) if sample.gpus else None for sample in self.samples
         ]
-        return None if set(uses) == {None} else self._mean(uses)
+        return None if set(uses) == {None} else self.mean(uses)
 
-    def _mean(self, values: Sequence[float | None]) -> float:
+    def mean(self, values: Sequence[float | None]) -> float:
         """Return the mean over the time: each sample stands for the time since the previous one, which grows with the run."""
         times = [self.samples[0].time - FIRST_S, *(sample.time for sample in self.samples)]
         # A clock that was set back gives no negative time.

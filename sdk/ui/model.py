@@ -18,13 +18,14 @@ from ..records.events import Event, error_of
 from ..records.machine import MachineUse
 from ..records.summaries import shape, step_s
 from ..records.timeline import NOW, Moment
-from ..status import Failure, Goodput, Progress, Registered, State, Status, done_share, steps_left
+from ..status import Failure, Goodput, Progress, Registered, Status, at_risk_s, done_share, steps_left
 from ..text import clipped, duration, money, rate, size
 from .curves import Point
 
 # Files of a bundle that a page lists.
 _FILES = 300
 _LONGEST = 300
+_GOING = ("starting", "running", "training")
 # Sections of a comparison that a user sets, and paths in them that are arguments or labels.
 _SETTINGS = ("entry", "job", "target", "environment")
 _ARGUMENTS = re.compile(r"(job\.args|entry\.(argv|kwargs))\b|target\.name$")
@@ -45,7 +46,7 @@ class TaskView:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """The use of one resource by a task: the last value in words, and the curve."""
+    """The use of one resource by a task: the last value, or for an ended task its mean or peak, in words, and the curve."""
 
     name: str
     last: str
@@ -153,8 +154,9 @@ def facts(status: Status, place: str, position: Rows, now: float) -> Rows:
     rows = [("backend", place), ("attempts", str(status.attempts))]
     rows += [("duration", duration(until - status.created))] if status.created else []
     rows += position
-    if status.saved_step is not None and status.saved_at is not None:
-        risk = "" if status.state is State.SUCCEEDED else f", {duration(max(until - status.saved_at, 0.0))} at risk"
+    if status.saved_step is not None:
+        risk_s = at_risk_s(status, now)
+        risk = "" if risk_s is None else f", {duration(risk_s)} at risk"
         rows.append(("last checkpoint", f"step {status.saved_step}{risk}"))
     if status.spent_usd is not None:
         rows.append(("spent", f"{'at least ' if status.spent_at_least else ''}{money(status.spent_usd)}"))
@@ -222,7 +224,7 @@ def task_views(
             states[task] = f"failed: {clipped(error_of(event), 300)}"
         elif event.kind in words and not states[task].startswith("failed"):
             states[task] = words[event.kind]
-        elif event.kind == "exited" and states[task] in ("starting", "running", "training"):
+        elif event.kind == "exited" and states[task] in _GOING:
             states[task] = f"ended with exit code {event.data.get('code', 'unknown')}"
     views = []
     for task, state in states.items():
@@ -235,7 +237,7 @@ def task_views(
                 step=steps.get(task),
                 rate=rate(1 / each_s) if each_s else "",
                 input_wait=_input_wait(account) if account else None,
-                use=uses(use) if use else [],
+                use=uses(use, ended=state not in _GOING) if use else [],
             )
         )
     return views
@@ -246,21 +248,27 @@ def _input_wait(account: TaskAccount) -> float | None:
     return account.input_wait / spent if account.measures_input and spent > 0 else None
 
 
-def uses(machine: MachineUse) -> list[Use]:
-    """Return the use of the machine by a task, from its samples."""
+def uses(machine: MachineUse, *, ended: bool) -> list[Use]:
+    """Return the use of the machine by a task, now or over all samples of an ended task, and the curves."""
     samples, last = machine.samples, machine.last
+    mean, peak, of = ("mean ", "peak ", machine.mean) if ended else ("", "", lambda curve: curve[-1])
+    memory = size(machine.peak_memory_bytes if ended else last.memory_bytes)
     limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
+    cores = [sample.cpu_cores for sample in samples]
     resources = [
-        ("CPU", f"{last.cpu_cores:.1f} cores", [sample.cpu_cores for sample in samples]),
-        ("memory", f"{size(last.memory_bytes)}{limit}", [float(sample.memory_bytes) for sample in samples]),
+        ("CPU", f"{mean}{of(cores):.1f} cores", cores),
+        ("memory", f"{peak}{memory}{limit}", [float(sample.memory_bytes) for sample in samples]),
     ]
     for number, gpu in enumerate(last.gpus):
         name = f"GPU {number}" if len(last.gpus) > 1 else "GPU"
         curve = [sample.gpus[number].use if number < len(sample.gpus) else 0.0 for sample in samples]
-        resources.append((name, f"{gpu.use:.0%}, {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}", curve))
+        memory = f"{size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}"
+        resources.append((name, f"{mean}{of(curve):.0%}, {memory}", curve))
     disk = [sample.disk_read_bytes_s + sample.disk_write_bytes_s for sample in samples]
     network = [sample.network_received_bytes_s + sample.network_sent_bytes_s for sample in samples]
-    resources += [("disk", f"{size(int(disk[-1]))}/s", disk), ("network", f"{size(int(network[-1]))}/s", network)]
+    resources += [
+        (name, f"{mean}{size(int(of(used)))}/s", used) for name, used in (("disk", disk), ("network", network))
+    ]
     return [Use(name=name, last=said, curve=shape(values)) for name, said, values in resources]
 
 

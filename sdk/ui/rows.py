@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..checkpoint.catalog import CheckpointInfo
 from ..process.log_lines import LogLine
 from ..status import Status
+from ..status import at_risk_s as risk_of
 from ..text import duration, money, rate
 
 if TYPE_CHECKING:
@@ -157,10 +158,7 @@ def hardware(info: RunInfo) -> str:
 
 def at_risk_s(info: RunInfo, now: float) -> float | None:
     """Return the seconds of training since the last checkpoint of a run that is going; None if there is none."""
-    status = info.status
-    if status is None or status.saved_at is None or status.state.terminal:
-        return None
-    return max(now - status.saved_at, 0.0)
+    return None if info.status is None or info.status.state.terminal else risk_of(info.status, now)
 
 
 def _pace(info: RunInfo) -> list[str]:

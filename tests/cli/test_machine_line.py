@@ -24,12 +24,17 @@ SAMPLE = MachineSample(
 )
 
 
-def test_a_line_has_what_is_used_and_leaves_out_what_is_not() -> None:
+def test_a_line_has_the_last_use_and_after_the_end_the_mean_and_the_peak_of_memory() -> None:
     use = MachineUse(task="chief-0", attempt=1, samples=(SAMPLE,))
-    expected = "CPU 1.5 cores, 2.0 GB of 8.0 GB of memory, 5.0 kB/s written, 20 bytes/s sent"
-    assert machine_line(use) == f"{expected}, GPU 0 50% with 3.0 MB of 4.0 GB"
-    bare = replace(SAMPLE, gpus=(), memory_limit_bytes=None, disk_write_bytes_s=0.0, network_sent_bytes_s=0.0)
-    assert machine_line(replace(use, samples=(bare,))) == "CPU 1.5 cores, 2.0 GB of memory"
+    expected = "CPU 1.5 cores, memory 2.0 GB of 8.0 GB, GPU 50%, 3.0 MB of 4.0 GB, disk 5.0 kB/s, network 20 bytes/s"
+    assert machine_line(use) == expected
+    bare = replace(SAMPLE, gpus=(), memory_limit_bytes=None)
+    assert (
+        machine_line(replace(use, samples=(bare,))) == "CPU 1.5 cores, memory 2.0 GB, disk 5.0 kB/s, network 20 bytes/s"
+    )
+    idle = replace(SAMPLE, time=108.0, cpu_cores=0.0, memory_bytes=1, gpus=(replace(SAMPLE.gpus[0], use=0.0),))
+    expected = "CPU mean 0.3 cores, memory peak 2.0 GB of 8.0 GB, GPU mean 10%, 3.0 MB of 4.0 GB, disk mean 5.0 kB/s, "
+    assert machine_line(replace(use, samples=(SAMPLE, idle)), ended=True) == f"{expected}network mean 20 bytes/s"
 
 
 @pytest.mark.process
@@ -40,7 +45,7 @@ def test_a_run_keeps_what_its_tasks_use_and_status_shows_it(write, here) -> None
     found = machine_use(run.plan.paths, "chief-0")
     assert found is not None and found.last.memory_bytes > 1_000_000
     line = next(line for line in here("status", run.id, "-v").stdout.splitlines() if line.startswith("machine"))
-    assert line.startswith("machine    chief-0: CPU ") and "of memory" in line and "GPU" not in line
+    assert line.startswith("machine    chief-0: CPU mean ") and "memory peak " in line and "GPU" not in line
     assert "machine " not in here("status", run.id).stdout
     told = json.loads(here("status", run.id, "--json").stdout)["machine"]["chief-0"]
     assert told["memory_bytes"] == found.last.memory_bytes

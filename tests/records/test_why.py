@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -379,7 +380,12 @@ def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(
         run.result(LIMIT_S)
     assert str(caught.value) == run.why()
     assert app.run(["status", run.id]) == 0
-    assert "KeyError: 'the column'" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "KeyError: 'the column'" in shown
+    assert re.search(
+        r"^timings    started after [\d.]+ s, program reached after [\d.]+ s, finished after", shown, re.MULTILINE
+    )
+    assert "\nmetrics" not in shown, "there are none"
     assert app.run(["why", run.id]) == 0
     shown = capsys.readouterr().out
     assert run.why() in shown

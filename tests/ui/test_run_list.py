@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,8 @@ def test_a_row_says_how_far_a_run_is_how_fast_and_how_long_it_still_takes() -> N
     live = info("r-aaaaaa", State.RUNNING, saved=NOW - 300, loss=0.5, steps=900, rate=0.25, left_s=400.0, curve="z0-0z")
     found = row(live, NOW)
     assert (found.share, found.pace, found.at_risk) == (0.9, "4 s a step, 6 min left", "5 min")
+    assert live.status is not None
+    assert row(replace(live, status=replace(live.status, reason=Reason.EVALUATING)), NOW).at_risk == "", "it is over"
     assert row(info("r-bbbbbb", rate=12.345), NOW).pace == "12.3 steps/s"
     assert row(info("r-bbbbbb", rate=1 / 1234), NOW).pace == "1234 s a step"
     assert row(info("r-cccccc"), NOW).share is None

@@ -32,17 +32,11 @@ _GENERATORS = ("RngReadAndSkip", "StatefulUniform", "StatefulStandardNormal", "S
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Properties of a pipeline.
-
-    Args:
-        python: True if Python produces its elements.
-        downgrades: a sentence for each reason why another pass may differ.
-        unsaved: the operation with which tf.data refuses to save a position; "" for none that is known.
-    """
+    """Whether Python produces the elements of a pipeline, and a sentence for each reason why another pass may differ."""
 
     python: bool
     downgrades: tuple[str, ...]
-    unsaved: str = ""
+    unsaved: str = ""  # an operation with which tf.data saves no position
 
 
 class InputState(TypedDict, total=False):

@@ -41,6 +41,10 @@ def from_generator():
     return D.from_generator(generate, output_signature=tf.TensorSpec([], tf.float64))
 
 
+def adds(variable):
+    return lambda element: element + variable
+
+
 EXACT = {
     "range": lambda _: D.range(60),
     "map_batch_prefetch": lambda _: D.range(60).map(lambda x: x * 2, num_parallel_calls=4).batch(4).prefetch(3),
@@ -82,7 +86,7 @@ SKIP = {
         "PyFunc",
     ),
     "seeded_random_map": (lambda _: D.range(60).map(lambda x: tf.random.uniform([2], seed=3)), "RandomUniform"),
-    "variable": (lambda _: D.range(60).map(lambda x, v=tf.Variable(1, dtype=tf.int64): x + v), "ReadVariableOp"),
+    "variable": (lambda _: D.range(60).map(adds(tf.Variable(1, dtype=tf.int64))), "ReadVariableOp"),
 }
 INEXACT = {
     "unseeded_random_map": (lambda _: D.range(60).map(lambda x: tf.random.uniform([2])), "without a seed"),
