@@ -173,7 +173,7 @@ def test_the_limit_of_steps_is_what_is_left() -> None:
     assert pace(Progress(step=30)) == "step 30, all steps done", "no rate that falls until the program ends"
 
 
-def test_the_first_step_which_compiles_is_in_no_rate_and_the_first_steps_have_no_estimate() -> None:
+def test_the_first_step_is_in_no_rate_and_the_next_ones_are_no_estimate() -> None:
     clock = FakeClock()
     pace = TrainingPace(clock, max_steps=100)
     shown = [pace(Progress(step=0))]
