@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,7 +28,7 @@ from .errors import (
 )
 from .job.layout import RunPaths
 from .job.plan import Plan
-from .planning.roots import configured_root
+from .planning.references import shortest
 from .records.events import REMARK, Event, fold
 from .records.explain import RunContext, explain, moments
 from .records.goodput import add_up
@@ -114,7 +113,7 @@ class Run:
     def _repr_html_(self) -> str:
         from .ui import notebook
 
-        return notebook.cell(self, self._ref(), self._clock)
+        return notebook.cell(self, shortest(self.plan, os.environ), self._clock)
 
     def watch(self) -> None:
         """Show the run until it ends: in a notebook as a cell with curves, elsewhere as `podlift wait` does.
@@ -123,7 +122,7 @@ class Run:
         """
         from .ui import notebook
 
-        notebook.watch(self, self._ref(), self._clock)
+        notebook.watch(self, shortest(self.plan, os.environ), self._clock)
 
     def export(self, to: Literal["mlflow", "wandb", "trackio"], into: str | None = None) -> str:
         """Write parameters, metrics and state of the run to an experiment tracker, and return where: `run.export("mlflow")`.
@@ -464,7 +463,7 @@ class Run:
         events, status = self._read(read_legible, logs=True)
         position = self._handle.progress()
         context = RunContext(
-            self._ref(),
+            shortest(self.plan, os.environ),
             self.plan.paths,
             self.plan.tasks,
             self._clock.now(),
@@ -520,13 +519,6 @@ class Run:
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as error:
             raise CorruptRunError(f"The records of {self.url!r} are damaged: {error!r}. Nothing was changed.") from None
-
-    def _ref(self) -> str:
-        """Return the shortest reference that finds the run from this directory."""
-        with suppress(InputError):
-            if configured_root(None, os.environ) == self.plan.root:
-                return self.id
-        return shlex.quote(self.url)
 
 
 def seen(run: Run) -> Status:

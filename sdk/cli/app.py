@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import typer
 
 from .. import __version__
 from ..errors import InputError, PodliftError
+from ..logs import heard
 from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
@@ -36,6 +38,8 @@ from .verbs import MODULES, unknown
 _USAGE: Any = typer.BadParameter.__mro__[1]
 # Options of programs (--gpus, --retry) are less like one of podlift's (--ps, --entry).
 _NEAR = 0.86
+# They change the run that a reference names.
+_CHANGING = {"cancel", "resume", "models"}
 # They refuse settings that mean nothing, or list them.
 _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "config", "doctor", "image"}
 
@@ -103,7 +107,7 @@ def run(words: list[str]) -> int:
             raise typer.Exit
         # Not the command's own main(): that ends a broken pipe with 1, which is the code of a job that failed.
         command = typer.main.get_command(build(words))
-        with command.make_context("podlift", list(words)) as context:
+        with command.make_context("podlift", list(words)) as context, heard(partial(_doubt, words), "references"):
             _complain(words)
             command.invoke(context)
         code = EXIT_DONE
@@ -138,6 +142,13 @@ def _complain(words: Sequence[str]) -> None:
     with suppress(OSError):
         for sentence in complaints(os.environ, Path.cwd()):
             say(f"podlift: ignored: {sentence}")
+
+
+def _doubt(words: Sequence[str], text: str) -> None:
+    """Say that a root did not answer, so that another run may be meant; refuse to change one."""
+    if words[0] in _CHANGING:
+        raise InputError(f"{text} Next: podlift {words[0]} with the id of the run that you mean.")
+    say(f"podlift: {text}")
 
 
 def _explain(error: BaseException, words: Sequence[str]) -> tuple[int, tuple[str, ...]]:

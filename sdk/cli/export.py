@@ -10,13 +10,13 @@ from .. import api, exports
 from ..clock import Clock, SystemClock
 from ..errors import CorruptRunError, InputError, Problems
 from ..job.plan import Plan
+from ..planning.references import shortest
 from ..storage.paths import usable
 from ..text import counted, size
 from ..ui import gather, model, pages
 from ..ui.model import RunView
 from .output import answer, relayed, say
 from .parameters import ExportInto, ExportOutput, ExportTo, Refs, Root
-from .start import reference
 from .verbs import REPORTS
 
 # The mark of a report, and the number of bytes in which it stands.
@@ -94,7 +94,7 @@ def _seen(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[R
             raise
         return gather.unreadable(ref, ref, error), None
     try:
-        return gather.look(run, reference(run), clock), run.plan
+        return gather.look(run, shortest(run.plan, os.environ), clock), run.plan
     except CorruptRunError as error:
         return gather.unreadable(run.id, run.url, error), run.plan
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from .. import api
 from ..clock import SystemClock
 from ..errors import PodliftError, WaitTimeoutError
 from ..model_registry.models import Model
-from ..planning.references import LATEST
+from ..planning.references import LATEST, shortest
 from ..records.explain import MEANINGS, next_command
 from ..records.machine import machine_use
 from ..records.recorder import position
@@ -41,7 +42,6 @@ from .output import (
 )
 from .pace import MetricRecord, recorded_pace
 from .screen import facts, on_terminal, table, width
-from .start import reference
 from .watch import conclude, follow, waited
 
 # Reasons that add nothing to the state.
@@ -142,7 +142,7 @@ def status(
     lines += [("vendor", f"{now.vendor} {now.console}".rstrip())] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
     answer(facts([line for line in lines if line[1]], width(sys.stdout), now.state), colours=True)
-    ref = reference(run)
+    ref = shortest(run.plan, os.environ)
     command = next_command(now, ref, generated=bool(run.plan.code.generated))
     unclear = now.failure or (now.vendor and now.state is State.PENDING)
     answer(f"\nNext: {f'podlift why {ref}' if unclear else command}")
@@ -222,7 +222,7 @@ def wait(ref: p.ReadRef = LATEST, timeout: p.Timeout = None, root: p.Root = None
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
-    shown = reference(run, root)
+    shown = shortest(run.plan, os.environ)
     problems = {}
     try:
         if timeout_s is None:

@@ -17,7 +17,7 @@ from ..errors import InputError, Problems
 from ..job import plan_text
 from ..job.plan import Plan
 from ..planning.prepare import make_plan, refuse_inside_task
-from ..planning.roots import configured_root
+from ..planning.references import shortest
 from ..planning.settings import table
 from ..planning.settings.merge import complaints
 from ..run import Run
@@ -76,7 +76,7 @@ def submit(
 
 def accompany(run: Run, begun: str, *, detach: bool, json_output: bool, each_task: bool = False) -> NoReturn:
     """Follow a run that has begun, or say how to with `detach`, and exit."""
-    ref = reference(run)
+    ref = shortest(run.plan, os.environ)
     if detach:
         say(f"{begun}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
@@ -193,8 +193,3 @@ def _read_plan(command: CommandLine) -> Plan:
         say(f"podlift: ignored: {sentence}")
     with usable("The plan", path):
         return Plan.from_json(Path(path).read_bytes(), path)
-
-
-def reference(run: Run, root: str | None = None) -> str:
-    """Return the shortest reference by which this shell finds the run."""
-    return run.id if configured_root(root, os.environ) == run.plan.root else shlex.quote(run.url)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from .. import ids
 from ..errors import CorruptRunError, InputError, PodliftError, RunNotFoundError, StoreError, nearest
 from ..job.layout import RootPaths, RunPaths
 from ..job.plan import Plan
+from ..logs import logger
 from ..records.plans import read_plan
 from ..records.sync.index import in_parallel
 from ..storage import cache, emulator, posix
@@ -21,11 +24,12 @@ from ..storage.gcs.files import INTERACTIVE
 from ..storage.paths import usable
 from ..storage.registry import open_files
 from ..storage.retry import RetryPolicy
-from ..text import and_more, emulator_at
+from ..text import and_more, emulator_at, joined
 from . import remote
 from .roots import configured_roots, in_bucket, in_cloud_storage, is_shared, on_emulator, resolve_root
 
 LATEST = "latest"
+_log = logger("references")
 # The records that end a run, or that may follow its end.
 _LATEST = ("final", "resumed", "registered")
 # For a bucket among several roots: the other roots must not wait long for it.
@@ -43,9 +47,18 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
         return resolve_root(text, environ)
     with usable("The run", text):
         if text and "/" not in text and not text.startswith((".", "~")):
-            return _named(text, resolve_root(root, environ)) if root is not None else _in_some_root(text, environ)
+            roots, problems = configured_roots(environ) if root is None else ([resolve_root(root, environ)], [])
+            return _named(text, roots, environ, problems)
         path = str(Path(text).expanduser().resolve())
         return f"{SCHEME}{path}" if is_shared(RunPaths(path).root) else path
+
+
+def shortest(plan: Plan, environ: Mapping[str, str]) -> str:
+    """Return the shortest reference by which this shell finds a run."""
+    with suppress(InputError):
+        if plan.root in configured_roots(environ)[0]:
+            return plan.run_id
+    return shlex.quote(plan.url)
 
 
 def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
@@ -73,63 +86,57 @@ def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
     return plan
 
 
-def _in_some_root(word: str, environ: Mapping[str, str]) -> str:
-    """Search the configured root for a run, then the roots of the other backends."""
-    (first, *others), _ = configured_roots(environ)
-    local = [root for root in others if not in_bucket(root)]
-    if in_bucket(first) and ids.is_run_id(word):
-        # A folder can be looked up without a request.
-        here = next((root for root in local if Path(RootPaths(root).run(word).url).is_dir()), first)
-        return RootPaths(here).run(word).url
-    try:
-        return _named(word, first)
-    except RunNotFoundError as error:
-        problems = list(error.problems)
-    for root in others:
-        try:
-            if not (in_bucket(root) and ids.is_run_id(word)) or _exists(root, word):
-                return _named(word, root)
-        except RunNotFoundError:
-            continue
-        except StoreError as error:
-            problems.append(f"The runs below {root!r} are not known: {error}")
-    raise RunNotFoundError(problems)
-
-
-def _named(word: str, root: str) -> str:
-    exact = RootPaths(root).run(word).url
-    if ids.is_run_id(word) and (in_bucket(root) or Path(exact).is_dir()):
-        return exact
+def _named(word: str, roots: Sequence[str], environ: Mapping[str, str], problems: Sequence[str] = ()) -> str:
+    """Return the run of this name in the roots, the first of which must answer; the log has a warning for each other one."""
+    unlisted, needed = [*problems], roots
+    if ids.is_run_id(word):
+        if url := _of_id(word, roots, unlisted, environ):
+            return url
+        needed = roots[:1]
     here = str(Path(word).resolve())
     if Path(RunPaths(here).plan).is_file():
         return here
-    names = _newest(root)
-    if word == LATEST and names:
-        return RootPaths(root).run(names[0]).url
-    fitting = [name for name in names if name.startswith(word)]
+    listed, failures = newest_first(needed, 1 if word == LATEST else sys.maxsize, environ, first=True)
+    unlisted += failures
+    runs = [run for run in listed if run.whole or in_bucket(run.url)]
+    fitting = runs[:1] if word == LATEST else [run for run in runs if run.id.startswith(word)]
     if len(fitting) > 1:
         raise InputError(
-            f"{len(fitting)} runs have ids with this prefix, newest first: {and_more(fitting, _SHOWN)}. Received: {word!r}. "
-            f"Next: use one of these ids, or {LATEST!r} for the newest run of all."
+            f"{len(fitting)} runs have ids with this prefix, newest first: {and_more([run.id for run in fitting], _SHOWN)}. "
+            f"Received: {word!r}. Next: use one of these ids, or {LATEST!r} for the newest run of all."
         )
     if fitting:
-        return RootPaths(root).run(fitting[0]).url
+        for problem in unlisted:
+            _log.warning(f"{problem} The newest run of the other roots that fits {word!r} is {fitting[0].id}.")
+        return fitting[0].url
     if Path(here).is_dir():
         return here
-    if not names:
-        raise RunNotFoundError(
-            f"No such run. Received: {word!r}. {root!r} holds no runs (--root selects another root)."
-        )
-    hint = nearest(word, names)
+    hint = nearest(word, [run.id for run in runs])
     if not hint.startswith("Did"):
-        hint = f"The newest is {names[0]!r}."
-    raise RunNotFoundError(f"No such run. Received: {word!r}. Looked below {root!r}. {hint} Next: podlift list.")
+        hint = f"The newest is {runs[0].id!r}." if runs else "There are no runs (--root selects another root)."
+    looked = joined([*map(repr, roots)], "and")
+    why = f"No such run. Received: {word!r}. Looked below {looked}. {hint} Next: podlift list."
+    raise RunNotFoundError([why, *unlisted])
 
 
-def _newest(root: str) -> list[str]:
-    if in_bucket(root):
-        return [name for _, name in _runs(root, None)]
-    return [name for _, name, whole in sorted(candidates(RootPaths(root).runs), reverse=True) if whole]
+def _of_id(run_id: str, roots: Sequence[str], problems: list[str], environ: Mapping[str, str]) -> str:
+    """Return the directory of the run with this id, "" if no root has it; a single bucket is asked by the caller."""
+    urls, buckets = {root: RootPaths(root).run(run_id).url for root in roots}, [*filter(in_bucket, roots)]
+    # A folder can be looked up without a request.
+    here = [url for root, url in urls.items() if root not in buckets and Path(url).is_dir()]
+    if here or buckets == [*roots[:1]]:
+        return (here or [urls[roots[0]]])[0]
+    for root in buckets:
+        try:
+            if open_files(root, retry=_BRIEF).exists(RootPaths("").run(run_id).plan):
+                return urls[root]
+        except StoreError as error:
+            problems.append(_unlisted(root, environ, error))
+    return ""
+
+
+def _unlisted(root: str, environ: Mapping[str, str], error: Exception) -> str:
+    return f"The runs below {root}{on_emulator(environ) if in_cloud_storage(root) else ''} are not listed: {error}"
 
 
 def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> list[tuple[float, str]]:
@@ -157,10 +164,6 @@ def _hint(root: str) -> str:
     return ""
 
 
-def _exists(root: str, run_id: str) -> bool:
-    return open_files(root, retry=_BRIEF).exists(RootPaths("").run(run_id).plan)
-
-
 class ListedRun(NamedTuple):
     """A directory that may be a run. Candidates are sorted by the time of their submit."""
 
@@ -172,16 +175,16 @@ class ListedRun(NamedTuple):
 
 
 def newest_first(
-    roots: Sequence[str], limit: int | None, environ: Mapping[str, str]
+    roots: Sequence[str], limit: int | None, environ: Mapping[str, str], *, first: bool = False
 ) -> tuple[list[ListedRun], list[str]]:
     """Return the runs below several roots, at most `limit` of each bucket, and a sentence for each root that cannot be listed.
 
-    If no root can be listed, the first failure is raised.
+    If no root can be listed, the first failure is raised; with `first`, that of the first root.
     """
-    retry = _BRIEF if len(roots) > 1 else INTERACTIVE
 
     def listed(root: str) -> list[ListedRun] | PodliftError:
         folder = RootPaths(root).runs
+        retry = _BRIEF if len(roots) > 1 and not (first and root == roots[0]) else INTERACTIVE
         try:
             if in_bucket(root):
                 runs = _runs(root, limit, retry=retry)
@@ -193,12 +196,10 @@ def newest_first(
 
     answers = in_parallel(listed, roots) if len(roots) > 1 else [*map(listed, roots)]
     failures = {root: answer for root, answer in zip(roots, answers, strict=True) if isinstance(answer, PodliftError)}
-    if len(failures) == len(roots):
+    if len(failures) == len(roots) or (first and roots[0] in failures):
         raise next(iter(failures.values()))
     runs = [run for answer in answers if not isinstance(answer, PodliftError) for run in answer]
-    where = {root: f"{root}{on_emulator(environ) if in_cloud_storage(root) else ''}" for root in failures}
-    problems = [f"The runs below {where[root]} are not listed: {error}" for root, error in failures.items()]
-    return sorted(runs, reverse=True), problems
+    return sorted(runs, reverse=True), [_unlisted(root, environ, error) for root, error in failures.items()]
 
 
 def _copies(root: str, runs: Sequence[str], environ: Mapping[str, str], retry: RetryPolicy) -> dict[str, str]:

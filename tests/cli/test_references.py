@@ -69,7 +69,7 @@ def test_a_word_that_names_none_says_what_there_is(ended_runs, word: str, said: 
 
 
 def test_a_root_without_runs_has_no_latest(root: Path) -> None:
-    with pytest.raises(sdk.RunNotFoundError, match="holds no runs"):
+    with pytest.raises(sdk.RunNotFoundError, match="There are no runs"):
         sdk.attach("latest")
 
 

@@ -58,9 +58,16 @@ def test_runs_of_all_configured_backends_are_one_list_and_each_is_found_by_its_i
     assert (shown.code, [each["url"] for each in json.loads(shown.stdout)]) == (0, urls)
     for reference in ("digits-bbbbbb", "digits-b"):
         assert sdk.attach(reference).url == urls[1]
-    assert sdk.attach("latest").url == urls[0], "of the configured root"
+    assert (sdk.attach("latest").url, sdk.attach("latest", root="gs://mine/podlift").url) == (urls[0], urls[1])
+    with pytest.raises(
+        sdk.InputError, match="2 runs have ids with this prefix, newest first: digits-bbbbbb, digits-aaaaaa"
+    ):
+        sdk.attach("digits")
     with pytest.raises(sdk.RunNotFoundError, match="Looked below"):
         sdk.attach("digits-zzzzzz")
+    os.utime(root / "runs" / "mnist-cccccc" / "plan.json", (time.time() - 60,) * 2)
+    assert sdk.attach("latest").url == urls[1], "the newest of all roots, not of the local one"
+    assert here("status").stdout.splitlines()[-1] == "Next: podlift get digits-bbbbbb"
     cloud("mnist-dddddd")
     older = sdk.runs(root="gs://mine/podlift", name="digits", limit=1)
     assert [info.id for info in older] == ["digits-bbbbbb"], (
@@ -149,8 +156,16 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
         sdk.attach("digits-b")
     looked, unknown = caught.value.problems
     assert looked.startswith("No such run. Received: 'digits-b'. Looked below ") and unknown.startswith(
-        "The runs below 'gs://mine/podlift' are not known: "
+        f"The runs below {where} are not listed: "
     )
+    shown = here("status")
+    assert (shown.code, shown.stdout.split()[1]) == (0, "digits-aaaaaa")
+    assert shown.stderr.startswith(f"podlift: The runs below {where} are not listed: ")
+    assert shown.stderr.endswith("The newest run of the other roots that fits 'latest' is digits-aaaaaa.\n")
+    for verb in ("cancel", "resume"):
+        shown = here(verb, "latest")
+        assert shown.code == 2 and f"Next: podlift {verb} with the id of the run that you mean." in shown.stderr
+    assert here("cancel", "digits-aaaaaa").code == 0, "an id in this machine's root needs no bucket"
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "Not A Bucket")
     shown = here("list", "--json")
     assert (shown.code, [each["id"] for each in json.loads(shown.stdout)]) == (3, ["digits-aaaaaa"])
