@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from ..hardware import accelerators
@@ -16,6 +17,8 @@ PARAMETER_SERVER = "ParameterServerStrategy"
 SYNCHRONOUS = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy")
 _OTHERS = ("CentralStorageStrategy", "OneDeviceStrategy")
 _KNOWN = (*SYNCHRONOUS, PARAMETER_SERVER, *_OTHERS)
+# Words of a module that names a strategy, or another means to train one model in several tasks, even in a comment.
+CONNECTS = re.compile(rb"(?i)strateg|distribut|horovod|tf_config|\.scope\(")
 # Arguments of Keras's `fit` that the `fit` of other libraries does not have.
 _OF_FIT = {"batch_size", "callbacks", "epochs", "steps_per_epoch", "validation_data"}
 

@@ -65,6 +65,8 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
         )
         if status.registered is not None:
             say(f"Its model: {status.registered}")
+        for text in status.findings:
+            say(f"Finding: {text}")
         say(f"Next: podlift status {ref} · podlift logs {ref} · podlift list · podlift ui --open")
     else:
         try:
@@ -78,6 +80,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
 def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
     seen, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
     paces = {task: TrainingPace(SystemClock()) for task in tasks}
+    findings = set[str]()
     with closing(run.following()) as statuses:
         for status in statuses:
             records, progress = list[MetricRecord](), None
@@ -91,6 +94,10 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
                 status=status, records=records[seen:], position=position, share=pace.share, lost=lost, tasks=lines
             )
             shows.show(run, update)
+            # The last ones are part of the end.
+            for text in () if status.state.terminal else (text for text in status.findings if text not in findings):
+                shows.say(f"Finding: {text}")
+                findings.add(text)
             seen = max(seen, len(records))
             if not status.state.terminal:
                 time.sleep(_POLL_S)

@@ -33,12 +33,23 @@ def test_a_plan_says_that_keras_3_has_no_fit_under_parameter_servers(write: Any,
         (SERVED + "scaler.fit(data)\n", {"ps": 1}),  # of another library
         (SERVED, {"ps": 1}),
         (f"import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n{FIT}", {}),
+        (f"import sdk\nwith sdk.context().strategy.scope():\n    model = make()\n{FIT}", {}),
         (f"{SERVED}other = tf.distribute.MultiWorkerMirroredStrategy()\n{FIT}", {}),
     ],
 )
 def test_it_says_nothing_of_programs_that_work(write: Any, source: str, options: dict[str, Any]) -> None:
     write("train.py", source)
     assert warned(sdk.plan("train.py", workers=2, **options)) == []
+
+
+@pytest.mark.parametrize("where", [{}, CLOUD])
+def test_a_plan_says_that_several_tasks_without_a_strategy_train_apart(write: Any, where: dict[str, Any]) -> None:
+    write("train.py", f"import keras\n{FIT}")
+    assert warned(sdk.plan("train.py", **where)) == []
+    assert warned(sdk.plan("train.py", workers=2, **where)) == [
+        "train.py:2 calls fit, and no packaged file names a tf.distribute strategy: each of the 2 tasks would train its own "
+        "model on all of the data. Next: make the model in sdk.context().strategy.scope()."
+    ]
 
 
 @pytest.mark.parametrize("where", [{}, CLOUD])

@@ -122,6 +122,7 @@ def _with_strategies(
         strategies=tuple(dict.fromkeys(names)),
         communications=tuple(asked),
         fits=tuple(program.location(file, line) for file, tree in own for line in strategies.fits_of(tree)),
+        connects=any(strategies.CONNECTS.search(program.text(file)) for file, _ in own),
     )
 
 

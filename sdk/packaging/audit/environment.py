@@ -76,6 +76,7 @@ class Preload:
     strategies: tuple[str, ...] = ()  # of tf.distribute that the program names
     communications: tuple[Communication, ...] = ()  # between replicas, as the program requests them
     fits: tuple[str, ...] = ()  # where it calls Keras's `fit`
+    connects: bool = True  # it names a strategy, or another means to train one model in several tasks
 
 
 def find_preload(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> Preload:

@@ -14,6 +14,7 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk.checkpoint import restore
+from sdk.cli import watch
 from sdk.storage.registry import open_store
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
@@ -33,7 +34,7 @@ REPORT = "sdk.context().report({'loss': 1.0}, step=1)"
 
 
 @pytest.mark.parametrize(("server", "apart"), [("", True), ("tensorflow.server_lib.Server('spec')", False)])
-def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, server: str, apart: bool) -> None:
+def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, capsys, server: str, apart: bool) -> None:
     for path, content in FAKE.items():
         write(path, content)
     write("train.py", f"import tensorflow, sdk\n{server}\n{REPORT}\n{REPORT}")
@@ -41,6 +42,9 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, ser
     run = sdk.submit("train.py", workers=2, local_start="spawn")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     words = "run this program without a connection"
+    watch.follow(run, run.id)
+    end = capsys.readouterr().err.partition(f"{run.id} is done")[2].partition("Next: podlift status")
+    assert (words in end[0], words in end[2]) == (apart, False), "before the next step"
     assert [line.task for line in run.logs() if words in line.text] == ["chief-0"] * apart
     assert [words in text for text in run.status().findings] == [True] * apart
     assert (words in run.why()) == apart
