@@ -202,10 +202,11 @@ def test_a_framework_that_does_not_work_or_fit_is_the_only_one_that_is_named(
         assert [check.level for check in found if "no --code-keras legacy" in check.said] == ["note"]
 
 
-def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:
+def test_a_tensorflow_that_takes_too_long_is_no_failure_and_is_not_reinstalled() -> None:
     found = {check.name: check for check in interpreter.frameworks(os.environ, limit_s=0.01)}
-    assert found["tensorflow"].level == "error"
-    assert "not done after 0.01 s" in found["tensorflow"].said
+    slow = "the import was not done after 0.01 s: this machine is busy, or reads the packages for the first time"
+    assert (found["tensorflow"].level, found["tensorflow"].said) == ("warning", slow)
+    assert found["tensorflow"].fix == "run podlift doctor again"
 
 
 def test_a_root_that_cannot_be_written_fails(bare: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[st
 def _numpy(answer: _Answer, ended: str) -> Check:
     if "version" in answer:
         return fine("numpy", answer["version"])
-    return bad("numpy", "error", _failure(answer, ended), _pip("--force-reinstall", "numpy"))
+    return _unusable("numpy", answer, ended, _pip("--force-reinstall", "numpy"))
 
 
 def _tensorflow(answer: _Answer, ended: str) -> Check:
@@ -153,7 +153,7 @@ def _tensorflow(answer: _Answer, ended: str) -> Check:
         fix = _pip("--force-reinstall", wanted)
         if "SIGILL" in ended:
             fix = "use a machine with AVX in its processor: TensorFlow's wheels need it"
-        return bad("tensorflow", "error", _failure(answer, ended), fix)
+        return _unusable("tensorflow", answer, ended, fix)
     if answer["sum"] != 4.0:
         said = f"{answer['version']} computes 1 + 1 + 1 + 1 = {answer['sum']}"
         return bad("tensorflow", "error", said, _pip("--force-reinstall", wanted))
@@ -169,7 +169,7 @@ def _keras(answer: _Answer, ended: str) -> Check:
     if answer.get("missing"):
         return bad("keras", "error", "not installed", _pip("keras>=3"))
     if "version" not in answer:
-        return bad("keras", "error", _failure(answer, ended), _pip("--force-reinstall", "keras"))
+        return _unusable("keras", answer, ended, _pip("--force-reinstall", "keras"))
     if _release(answer["version"]) < (3, 0):
         return bad("keras", "error", f"{answer['version']} is not Keras 3, which tf.keras is", _pip("keras>=3"))
     if answer["backend"] != "tensorflow":
@@ -212,8 +212,11 @@ def _chosen(environ: Mapping[str, str], seen: Mapping[str, str], config: Path) -
     return checks
 
 
-def _failure(answer: _Answer, ended: str) -> str:
-    return str(answer.get("error") or f"cannot be imported: {ended or 'unknown reason'}")
+def _unusable(name: str, answer: _Answer, ended: str, fix: str) -> Check:
+    if ended.startswith("not done") and "error" not in answer:
+        said = f"the import was {ended}: this machine is busy, or reads the packages for the first time"
+        return bad(name, "warning", said, "run podlift doctor again")
+    return bad(name, "error", answer.get("error") or f"cannot be imported: {ended or 'unknown reason'}", fix)
 
 
 def _release(version: str) -> tuple[int, int]:
