@@ -289,6 +289,14 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
     task.step(108, 8)
     assert later(9) == IN_EPOCH
     assert later(1) == replace(IN_EPOCH, step=108, epoch_step=8)
+    task.step(600, 100)
+    for uploader, says in ((other, 108), (first, 600)):
+        uploader.start()
+        uploader.flush(10, last=True)
+        copy.read_heartbeat()
+        assert copy.progress is not None and copy.progress.step == says, (
+            "the first task's container ends with the final step"
+        )
     generation = bucket.stat("heartbeat.json").generation
     bucket.swap("heartbeat.json", [b'{"supervised": true, "resumes": 2}'], expected=generation)
     copy.read_heartbeat()

@@ -29,6 +29,7 @@ from ...storage.checksums import crc32c
 from ...storage.locking import file_lock
 from ...storage.registry import open_files
 from ...storage.trees import walk
+from ..recorder import position
 from .index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun, in_parallel
 
 if TYPE_CHECKING:
@@ -211,10 +212,11 @@ class ContainerUploader(PeriodicThread):
     def __init__(self, paths: RunPaths, url: str, clock: Clock, *, task: str = "", resumes: int = 0) -> None:
         self._pusher = Pusher(paths, url, clock, one_task=True)
         actions = [PeriodicAction(_TASK_UPLOAD_S, "upload", partial(self._pusher.push, last=False))]
+        self._task = task
+        self._beat = partial(self._pusher.write_heartbeat, task, supervised=True, resumes=resumes)
         if task:
-            beat = partial(self._pusher.write_heartbeat, task, supervised=True, resumes=resumes)
             due = clock.monotonic() + _TASK_HEARTBEAT_S
-            actions.append(PeriodicAction(_TASK_HEARTBEAT_S, "heartbeat", beat, due))
+            actions.append(PeriodicAction(_TASK_HEARTBEAT_S, "heartbeat", self._beat, due))
         super().__init__(actions, clock)
 
     def flush(self, within_s: float, *, last: bool = False) -> None:
@@ -224,3 +226,6 @@ class ContainerUploader(PeriodicThread):
         # A thread that hangs in a request has had this time before.
         self.stop(0.0 if self._stop_requested.is_set() else within_s)
         self._pusher.push(last=last)
+        # The final step: a heartbeat may be ten seconds old. A container that has not trained leaves that of another one.
+        if last and self._task and position(self._pusher.paths, self._task) is not None:
+            self._beat()
