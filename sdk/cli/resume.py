@@ -29,5 +29,6 @@ def resume(
         difference = run.resume(chosen, timeout_s=timeout_s, max_cost_usd=max_cost_usd)
     if code == "current":
         say(f"code: {difference}")
-    say(continuation(before.attempts + 1, before.saved_step))
+    shows = run.metric_records() and not (detach or json_output)
+    say("before:" if shows else continuation(before.attempts + 1, before.saved_step))
     accompany(run, "resumed", detach=detach, json_output=json_output)

@@ -9,6 +9,7 @@ from local_runs import attempts_said, events
 from support import LIMIT_S, until
 
 import sdk
+from sdk.cli import app
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
@@ -47,11 +48,13 @@ def test_a_run_that_failed_goes_on_with_its_second_attempt_for_the_first_who_ask
         run.resume()
 
 
-def test_a_run_that_reached_its_time_limit_goes_on_with_another_one(write) -> None:
+def test_a_run_that_reached_its_time_limit_goes_on_with_another_one(write, capsys) -> None:
     run = submit("time.sleep(600)", limits={"timeout_s": 2.0, "grace_s": 0.1})
     assert run.wait(LIMIT_S).reason is sdk.Reason.TIMEOUT
-    run.resume(timeout_s=300, max_cost_usd=7)
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert app.run(["resume", run.id, "--timeout", "300s", "--max-cost-usd", "7"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    # The metrics of the first attempt, then those of the second below a heading.
+    assert said[0] == "before:" and [line.split(" attempt ")[1] for line in said if " attempt " in line] == ["2:"]
     again = sdk.attach(run.id)
     assert (again.plan.job.limits.timeout_s, again.plan.job.limits.max_cost_usd) == (300.0, 7.0)
     assert attempts_said(again) == ["attempt 1", "attempt 2"]
