@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -306,7 +307,9 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
         say(f"Serving {what} below {folder}. Ctrl-C ends the server, not its runs.")
         # As after Ctrl-C, its heartbeat says that it has ended.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DONE))
-        server.serve()
+        with suppress(KeyboardInterrupt):
+            server.serve()
+        say("The server has ended; its runs continue. Next: podlift schedule serve")
 
 
 @schedule.command(cls=VerbHelp)

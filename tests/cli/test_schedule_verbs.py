@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -139,15 +140,19 @@ def test_a_schedule_that_no_server_serves_says_so_until_one_runs_and_after_it_ha
 
 
 @pytest.mark.process
-def test_a_server_that_is_terminated_says_so_at_once(here, write, root: Path, environment) -> None:
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_terminated_says_so_at_once(here, write, root: Path, environment, by: int) -> None:
     write("train.py", "print(1)")
     here("schedule", "create", "weekly", "train.py", *CRON)
     with subprocess.Popen(
-        [sys.executable, "-m", "sdk", "schedule", "serve"], env=environment(), stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "sdk", "schedule", "serve"], env=environment(), stderr=subprocess.PIPE, text=True
     ) as server:
         until(lambda: here("schedule", "list", "--check").code == 0)
-        server.terminate()
-        assert server.wait(LIMIT_S) == 0
+        server.send_signal(by)
+        _, said = server.communicate(timeout=LIMIT_S)
+        assert server.returncode == 0
+    if by == signal.SIGINT:
+        assert said.endswith("The server has ended; its runs continue. Next: podlift schedule serve\n")
     assert "no server has run since 20" in here("schedule", "list").stderr
 
 
