@@ -145,7 +145,7 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     Args:
         url_or_id: the run's directory, which may be gs://BUCKET/PREFIX/runs/ID; or a run below `root`: its id, a prefix of
             its id, or "latest".
-        root: as for `plan`; by default the roots of all configured backends.
+        root: only runs below this root; by default those of every configured backend.
 
     Raises:
         RunNotFoundError: there is no such run.

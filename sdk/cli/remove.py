@@ -72,8 +72,9 @@ def remove(
         say(f"Would remove {_total(items)} Nothing was removed. Next: {_again(older_than, keep, root)} --yes")
     else:
         say(_nothing_in(plan.root))
-    for other in _other_roots(plan.root) if root is None else ():
-        say(f"The runs below {other!r} were not checked. Next: {_again(older_than, keep, other)}")
+    for other in configured_roots(os.environ)[0] if root is None else ():
+        if other != plan.root:
+            say(f"The runs below {other!r} were not checked. Next: {_again(older_than, keep, other)}")
     raise typer.Exit(EXIT_INFRASTRUCTURE if result.problems else EXIT_DONE)
 
 
@@ -100,10 +101,6 @@ def _nothing_in(root: str) -> str:
     if not in_bucket(root) and not Path(root).is_dir():
         return f"There is nothing to remove: the root {root!r} does not exist."
     return f"There is nothing to remove below {root!r}."
-
-
-def _other_roots(root: str) -> list[str]:
-    return [other for other in configured_roots(os.environ)[0] if other != root]
 
 
 def _again(older_than: str, keep: int, root: str | None) -> str:

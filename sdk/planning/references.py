@@ -144,7 +144,7 @@ def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> 
     try:
         made = open_files(root, retry=retry).matching("runs/*/plan.json")
     except StoreError as error:
-        raise type(error)(f"{error}{_hint(root)}") from error
+        raise type(error)(f"{_hint(root)}{error}") from error
     return sorted(((time, name.split("/")[1]) for name, time in made.items()), reverse=True)[:limit]
 
 
@@ -158,8 +158,8 @@ def _hint(root: str) -> str:
         names = [name for _, name, whole in sorted(candidates(here.runs), reverse=True) if whole]
         if names and (address := read_plan(here.run(names[0]), root).emulator):
             return (
-                f" If you mean the bucket of the {emulator_at(address)}, where the latest run that is known here belongs, use "
-                f"the line `export {emulator.EMULATOR}=...` that `podlift emulator --data DIR` prints."
+                f"If you mean the bucket of the {emulator_at(address)}, where the latest run that is known here belongs, use "
+                f"the line `export {emulator.EMULATOR}=...` that `podlift emulator --data DIR` prints. "
             )
     return ""
 

@@ -132,7 +132,7 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
         for words in (("list",), ("why", "latest", *there), ("logs", "digits-b", *there)):
             shown = here(*words)
             assert (shown.code, lacks in shown.stderr) == (3, told), shown.stderr
-            assert "permission denied (403)" in shown.stderr
+            assert "permission denied (403)" in shown.stderr.partition(lacks)[2 * told], "the next step comes first"
 
 
 def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
