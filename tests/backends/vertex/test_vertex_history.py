@@ -42,7 +42,7 @@ def test_a_job_is_told_once_although_its_verdict_holds_it_too() -> None:
     data = {"job": NAME, "vendor": "JOB_STATE_FAILED", "times": {"created": 100.0, "started": 110.0}, "message": ""}
     final = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=150.0, data=data)
     found = told(job("FAILED", started=110.0, ended=150.0), "Job is running.", events=(final,))
-    assert texts(found) == ["created job 77 in us-central1", "Job is running.", "the job ended: FAILED"]
+    assert texts(found) == ["created job 77 in us-central1", "the job runs", "the job ended: FAILED"]
 
 
 def test_its_log_tells_the_rest_and_repetitions_are_counted_truly() -> None:

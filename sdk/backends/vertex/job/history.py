@@ -102,4 +102,4 @@ def _waiting(job: VendorJob, log: Sequence[LogEntry], provisioning: str, now: fl
 
 
 def _short(text: str) -> str:
-    return text.partition(_LINK)[0].strip()
+    return text.partition(_LINK)[0].strip().replace("Job is running.", "the job runs")
