@@ -44,8 +44,9 @@ from .pace import MetricRecord, recorded_pace
 from .screen import facts, on_terminal, table, width
 from .watch import conclude, follow, waited
 
-# Reasons that add nothing to the state.
 _NAMED = 6
+_WIDE = 100  # columns from which the list has room for the address of an emulator
+# Reasons that add nothing to the state.
 _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST, Reason.JOB_LOST)
 
 
@@ -63,17 +64,19 @@ def list_runs(
     """
     runs, problems = api.list_runs(root, limit, backend, state or (), name)
     now = SystemClock().now()
+    at = " at " if on_terminal() and (width(sys.stdout) or 0) < _WIDE else "\n"
     if json_output:
         as_json([_line(info, now) for info in runs])
     else:
         rows: list[tuple[str, ...]] = [
-            (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in runs
+            (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place.partition(at)[0])
+            for info in runs
         ]
         columns: tuple[str, ...] = ("run", "state", "age", "took", "metric", "backend")
         if any(info.status and info.status.spent_usd is not None for info in runs):
             columns, rows = (*columns, "spent"), [(*row, _spent(info)) for row, info in zip(rows, runs, strict=True)]
         states = [info.status.state if info.status else None for info in runs]
-        table(columns, rows, whole=("run", "age"), states=states)
+        table(columns, rows, whole=("run", "age", "took"), states=states)
     for problem in problems:
         say(f"podlift: {' '.join(problem.split())}")
     if problems:
@@ -125,21 +128,28 @@ def status(
     lines += [("finding", text) for text in now.findings]
     lines += [("model", _model(run, now.registered))] if now.registered else []
     lines += [("backend", run.plan.place), ("directory", run.url)]
-    if (progress := None if now.state.terminal else run.progress()) is not None:
+    progress = run.progress()
+    if progress is not None and not now.state.terminal:
         pace = recorded_pace(progress, cast("list[MetricRecord]", run.metric_records()), run.plan.job.limits.max_steps)
         lines += [("progress", pace + (f", step {progress.step} in total" if progress.epoch else ""))]
     alone = and_more([f"{task} {counted(number, 'time')}" for task, number in now.restarted_alone.items()], _NAMED)
+    # The last report of killed containers may be seconds old.
+    known = run.plan.capabilities.runs_here or now.state in (State.CANCELLED, State.CHECKPOINTED)
+    step = progress.step if progress is not None and now.state.terminal and known else None
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
     lines += [("tasks", and_more(run.plan.tasks, len(run.plan.tasks) if each_task else _NAMED))]
     lines += [("task", f"{task}: {_position(run, task)}") for task in run.plan.tasks if each_task]
     lines += [("timings", milestones(now.timings))]
     lines += _goodput(run, run.plan.tasks if each_task else run.plan.tasks[:1])
     lines += _machine(run, ended=now.state.terminal) if each_task else []
-    lines += [("saved", _saved(now))]
+    lines += [("saved", _saved(now, step))]
     most = run.plan.job.limits.max_cost_usd
     limit = "" if most is None else f"; the limit is {money(most)}"
     lines += [("spent", f"{Spent.of(now)}, without boot disks{limit}")] if now.spent_usd is not None else []
-    lines += [("vendor", f"{now.vendor} {now.console}".rstrip())] if now.vendor else []
+    lines += [("spent", "nothing: the emulator bills nothing")] if run.plan.emulator and run.plan.rentals else []
+    # The state of its job may differ from that of a run that ended in order.
+    vendor = "" if now.state.terminal and not now.failure else now.vendor
+    lines += [("vendor", f"{vendor} {now.console}".strip())] if vendor or now.console else []
     lines += [("metrics", numbers(run.last_metrics()))]
     answer(facts([line for line in lines if line[1]], width(sys.stdout), now.state), colours=True)
     ref = shortest(run.plan, os.environ)
@@ -250,11 +260,16 @@ def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
     raise typer.Exit(EXIT_DONE if ended.exit_code == EXIT_CANCELLED else ended.exit_code or EXIT_DONE)
 
 
-def _saved(status: Status) -> str:
+def _saved(status: Status, last: int | None) -> str:
+    """Return the last checkpoint, and how much of the training is lost without it; `last`: the last step, if that is known."""
     over = status.state.terminal or status.reason is Reason.EVALUATING
     paced = "" if over or status.saved_every_s is None else f"; saved every {status.saved_every_s:.0f} s"
     if status.saved_step is None or status.saved_at is None:
         return f"no checkpoint{paced}"
+    if last is not None and status.state is not State.SUCCEEDED:
+        lost = last - status.saved_step
+        where = f"{counted(lost, 'step')} before the last one" if lost > 0 else "the last step: nothing is lost"
+        return f"step {status.saved_step}, {where}"
     risk_s = at_risk_s(status, SystemClock().now())
     risk = "" if risk_s is None else f": {duration(risk_s)} at risk"
     when = datetime.datetime.fromtimestamp(status.saved_at).strftime("%H:%M:%S")

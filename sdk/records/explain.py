@@ -162,6 +162,8 @@ class _Story:
         status = self._status
         if not status.vendor:
             return ""
+        if status.state.terminal and not status.failure:
+            return status.console and f"Its job: {status.console}"
         who = status.service or "the service"
         said = f"{who[:1].upper()}{who[1:]} reports {status.vendor}"
         return f"{said}: {status.console}" if status.console else f"{said}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,14 @@ def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch)
     head, row = here("list").stdout.splitlines()
     assert head.split() == ["run", "state", "age", "took", "metric", "backend"]
     assert row.split("  ")[0] == "digits-aaaaaa" and "val_accuracy 0.1235" in row
+    made("digits-bbbbbb", val_accuracy=0.123456)
+    infos = [replace(info, place="vertex, emulator at 127.0.0.1:36677") for info in sdk.runs(name="digits-bbbbbb")]
+    monkeypatch.setattr("sdk.cli.look.on_terminal", lambda: True)
+    monkeypatch.setattr("sdk.cli.look.api.list_runs", lambda *_: (infos, []))
+    _, row = here("list").stdout.splitlines()
+    assert row.rstrip().endswith("val_accuracy 0.1235  vertex, emulator"), "without its address"
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "vertex, emulator at 127.0.0.1:36677" in here("list").stdout
 
 
 def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pytest.MonkeyPatch) -> None:

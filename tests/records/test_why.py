@@ -246,6 +246,13 @@ def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, chang
     assert ("\nThe service reports JOB_STATE_FAILED.\n" in text) is ("vendor" in changes)
 
 
+def test_the_job_of_a_cancelled_run_that_exited_with_0_has_no_state_that_contradicts_it() -> None:
+    events = [SUBMITTED, final("CANCELLED", "cancelled")]
+    ended = replace(fold(events, supervisor_alive=False), vendor="JOB_STATE_SUCCEEDED", console="https://console/1")
+    text = explain(events, ended, CONTEXT)
+    assert "\nIts job: https://console/1\n" in text and "JOB_STATE" not in text
+
+
 @pytest.mark.parametrize(
     ("events", "step", "saved", "sentence"),
     [

@@ -14,6 +14,7 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk.checkpoint import manifest, restore
+from sdk.cli import app
 from sdk.storage.registry import open_store
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.spread]
@@ -102,7 +103,7 @@ def test_a_run_that_is_preempted_and_then_cancelled_goes_on_where_it_was_each_ti
 @pytest.mark.full
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_a_fit_of_two_tasks_that_is_preempted_and_then_cancelled_loses_no_step(write) -> None:
+def test_a_fit_of_two_tasks_that_is_preempted_and_then_cancelled_loses_no_step(write, capsys) -> None:
     write("train.py", FIT.replace("STEPS", "3000"))
     run = sdk.submit(job(resources=sdk.Resources(workers=2)))
     until_said(run, "training")
@@ -116,6 +117,8 @@ def test_a_fit_of_two_tasks_that_is_preempted_and_then_cancelled_loses_no_step(w
     assert len(left) == 2 and re.findall(r"restored step (\d+) of", said) == left, said
     assert sum(line.endswith(": done") for line in texts(run, 2)) == 2, "each program goes on behind its fit"
     assert status.saved_step > int(left[0]), "what the second attempt has done is saved, too"
+    assert app.run(["status", run.id]) == 0
+    assert f"saved      step {status.saved_step}, the last step: nothing is lost\n" in capsys.readouterr().out
 
 
 @pytest.mark.full

@@ -48,7 +48,9 @@ def test_a_run_that_waits_says_what_for(held: Held, capsys: pytest.CaptureFixtur
     assert why[-1] == f"Next: podlift wait {run.url}"
     assert max(map(len, why[why.index("Timeline:") : why.index("", 4)])) <= 80
     assert app.run(["status", run.url]) == 0
-    assert capsys.readouterr().out.endswith(f"Next: podlift why {run.url}\n"), "it is not known how long"
+    shown = capsys.readouterr().out
+    assert shown.endswith(f"Next: podlift why {run.url}\n"), "it is not known how long"
+    assert "\nspent      nothing: the emulator bills nothing\nvendor     JOB_STATE_QUEUED" in shown
 
 
 def test_who_may_not_look_at_a_job_is_told_at_once(held: Held) -> None:

@@ -74,7 +74,7 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
     if table is not None and not emulator and (why := old(table.date, table.age_days)):
         yield warning(f"The prices are of {why}. Next: {pricing.REFRESH}")
     if most is not None and emulator:
-        yield note(f"max_cost_usd={most:g} is not checked: nothing is billed by the {emulator_at(emulator)}")
+        yield warning(f"max_cost_usd={most:g} is not checked: nothing is billed by the {emulator_at(emulator)}")
         return
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
         return
