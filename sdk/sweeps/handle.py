@@ -22,7 +22,7 @@ from .records import Book, End, SweepRecord
 from .space import Parameter
 
 if TYPE_CHECKING:
-    from .study import Trial
+    from .study import Study, Trial
 
 _POLL_S = 0.5
 # A driver that ends this often without a reason does not work on this machine.
@@ -31,25 +31,15 @@ _MOST_STARTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class SweepView:
-    """A sweep at one moment: `sdk.Sweep("digits-a1b2").read().trials`.
-
-    Args:
-        record: the stored sweep.
-        plan: the plan of a trial.
-        trials: its trials by number, each with its curve.
-        best: the trial with the best value; None before the first value.
-        end: how it has ended; None while it goes on.
-        driven: whether a process drives it.
-        log: the log file of its last driver, "" if it has none.
-    """
+    """A sweep at one moment: `sdk.Sweep("digits-a1b2").read().trials`."""
 
     record: SweepRecord
-    plan: Plan
-    trials: Sequence[Trial]
-    best: Trial | None
-    end: End | None
-    driven: bool
-    log: str
+    plan: Plan  # of a trial
+    trials: Sequence[Trial]  # by number, each with its curve
+    best: Trial | None  # None before the first value
+    end: End | None  # None while it goes on
+    driven: bool  # whether a process drives it
+    log: str  # file of its last driver, "" without one
 
     @property
     def state(self) -> str:
@@ -57,8 +47,10 @@ class SweepView:
         return self.end.state if self.end else "RUNNING" if self.driven else "STOPPED"
 
 
-def read(root: str, name: str, clock: Clock | None = None) -> SweepView:
+def read(root: str, name: str, clock: Clock | None = None, study: Study | None = None) -> SweepView:
     """Return a sweep of a root as it is now, from its records only: `read(root, "digits").trials[0].curve`.
+
+    A `study` of an earlier call reads only the later part of the journal.
 
     Raises:
         InputError: there is no such sweep, or Optuna is not installed.
@@ -68,7 +60,7 @@ def read(root: str, name: str, clock: Clock | None = None) -> SweepView:
 
     book = Book(root)
     record = book.read(name)
-    trials = Study(book.store, record).trials()
+    trials = (study or Study(book.store, record)).trials()
     valued = [trial for trial in trials if trial.value is not None]
     # A trial that was stopped early may have been lucky once.
     whole = [trial for trial in valued if trial.state == COMPLETE] or valued
@@ -102,13 +94,17 @@ class Sweep:
         self.root = next((place for place in roots if Book(place).find(name) is not None), roots[0])
         self._book, self._clock = Book(self.root), clock or SystemClock()
         self.name = self._book.read(name).spec.name
+        self._study: Study | None = None
 
     def __repr__(self) -> str:
         return f"Sweep({self.name!r}, root={self.root!r})"
 
     def read(self) -> SweepView:
         """Return the state of the sweep with all trials and their curves: `print(sweep.read().state)`."""
-        return read(self.root, self.name, self._clock)
+        from .study import Study
+
+        self._study = self._study or Study(self._book.store, self._book.read(self.name))
+        return read(self.root, self.name, self._clock, self._study)
 
     def trials(self) -> list[Trial]:
         """Return the trials by number: `for trial in sweep.trials(): print(trial.params, trial.value)`."""

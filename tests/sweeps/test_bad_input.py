@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import needs
 
 import sdk
-
-needs("optuna")
 
 SCRIPT = """
 import argparse

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import optuna
 import pytest
-from conftest import SPACE, PaperTrials, World
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from paper_trials import SPACE, PaperTrials, World
 
 import sdk
 from sdk import Reason, State, Status
@@ -105,7 +105,8 @@ def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoin
     assert {trial.state for trial in trials} == {"COMPLETE", "PRUNED"}
     assert Counter(world.runs.begun.values()) == {1: 18}
     promoted = [trial for trial in trials if runs[trial.run].resumes]
-    assert promoted and all(trial.last > 1 for trial in promoted)
+    # One of them was continued because others came later and were worse, and paused again at a higher rung.
+    assert any(trial.state == "PRUNED" and trial.last >= 3 for trial in promoted)
     assert sum(trial.last for trial in trials) < 18 * 9 / 2
     # The curve of the best one is that of an undisturbed run.
     assert sweep.best().last == 9

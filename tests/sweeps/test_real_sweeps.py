@@ -14,13 +14,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import LIMIT_S, REPO, Shown, needs, until
+from support import LIMIT_S, REPO, Shown, until
 
 import sdk
 from sdk.records.recorder import read_events
 from sdk.sweeps.records import Book
+from sdk.testing.vertex import Cloud
 
-needs("optuna")
 pytestmark = [pytest.mark.process]
 
 QUICK = """
@@ -114,6 +114,17 @@ def test_the_command_creates_shows_and_continues_a_sweep(quick: Path, root: Path
     refused = podlift(*words[:4], "lx=1..2", *words[5:], "--root", str(root))
     assert refused.code == 2
     assert "space: train.py takes no argument --lx. Known: lr." in refused.stderr
+
+
+@pytest.mark.full
+def test_on_a_cloud_the_client_that_waits_drives_the_sweep(quick: Path, podlift_vertex: Cloud) -> None:
+    backend = podlift_vertex.backend()
+    about = {"metric": "score", "trials": 3, "parallel": 2, "timeout": "1h", "max_cost_usd": 50}
+    sweep = sdk.sweep(quick, SPACE, name="cloudy", backend=backend, **about)
+    assert (sweep.read().state, sweep.trials()) == ("STOPPED", [])
+    best = sweep.wait(LIMIT_S)
+    assert best == max(sweep.trials(), key=lambda trial: trial.params["lr"])
+    assert [trial.state for trial in sweep.trials()] == ["COMPLETE"] * 3
 
 
 @pytest.mark.full
