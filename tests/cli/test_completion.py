@@ -56,7 +56,7 @@ def test_verbs_are_completed(complete) -> None:
     assert complete("") == list(MODULES)
     assert complete("schedule", "simu") == ["simulate"]
     assert complete("schedule", "simulate", "--overlap", "re") == ["replace"]
-    assert complete("s") == ["submit", "status", "schedule"]
+    assert complete("s") == ["submit", "status", "sweep", "schedule"]
     assert complete("--i") == ["--install-completion"]
     assert complete("--show-completion", "") == ["bash", "zsh", "fish"]
     assert complete("nothing", "") == []

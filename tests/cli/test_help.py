@@ -41,7 +41,8 @@ def words(text: str) -> str:
 )
 def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str, Any], verb: str) -> None:
     shown = here(
-        *verb.split(), "--help-all" if verb in (*WITH_SETTINGS, "schedule create", "init", "doctor") else "--help"
+        *verb.split(),
+        "--help-all" if verb in (*WITH_SETTINGS, "schedule create", "sweep create", "init", "doctor") else "--help",
     )
     assert shown.code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 80

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import warm_runs
 from nvml import one_gpu
 from ray_clusters import cluster
 
+from sdk.backends.local import warm
 from sdk.backends.local.backend import LocalBackend
 from sdk.process import spawn
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
@@ -74,7 +74,7 @@ def with_gpu(host: str, given: Given, folder: Path, monkeypatch: pytest.MonkeyPa
         # The supervisor has this process's variables, and the loader reads them at the start of a process: no fork has them.
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(spawn, "spawn", warm_runs.REAL)
+        monkeypatch.setattr(spawn, "spawn", warm.REAL)
     else:
         variables = {**variables, "CUDA_VISIBLE_DEVICES": "0"}
     probe = LocalBackend.probe

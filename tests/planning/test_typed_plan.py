@@ -212,6 +212,7 @@ def test_only_these_files_make_a_plan_out_of_another() -> None:
         "planning/roots.py",  # what this machine sees of a run elsewhere
         "schedules/creation.py",  # the template of the firings
         "schedules/runs.py",  # a firing
+        "sweeps/creation.py",  # the template of the trials
     ]
 
 

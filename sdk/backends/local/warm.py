@@ -31,7 +31,7 @@ from ...job.plan import Plan
 from ...process import cores, spawn, task_environment
 from .options import Local
 
-_REAL = spawn.spawn
+REAL = spawn.spawn
 SUPERVISOR = "sdk.backends.local.supervisor"
 _RUNTIME = Path(spawn.__file__).parents[1] / "runtime"
 # What a supervisor starts with the Python of its run, and what imports TensorFlow.
@@ -78,7 +78,7 @@ class WarmRuns:
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
         if list(command[1:3]) != ["-m", SUPERVISOR] or os.getpid() != self._pid:
-            return _REAL(command, env=env, cwd=cwd, log=log, **more)
+            return REAL(command, env=env, cwd=cwd, log=log, **more)
         order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
         with self._lock, suppress(OSError, ValueError):
             process = self._begun()
@@ -88,14 +88,14 @@ class WarmRuns:
                 if pid := int(process.stdout.readline()):
                     return _Elsewhere(pid)
         # It has ended, or a fork would lose its threads.
-        return _REAL(command, env=env, cwd=cwd, log=log, **more)
+        return REAL(command, env=env, cwd=cwd, log=log, **more)
 
     def __enter__(self) -> None:
         """Let the runs that are submitted in the block begin as forks."""
         spawn.spawn = self.spawn
 
     def __exit__(self, *error: object) -> None:
-        spawn.spawn = _REAL
+        spawn.spawn = REAL
 
     def close(self) -> None:
         if self._process is not None and self._process.stdin and self._process.stdout:
@@ -137,7 +137,7 @@ def _fork(
 ) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
     if command[0] != sys.executable or command[1] not in _FORKED:
-        return _REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
+        return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
     ready, begun = os.pipe()
     pid = os.fork()
     if pid:
