@@ -15,6 +15,7 @@ from sdk.cli.verbs import GROUPS, IN_GROUP, MODULES
 from sdk.planning.settings import table
 
 WITH_SETTINGS = ("submit", "plan", "config", "preflight", "drill", "goodput")
+WITH_MORE = (*WITH_SETTINGS, "schedule create", "sweep create", "init", "doctor")
 PANEL = re.compile(r"^╭─ (.+?) ─+╮$", re.MULTILINE)
 
 
@@ -40,10 +41,7 @@ def words(text: str) -> str:
     "verb", [*MODULES, *(f"{group} {name}" for group, names in IN_GROUP.items() for name in names)]
 )
 def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str, Any], verb: str) -> None:
-    shown = here(
-        *verb.split(),
-        "--help-all" if verb in (*WITH_SETTINGS, "schedule create", "sweep create", "init", "doctor") else "--help",
-    )
+    shown = here(*verb.split(), "--help-all" if verb in WITH_MORE else "--help")
     assert shown.code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert "..." not in re.sub(r"\]\.\.\.|(NAME|REF|ROOT) \.\.\.", "", shown.stdout)
