@@ -64,6 +64,10 @@ def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bo
     changes = before.model.diff(before.number, after.number)
     if json_output:
         as_json({**asdict(changes), "same": not changes.differs})
+    elif before.number == after.number:
+        others = [each for each in before.model.numbers() if each != before.number]
+        following = f" Next: podlift diff {names[0]}:{others[-1]} {names[0]}:{before.number}" if others else ""
+        say(f"Both are version {before.number} of {names[0]!r}.{following}")
     else:
         answer("\n".join(_differences(changes)))
         if changes.runs[0] != changes.runs[1]:
@@ -73,7 +77,9 @@ def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bo
 
 def _differences(changes: VersionDiff) -> list[str]:
     lines = [f"{'':<20} {f'version {changes.before}':>14} {f'version {changes.after}':>14}"]
-    lines += [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in changes.metrics.items()]
+    if changes.measured:
+        lines += ["by the gate", *_values(changes.measured), "in training"]
+    lines += _values(changes.metrics)
     parts: Mapping[str, bool] = {"code": changes.code, "arguments": changes.args, "data": bool(changes.data)}
     for what, differs in parts.items():
         names = f": {', '.join(changes.data)}" if what == "data" and differs else ""
@@ -83,6 +89,10 @@ def _differences(changes: VersionDiff) -> list[str]:
     marks = {"+": changes.added, "-": changes.removed, "~": changes.changed}
     lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
     return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
+
+
+def _values(metrics: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
+    return [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in metrics.items()]
 
 
 def _began(number: int) -> str:

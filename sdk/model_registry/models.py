@@ -6,7 +6,7 @@ import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -112,13 +112,16 @@ class Judge(Protocol):
     def __call__(self, version: ModelVersion, *, promote: bool) -> Evidence: ...
 
 
+Pairs = Mapping[str, tuple[float | None, float | None]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class VersionDiff:
     """The differences between two versions."""
 
     before: int
     after: int
-    metrics: Mapping[str, tuple[float | None, float | None]]  # of either, None where one has none
+    metrics: Pairs  # of either, None where one has none
     added: tuple[str, ...]  # files
     removed: tuple[str, ...]
     changed: tuple[str, ...]
@@ -127,6 +130,7 @@ class VersionDiff:
     data: tuple[str, ...]  # inputs that differ
     runs: tuple[str, str]
     warm_start: tuple[int, int] = (0, 0)  # the version that gave each its first weights, 0 for none
+    measured: Pairs = field(default_factory=dict)  # by the gate, if it has judged both on the same data
 
     @property
     def differs(self) -> bool:
@@ -317,11 +321,10 @@ class Model:
         one, other = self.version(before), self.version(after)
         old, new = ({file.path: file.parts for file in version.files()} for version in (one, other))
         a, b = one.record, other.record
-        names = sorted({*a.metrics, *b.metrics})
         return VersionDiff(
             before=a.number,
             after=b.number,
-            metrics={name: (a.metrics.get(name), b.metrics.get(name)) for name in names},
+            metrics=_paired(a.metrics, b.metrics),
             added=tuple(sorted({*new} - {*old})),
             removed=tuple(sorted({*old} - {*new})),
             changed=tuple(sorted(path for path in {*old} & {*new} if old[path] != new[path])),
@@ -330,6 +333,7 @@ class Model:
             data=tuple(name for name in sorted({*a.data, *b.data}) if a.data.get(name) != b.data.get(name)),
             runs=(a.run, b.run),
             warm_start=(a.began_with, b.began_with),
+            measured=_measured(one, other),
         )
 
     def add(self, made: lineage.Candidate, *, ask: str = "") -> ModelVersion:
@@ -469,6 +473,17 @@ class Model:
             f"The champion of {self.name!r} is not the expected one. Expected: {was}. It is {now}.{who} Nothing was changed. "
             f"Next: compare with podlift diff {self.name}:champion {self.name}:VERSION, then promote again."
         )
+
+
+def _measured(one: ModelVersion, other: ModelVersion) -> Pairs:
+    """Return the numbers that the gate has decided by; none if the last evaluations differ in their function or data."""
+    last = [version.evidence()[-1:] for version in (one, other)]
+    about = [[(each.gate.evaluate, each.data.location, each.data.digest) for each in found] for found in last]
+    return _paired(last[0][0].metrics, last[1][0].metrics) if all(last) and about[0] == about[1] else {}
+
+
+def _paired(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> Pairs:
+    return {name: (a.get(name), b.get(name)) for name in sorted({*a, *b})}
 
 
 def read_version(model: Model, number: int) -> VersionRecord:

@@ -74,6 +74,9 @@ def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: li
     ]  # fmt: skip
     assert here("models", "promote", "digits", "2", "--as-compared", "--note", "seen").code == 0
     assert "promote  version 1 -> version 2" in here("models", "status", "digits").stderr
+    same = here("diff", "digits:champion", "digits:latest")
+    assert (same.code, same.stdout) == (0, "")
+    assert same.stderr == "Both are version 2 of 'digits'. Next: podlift diff digits:1 digits:2\n"
     folder = sdk.models()["digits"].champion().download("model")
     assert Path(folder, "m.keras").read_text() == "weights 0.75"
     assert here("models", "promote", "digits", "--previous", "--note", "worse").code == 0
@@ -82,6 +85,8 @@ def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: li
     got = the_json(here("get", "digits:latest", "second", "--json"))
     assert (got["number"], got["dest"]) == (2, str(Path("second").resolve()))
     one = here("models", "status", "digits", "1", "--verify")
+    assert f"\ncode       {runs[0].plan.code.digest[:12]}\n" in one.stdout
+    assert f"\ncode       {runs[0].plan.code.digest}\n" in here("models", "status", "digits", "1", "-v").stdout
     assert runs[0].url in one.stdout and "1 version of 1 verified" in one.stderr
     (listed,) = the_json(here("models", "list", "--json"))
     assert (listed["champion"], listed["latest"], listed["awaiting"]) == (1, 2, 0)
@@ -101,7 +106,12 @@ def test_on_a_narrow_terminal_no_column_is_cut(runs: list[sdk.Run], here, monkey
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     head, more, row, rest = here("models", "status", "digits").stdout.splitlines()
-    assert head.split() == ["version", "state", "run", "registered"] and more.split() == ["size", "metrics"]
+    assert head.split() == ["version", "state", "run", "registered"] and more.split() == [
+        "size",
+        "metrics",
+        "in",
+        "training",
+    ]
     assert row.split()[:4] == ["1", "awaits", "approval", runs[0].id]
     assert rest.startswith("    ") and rest.endswith("accuracy: 0.5000")
     monkeypatch.setenv("COLUMNS", "120")
