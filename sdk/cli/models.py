@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import cast
@@ -19,16 +20,16 @@ from ..model_registry import listing
 from ..model_registry.evidence import Evidence
 from ..model_registry.listing import Listing, VersionRow
 from ..model_registry.models import Model, ModelVersion
-from ..model_registry.records import ChampionRecord, Move, shown_time
+from ..model_registry.records import ChampionRecord, Move, VersionData, shown_time
 from ..planning.roots import in_cloud_storage
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import UNNAMED, Destination, gather
-from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
 from ..text import clipped, counted, size
 from . import parameters as p
 from .help import VerbHelp, group
 from .output import answer, as_json, numbers, say
-from .screen import table
+from .screen import facts, table, width
 
 models = group("models", help="Register the models of runs, and choose the champion among them.")
 
@@ -93,6 +94,7 @@ def status(
     name: p.ModelName,
     version: p.VersionOrAll = None,
     verify: p.VerifyFiles = False,
+    verbose: p.WholeDigests = False,
     root: p.Root = None,
     json_output: p.Json = False,
 ) -> None:
@@ -109,7 +111,7 @@ def status(
     elif wanted is None:
         _show_model(found)
     else:
-        _show_version(model, model.version(wanted))
+        _show_version(model, model.version(wanted), None if verbose else _DIGITS)
     for number, sentences in damage.items():
         _say_damage(f"version {number}", sentences)
     if verify:
@@ -124,15 +126,24 @@ def _shown(row: VersionRow, damage: Sequence[str] | None) -> dict[str, object]:
 
 def _show_model(found: Listing) -> None:
     rows = [
-        (str(row.number), row.state, row.evaluations[-1].outcome if row.evaluations else "-", *_about(row.version))
+        (str(row.number), row.state, *_judged(row.evaluations[-1] if row.evaluations else None), *_about(row.version))
         for row in found.rows
     ]
-    table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",), under=True)
+    header = ("version", "state", "gate", "measured", "run", "registered", "size", "metrics in training")
+    table(header, rows, whole=("run",), under=True)
     for move in found.record.moves:
         say(_line(move))
     champion = next((row.version for row in found.rows if row.number == found.record.champion), None)
     if champion is not None:
         _say_upload(champion)
+
+
+def _judged(evidence: Evidence | None) -> tuple[str, str]:
+    """Return the outcome of an evaluation, and the metric that decided it."""
+    if evidence is None:
+        return "-", "-"
+    gate, value = evidence.gate, evidence.metrics.get(evidence.gate.measured)
+    return evidence.outcome, "-" if value is None else numbers({f"{gate.measured} on {gate.data}": value})
 
 
 def _about(version: ModelVersion | None) -> tuple[str, str, str, str]:
@@ -148,25 +159,26 @@ def _line(move: Move) -> str:
     return f"{shown_time(move.time)}  {move.cause}  {before} -> version {move.champion}, by {move.by}{note}"
 
 
-def _show_version(model: Model, version: ModelVersion) -> None:
+def _show_version(model: Model, version: ModelVersion, digits: int | None) -> None:
     record, state = version.record, model.state(version)
     lines = [("model", f"{record.model}, version {record.number}"), ("state", state)]
     lines += [("ask", record.ask)] if record.ask else []
-    lines += evidence_lines(version.evidence(), asks=state == "awaits approval")
+    lines += evidence_lines(version.evidence(), asks=state == "awaits approval", digits=digits)
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
-    lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
+    lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle[:digits])]
     for name, data in record.data.items():
-        lines.append(("data", f"{name}, when registered: {data.location} {data.digest or data.problem}"))
-    lines += [("metrics", numbers(record.metrics) or "-")]
+        lines.append(("data", f"{name}, when registered: {_found(data, digits)}"))
+    lines += [("training", numbers(record.metrics) or "-")]
     lines += [("parent", f"version {record.parent}" if record.parent else "none")]
     lines += [("warm start", str(record.warm_start))] if record.warm_start else []
-    lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest)]
+    lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest[:digits])]
     lines += [("file", f"{file.path}  {size(file.size_bytes)}") for file in version.files()]
-    answer(_labelled(lines))
+    colour = State.PENDING if state == "awaits approval" else State.SUCCEEDED
+    answer(facts(lines, width(sys.stdout), colour), colours=True)
 
 
-def _labelled(lines: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"{label:<10} {text}" for label, text in lines)
+def _found(data: VersionData, digits: int | None) -> str:
+    return f"{data.location} {data.digest[:digits] or data.problem}"
 
 
 @models.command(cls=VerbHelp)
@@ -256,7 +268,8 @@ def evaluate(
     if json_output:
         as_json(asdict(judged))
     else:
-        answer(_labelled(evidence_lines([judged], asks=promote and judged.outcome == "ask")))
+        lines = [*evidence_lines([judged], asks=promote and judged.outcome == "ask")]
+        answer(facts(lines, width(sys.stdout)))
     promotes = judged.outcome == "promote"
     if judged.champion == judged.number:
         say(f"{name}: version {judged.number} is the champion already, and was compared with itself.")
@@ -295,11 +308,14 @@ def remove(
     )
 
 
-_WIDEST = 32
-_HOLDS = {True: "holds", False: "fails", None: "unknown"}
+# The table of a gate is as wide as a terminal of 80 columns; a digest is cut as in a plan.
+_WIDEST, _DIGITS = 30, 12
+_HOLDS = {True: "holds", False: "fails", None: "not checked"}
 
 
-def evidence_lines(evaluations: Sequence[Evidence], *, asks: bool) -> Iterator[tuple[str, str]]:
+def evidence_lines(
+    evaluations: Sequence[Evidence], *, asks: bool, digits: int | None = _DIGITS
+) -> Iterator[tuple[str, str]]:
     """Yield the results and the decision of the last evaluation, as (label, text)."""
     if not evaluations:
         return
@@ -307,9 +323,9 @@ def evidence_lines(evaluations: Sequence[Evidence], *, asks: bool) -> Iterator[t
     yield "gate", f"{last.outcome}: {last.reason}"
     if asks:
         yield "next", f"podlift models promote {last.model} {last.number} --as-compared"
-    against = f"version {last.champion}, the champion" if last.champion else "no champion"
+    against = f"version {last.champion}, then the champion" if last.champion else "no champion"
     yield "compared", f"with {against}, by {last.gate.evaluate}, {shown_time(last.time)}"
-    yield "on", f"{last.gate.data}: {last.data.location} {last.data.digest or last.data.problem}"
+    yield "on", f"{last.gate.data}: {_found(last.data, digits)}"
     for guard in last.guards:
         yield "guard", f"{_HOLDS[guard.holds]}: {guard}"
     yield from (("", text) for text in _metrics_table(last))

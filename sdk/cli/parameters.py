@@ -68,6 +68,7 @@ Changed = Annotated[bool, typer.Option("--changed", help="Show only settings tha
 WholePlan = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show also the largest files, files left out, and variables not passed.")
 ]
+WholeDigests = Annotated[bool, typer.Option("-v", "--verbose", help="Show the digests of one version in full.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 PlanFile = Annotated[
     Path | None,

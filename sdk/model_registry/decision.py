@@ -68,9 +68,9 @@ def _checked(guard: Guard, challenger: Evaluation, champion: Evaluation | None) 
     theirs = champion.metrics.get(guard.metric) if champion else None
     bound = guard.bound(theirs)
     if bound is None:
-        holds, note = None, "not checked: there is no champion"
+        holds, note = None, "there is no champion"
         if champion is not None and champion.problem:
-            note = "not checked: the champion could not be evaluated"
+            note = "the champion could not be evaluated"
         elif champion is not None:
             holds, note = (
                 False,
@@ -92,7 +92,11 @@ def _compared(
     gain, problem = _gain(gate, value, champion)
     shown = None if gain is None else float(gain)
     if failed := [str(guard) for guard in guards if guard.holds is False]:
-        return "keep", f"{'A guard does' if len(failed) == 1 else 'Guards do'} not hold: {'; '.join(failed)}", shown
+        reason = f"{'A guard does' if len(failed) == 1 else 'Guards do'} not hold: {'; '.join(failed)}"
+        if gain is not None and champion is not None:
+            judged, change = _judged(gate, gain, value, champion.metrics[metric])
+            reason = f"{change}; {'and' if judged == 'keep' else 'but'} {reason[0].lower()}{reason[1:]}"
+        return "keep", reason, shown
     if champion is None:
         return "promote", f"The first model: {metric} is {value:.6g}{', and all guards hold' if guards else ''}", None
     if problem:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Mapping
 
@@ -26,21 +28,28 @@ def judge(version: ModelVersion, *, promote: bool = False) -> Evidence:
     """Evaluate a version and the champion here, decide, and with `promote` act on the decision.
 
     The gate comes from the project in the current folder, if its settings have one for this model, else from the version's run.
-    The function's output goes to the standard error.
+    The function's output goes to the standard error, and its errors, with TensorFlow's log, only if an evaluation fails.
 
     Raises:
         InputError: there is no gate, or its code or data cannot be found.
     """
     plan = _of_this_folder(version, os.environ) or _of_its_run(version, os.environ)
     model, number = version.model, version.number
-    options = evaluation.ProcessOptions(env=variables(plan), output=_STDERR)
-    with payload_of(plan) as payload:
-        if not promote:
-            return last_phase.rehearse(model.root, model.name, number, payload, options)
-        before = {each.id for each in version.evidence()}
-        last_phase.judge(model.root, model.name, number, payload, uuid.uuid4().hex, options)
-    # The clock of another machine may have been ahead.
-    return [each for each in version.evidence() if each.id not in before][-1]
+    # No variable silences all that TensorFlow writes there when it is imported.
+    with payload_of(plan) as payload, tempfile.TemporaryFile() as errors:
+        options = evaluation.ProcessOptions(env=variables(plan), output=_STDERR, errors=errors.fileno())
+        if promote:
+            before = {each.id for each in version.evidence()}
+            last_phase.judge(model.root, model.name, number, payload, uuid.uuid4().hex, options)
+            # The clock of another machine may have been ahead.
+            judged = [each for each in version.evidence() if each.id not in before][-1]
+        else:
+            judged = last_phase.rehearse(model.root, model.name, number, payload, options)
+        if not judged.metrics or (judged.champion and not judged.champion_metrics):
+            errors.seek(0)
+            with open(_STDERR, "wb", closefd=False) as stderr:
+                shutil.copyfileobj(errors, stderr)
+    return judged
 
 
 def _of_this_folder(version: ModelVersion, environ: Mapping[str, str]) -> Plan | None:

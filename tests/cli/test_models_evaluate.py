@@ -71,13 +71,15 @@ def test_a_rehearsal_shows_the_decision_and_changes_nothing(project: Path, root:
     assert (better.code, worse.code) == (0, 1)
     lines = better.stdout.splitlines()
     assert lines[0] == "gate       promote: accuracy is 0.6, the champion's 0.5: better by 0.1"
-    assert lines[1].startswith("compared   with version 1, the champion, by quality:measure, ")
+    assert lines[1].startswith("compared   with version 1, then the champion, by quality:measure, ")
     assert lines[3] == "guard      holds: accuracy >= 0.4 (it is 0.6)"
     assert lines[5].split() == ["accuracy", "0.6000", "0.5000", "+0.1000"]
     assert "nothing was written or promoted. Next: podlift models evaluate digits 2 --promote" in better.stderr
     itself = here("models", "evaluate", "digits", "champion", "--promote")
     assert itself.stderr == "digits: version 1 is the champion already, and was compared with itself.\n"
-    assert worse.stdout.startswith("gate       keep: A guard does not hold: accuracy >= 0.4 (it is 0.3)")
+    assert worse.stdout.startswith(
+        "gate       keep: accuracy is 0.3, the champion's 0.5: worse by 0.2; and a guard does not hold: "
+    )
     model = sdk.models()["digits"]
     assert (model.champion().number, [len(version.evidence()) for version in model.versions()]) == (1, [1, 0, 0])
 
@@ -162,8 +164,12 @@ def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(
     project: Path, root: Path, write: Callable, podlift: Callable
 ) -> None:
     weights(root, "0.5", promote=True)
-    write("quality.py", f"{STARTS_ANOTHER}    return {{'accuracy': 1.0 + len(sys.stdin.read())}}\n")
+    noisy = f"{STARTS_ANOTHER}    print('noise', file=sys.stderr)\n"
+    write("quality.py", f"{noisy}    return {{'accuracy': 1.0 + len(sys.stdin.read())}}\n")
     for words in (["plan", "train.py"], ["models", "evaluate", "digits", "1"]):
         shown = podlift(*words, shell="< test.csv")
         assert "the champion: accuracy 1." in shown.stdout or "accuracy is 1," in shown.stdout, shown.stderr
         assert has_ended(int((project.parent / "pid").read_text())), words
+        assert "noise" not in shown.stderr, words
+    write("quality.py", f"{noisy}    return {{}}\n")
+    assert "noise\n" in podlift("models", "evaluate", "digits", "1").stderr, "it fails"

@@ -160,7 +160,7 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
 
     monkeypatch.setenv("PODLIFT_ROOT", this.schedule.root)
     shown = said_by("models", "status", "digits", "4")
-    assert "awaits approval" in shown and "compared   with version 2, the champion, by quality:measure" in shown
+    assert "awaits approval" in shown and "compared   with version 2, then the champion, by quality:measure" in shown
     assert "guard      holds: accuracy >= 0.5 (it is " in shown
     assert "next       podlift models promote digits 4 --as-compared" in shown
     assert said_by("models", "promote", "digits", "4", "--as-compared") == "4\n"

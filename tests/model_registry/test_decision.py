@@ -79,7 +79,10 @@ def decided(asked: sdk.Gate, challenger: object, champion: object = None) -> Dec
         ({}, {}, 0.8, "keep", "It returned nothing."),
         ({}, 0.9, {"loss": 1.0}, "ask", "The evaluation of the champion lacks the gate's metric"),
         # Guards.
-        ({"guards": ["loss <= 1", "auc >= 2"]}, {"accuracy": 9.0, "loss": 2.0, "auc": 1.0}, 0.8, "keep", "Guards do not hold"),
+        ({"guards": ["loss <= 1", "auc >= 2"]}, {"accuracy": 9.0, "loss": 2.0, "auc": 1.0}, 0.8, "keep",
+         "accuracy is 9, the champion's 0.8: better by 8.2; but guards do not hold: loss <= 1 (it is 2); auc >= 2 (it is 1)"),
+        ({"guards": ["accuracy >= 0.5"]}, 0.4, 0.6, "keep",
+         "accuracy is 0.4, the champion's 0.6: worse by 0.2; and a guard does not hold: accuracy >= 0.5 (it is 0.4)"),
         ({"guards": ["los <= 1"]}, {"accuracy": 9.0, "loss": 2.0}, 0.8, "keep", "no 'los'. Did you mean 'loss'?"),
         ({"guards": ["loss <= 1"]}, {"accuracy": 9.0, "loss": math.nan}, 0.8, "keep", "loss <= 1 (it is nan)"),
     ],
@@ -101,13 +104,14 @@ def test_each_guard_is_told_with_the_value_and_the_bound() -> None:
         (False, 0.7, None),
     ]
     assert found.reason == (
-        "Guards do not hold: loss <= champion * 1.5 (it is 3.5, bound 3); auc >= champion (the champion has no such metric)"
+        "accuracy is 0.9, the champion's 0.8: better by 0.1; but guards do not hold: loss <= champion * 1.5 (it is 3.5, "
+        "bound 3); auc >= champion (the champion has no such metric)"
     )
     assert found.gain == pytest.approx(0.1)
     alone = decided(gate(guards=texts[:2]), mine)
     assert [(each.holds, each.note) for each in alone.guards] == [
         (True, ""),
-        (None, "not checked: there is no champion"),
+        (None, "there is no champion"),
     ]
 
 

@@ -131,18 +131,18 @@ def test_damaged_evidence_is_named_with_the_way_out_and_promotes_nothing(model: 
     assert model.champion().number == 1
 
 
-def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated, show) -> None:
+def test_the_command_shows_both_models_side_by_side_and_the_next_step(model: Model, evaluated, show) -> None:
     evaluated(2, {"accuracy": 0.93, "loss": 1.2}, {"accuracy": 0.9, "loss": math.inf})
     evaluated(3, {"accuracy": 0.93, "loss": 1.2, "new": 1.0}, {"accuracy": 0.9, "loss": 1.0})
     shown = show("status", "digits", "3")
     for line in (
         "gate       ask: accuracy is 0.93, the champion's 0.9: better by 0.03, less than ask_below, 0.05",
         "next       podlift models promote digits 3 --as-compared",
-        f"on         test: /data/test {'d' * 64}",
+        f"on         test: /data/test {'d' * 12}",
         "guard      holds: loss <= champion * 1.5 (it is 1.2, bound 1.5)",
     ):
         assert line in shown
-    assert "compared   with version 1, the champion, by quality:measure, " in "\n".join(shown)
+    assert "compared   with version 1, then the champion, by quality:measure, " in "\n".join(shown)
     assert [line.split() for line in shown if line.startswith(" " * 11)] == [
         ["version", "3", "version", "1", "difference"],
         ["accuracy", "0.9300", "0.9000", "+0.0300"],
@@ -152,8 +152,15 @@ def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated,
     other = show("status", "digits", "2")
     assert "guard      fails: loss <= champion * 1.5 (the champion's is inf)" in other
     assert not any(line.startswith("next ") for line in other)
-    rows = [line.split("\t")[:3] for line in show("status", "digits")]
-    assert rows == [["1", "champion", "-"], ["2", "registered", "keep"], ["3", "awaits approval", "ask"]]
+    rows = [line.split("\t")[:4] for line in show("status", "digits")]
+    measured = "accuracy on test: 0.9300"
+    assert rows == [
+        ["1", "champion", "-", "-"], ["2", "registered", "keep", measured], ["3", "awaits approval", "ask", measured],
+    ]  # fmt: skip
+    assert model.diff(2, 3).measured == {"accuracy": (0.93, 0.93), "loss": (1.2, 1.2), "new": (None, 1.0)}
+    assert model.diff(1, 3).measured == {}, "the gate has not judged version 1"
+    evaluated(1, {"accuracy": 0.9, "loss": 1.0}, None, champion=0)
+    assert "guard      not checked: loss <= champion * 1.5 (there is no champion)" in show("status", "digits", "1")
     (facts,) = json.loads(show("status", "digits", "3", "--json")[0])["shown"]
     (found,) = facts["evidence"]
     assert (found["outcome"], found["champion"], found["guards"][0]["bound"]) == ("ask", 1, 1.5)
