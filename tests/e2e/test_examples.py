@@ -41,6 +41,7 @@ def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES, code: int 
         ("02_emulated_cloud.py", "{'attempt': 2} 2 attempts"),
         ("03_resume.py", "State.CANCELLED at step "),
         ("06_schedule.py", "T03:00:00+0"),
+        ("07_sweep.py", "best: {'rate': "),
     ],
 )
 def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Path) -> None:
