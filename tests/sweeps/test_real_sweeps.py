@@ -82,6 +82,7 @@ def starts(sweep: sdk.Sweep) -> Counter[int]:
     )
 
 
+@pytest.mark.shows("Sweeps search the arguments of a program")
 def test_a_sweep_goes_on_without_its_client_and_after_the_death_of_its_driver(quick: Path, root: Path) -> None:
     about = {"metric": "score", "trials": 4, "parallel": 2, "sampler": "random", "root": root}
     sweep = sdk.sweep(quick, SPACE, name="killed", **about)
