@@ -17,6 +17,7 @@ _RUN_ID = re.compile(r"[a-z][a-z0-9-]*-[a-z2-7]{6}")
 # The end of the name of a run that a schedule has started: its slot.
 SLOT_FORMAT = "%Y%m%dt%H%M%S"
 _OF_SLOT = re.compile(r"(.+)-[0-9]{8}t[0-9]{6}")
+_OF_TRIAL = re.compile(r"(.+)-([0-9]{3,5})")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 # File names that say nothing about the training: the folder's name is better.
 _GENERIC = {"train", "trainer", "main", "__main__", "run", "task", "model", "script"}
@@ -24,7 +25,7 @@ _GENERIC = {"train", "trainer", "main", "__main__", "run", "task", "model", "scr
 
 def check_name(name: str) -> str:
     """Return `name` if it is valid as a label in every cloud, else raise InputError with the nearest valid name."""
-    if _NAME.fullmatch(name) and len(name) <= MAX_NAME:
+    if is_name(name):
         return name
     raise InputError(
         f"The name cannot be a label. Received: {name!r}. Allowed: lowercase letters, digits and dashes, starting with a "
@@ -65,6 +66,10 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and len(text) <= MAX_NAME
+
+
 def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
@@ -78,3 +83,9 @@ def schedule_of(run_id: str) -> str:
     """Return the name of the schedule that has started a run: its name without the slot; "" for another run."""
     match = _OF_SLOT.fullmatch(name_of(run_id))
     return match[1] if match else ""
+
+
+def trial_of(run_id: str) -> tuple[str, int]:
+    """Return the sweep and the number of a trial, as far as the form of its run's id tells; ("", 0) for another form."""
+    match = _OF_TRIAL.fullmatch(name_of(run_id))
+    return (match[1], int(match[2])) if match else ("", 0)

@@ -1,4 +1,4 @@
-"""Runs, schedules and models for pages, which were never started, and a corpus of what a hostile run may hold."""
+"""Runs, schedules, models and sweeps for pages, which were never started, and a corpus of what a hostile run may hold."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def epochs(count: int, lr: float, *, cut: int = 0, seconds: float = 11.0) -> lis
 
 
 def gallery(root: Path, now: float, trace: str) -> None:
-    """Make a root with runs of all kinds, two schedules, and two models."""
+    """Make a root with runs of all kinds, two schedules, two models, and two sweeps."""
     log = "".join(
         f"\x1b[36mEpoch {epoch}/20\x1b[0m\n60/60 \x1b[32m━━━━━━━━━━━━\x1b[0m 11s 183ms/step - loss: {2.1 / epoch:.4f}\n"
         for epoch in range(1, 21)
@@ -158,7 +158,10 @@ def gallery(root: Path, now: float, trace: str) -> None:
     values = [0.912, 0.931, 0.929, 0.944, 0.941, 0.953, 0.958, 0.949, 0.964]
     page_model(root, "digits", values, [run for run in nightly if run][-len(values) :], asks=True)
     page_model(root, "mnist", [0.981, 0.979, 0.988], [f"mnist-aaaaa{letter}" for letter in "abc"])
+    page_sweep(root, "digits-search", 40, max_cost_usd=12.0)
+    trials = page_sweep(root, "mnist", 7, of=12, end="")
     about = {"log": log, "created": CREATED}
+    page_run(root, trials[0].run, epochs(9, 0.05), args=dict(trials[0].params), **about)
     run = page_run(root, "digits-k3f7aa", epochs(20, 0.1), args={"lr": 0.1, "batch": 64, "dropout": 0.2}, **about)
     preempt(run, 110.0, 540, 262.0)
     page_run(root, "digits-p7x2bc", epochs(20, 0.03), args={"lr": 0.03, "batch": 64, "dropout": 0.2}, **about)
@@ -242,6 +245,48 @@ def page_model(root: Path, name: str, values: Sequence[float], runs: Sequence[st
             model.promote(version.number, expect=number, note=made.reason)
             best = version.number, value
     return model
+
+
+def page_sweep(root: Path, name: str, trials: int = 20, *, of: int = 0, end: str = "DONE", **spec: Any) -> list[Any]:
+    """Make a sweep by ASHA with trials of 1, 3 or 9 epochs, the last one without an end, and return its trials."""
+    from sdk.sweeps import records, space
+    from sdk.sweeps.study import COMPLETE, PRUNED, Study
+
+    stored = json.loads((FINISHED_RUN / "plan.json").read_text())
+    plan = Plan.from_json(json.dumps(stored), "the plan", root=str(root))
+    options = {
+        "dropout": "0.0..0.5:0.1",
+        "lr": "log:1e-4..1e-1",
+        "optimizer": "adam,sgd,adamw",
+        "units": "16,32,64,128",
+    }
+    about = {
+        "space": space.of(options), "metric": "val_accuracy", "mode": "max", "trials": of or trials, "parallel": 2,
+        "pruner": "asha", "sampler": "random", **spec,
+    }  # fmt: skip
+    made = records.SweepSpec(name=name, **about)
+    record = records.SweepRecord(
+        id=f"{len(name):08x}", spec=made, bundle=plan.code.digest, plan=f"plans/{name}/0", args=None, created=CREATED
+    )
+    book = records.Book(str(root))
+    assert book.add(record, plan)
+    study = Study(book.store, record)
+    for number in range(trials):
+        known = study.trials()
+        assert study.claim(known, study.journal.position, {"driver": "x", "claimed": CREATED, "submitted": True})
+        trial = study.trials()[number]
+        lr, units = float(trial.params.get("lr", 0.01)), int(trial.params.get("units", 32))
+        most = 0.97 - 0.09 * abs(math.log10(lr) + 2.2) - 1.2 / units
+        epochs = (9, 1, 3)[number % 3]
+        values = {epoch: round(most * (1 - 0.6 * 0.55**epoch), 6) for epoch in range(1, epochs + 1)}
+        study.report(trial, {epoch: value if made.mode == "max" else 1 - value for epoch, value in values.items()})
+        if number < trials - 1 or end:
+            study.note(trial, end={"time": CREATED, "fatal": False, "spent_usd": 0.04 * epochs})
+            why = f"not among the best third after {epochs} epochs" if epochs < 9 else ""
+            study.tell(study.trials()[number], PRUNED if why else COMPLETE, why)
+    if end:
+        book.put_end(record, records.End(state=end))
+    return study.trials()
 
 
 class Elements(HTMLParser):

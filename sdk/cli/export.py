@@ -9,14 +9,19 @@ from pathlib import Path
 from .. import api, exports
 from ..clock import Clock, SystemClock
 from ..errors import CorruptRunError, InputError, Problems
+from ..ids import is_name
 from ..job.plan import Plan
 from ..planning.references import shortest
+from ..planning.roots import configured_roots, resolve_root
 from ..storage.paths import usable
+from ..sweeps.reader import Reader
+from ..sweeps.records import Book
 from ..text import counted, size
 from ..ui import gather, model, pages
 from ..ui.model import RunView
 from .output import answer, relayed, say
 from .parameters import ExportInto, ExportOutput, ExportTo, Refs, Root
+from .sweep_view import view_of
 from .verbs import REPORTS
 
 # The mark of a report, and the number of bytes in which it stands.
@@ -24,10 +29,11 @@ _MARK, _HEAD = b"podlift report", 1 << 11
 
 
 def export(to: ExportTo, refs: Refs, output: ExportOutput = None, into: ExportInto = None, root: Root = None) -> None:
-    """Write runs into one file, or to MLflow, Weights & Biases or Trackio.
+    """Write runs or a sweep into one file, or runs to MLflow, Weights & Biases or Trackio.
 
     With html, the file needs no other and no network: state, root cause, curves, timeline, tasks, logs, checkpoints and plan.
-    Several runs are compared. With md, it is a summary that a CI job can post.
+    Several runs are compared. The name of a sweep writes the sweep: its best trial, charts and table. With md, it is a summary
+    of runs that a CI job can post.
 
     A tracker gets parameters, metrics with steps and times, state, labels and URLs of checkpoints, but no files. Exporting a
     run again adds what is new and doubles nothing.
@@ -65,6 +71,9 @@ def _rest(run: exports.ExportedRun) -> str:
 
 def _report(format: str, refs: Sequence[str], output: str | None, root: str | None) -> None:
     clock, problems = SystemClock(), Problems()
+    if (sweep := _sweep(refs, root)) is not None:
+        _write_sweep(sweep, format, refs, output, clock)
+        return
     views, plans = dict[str, RunView](), dict[str, Plan]()
     # Before anything is read, which may take long.
     path = _place(output, format, refs[0])
@@ -77,12 +86,33 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
     shown = [*views.values()]
     comparison = model.compared(shown, gather.differences(plans) if plans else {})
     text = pages.markdown(shown, comparison) if format == "md" else pages.report(shown, comparison, clock.now())
+    _write(text, path)
+
+
+def _write(text: str, path: Path | None) -> None:
     if path is None:
         answer(text.rstrip("\n"))
         return
     with usable("The output", path):
         path.write_bytes(text.encode())
     say(f"Written: {path}, {size(path.stat().st_size)}. It needs no other file and no network.")
+
+
+def _sweep(refs: Sequence[str], root: str | None) -> tuple[str, str] | None:
+    """Return the root and the name of the first sweep among some references: a whole name is the sweep, not its trials."""
+    roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
+    names = [ref for ref in refs if is_name(ref)]
+    return next(((place, name) for name in names for place in roots if Book(place).find(name) is not None), None)
+
+
+def _write_sweep(sweep: tuple[str, str], format: str, refs: Sequence[str], output: str | None, clock: Clock) -> None:
+    root, name = sweep
+    if format != "html" or len(refs) > 1:
+        raise InputError(
+            f"A sweep is written as html, by itself. Received: {format} {' '.join(refs)}. Next: podlift export html {name}"
+        )
+    path = _place(output, format, name)
+    _write(pages.sweep_report(view_of(Reader(root, clock).one(name)), clock.now()), path)
 
 
 def _seen(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[RunView, Plan | None]:

@@ -6,6 +6,8 @@ import os
 import secrets
 import tempfile
 import webbrowser
+from collections.abc import Callable
+from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 
@@ -19,14 +21,17 @@ from ..run import Run, RunInfo
 from ..schedules import handle
 from ..schedules.handle import Schedule
 from ..storage.paths import usable
+from ..sweeps.reader import Reader
 from ..ui.schedules import ScheduleView
+from ..ui.sweeps import SweepView
 from . import schedule_text
 from .output import answer, say
 from .parameters import AllowActions, OpenBrowser, UiPort, UiRoots
+from .sweep_view import view_of
 
 
 class PageSources:
-    """Where the page has its runs, schedules and models from."""
+    """Where the page has its runs, schedules, models and sweeps from."""
 
     def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
         return api.list_runs(root, None, None, (), None)
@@ -57,11 +62,28 @@ class PageSources:
     def model(self, root: str, name: str) -> Model:
         return api.models(root)[name]
 
+    def has_sweeps(self, root: str) -> bool:
+        return self._sweeps(root).any()
+
+    def sweeps(self, root: str) -> list[SweepView]:
+        return [view_of(seen) for seen in self._sweeps(root).all()]
+
+    def sweep(self, root: str, name: str) -> SweepView:
+        return view_of(self._sweeps(root).one(name))
+
+    def sweep_of(self, root: str, run: str) -> str:
+        return self._sweeps(root).sweep_of(run)
+
+    @cached_property
+    def _sweeps(self) -> Callable[[str], Reader]:
+        # One reader of each root, which keeps the trials that it has read.
+        return cache(lambda root: Reader(root, SystemClock()))
+
 
 def ui(
     roots: UiRoots = None, port: UiPort = 0, open_browser: OpenBrowser = False, allow_actions: AllowActions = False
 ) -> None:
-    """Open a dashboard of your runs, schedules and models in the browser, until Ctrl-C.
+    """Open a dashboard of your runs, schedules, models and sweeps in the browser, until Ctrl-C.
 
     The page is read-only, unless actions are allowed, and reachable from this machine only. The printed URL holds a token. From
     another machine, forward the port: ssh -L PORT:127.0.0.1:PORT.

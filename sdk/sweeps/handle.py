@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, WaitTimeoutError
@@ -24,6 +24,7 @@ from .space import Parameter
 if TYPE_CHECKING:
     from .study import Study, Trial
 
+TrialsOf: TypeAlias = Callable[[SweepRecord], "Sequence[Trial]"]
 _POLL_S = 0.5
 # A driver that ends this often without a reason does not work on this machine.
 _MOST_STARTS = 3
@@ -47,10 +48,8 @@ class SweepView:
         return self.end.state if self.end else "RUNNING" if self.driven else "STOPPED"
 
 
-def read(root: str, name: str, clock: Clock | None = None, study: Study | None = None) -> SweepView:
+def read(root: str, name: str, clock: Clock | None = None, trials_of: TrialsOf | None = None) -> SweepView:
     """Return a sweep of a root as it is now, from its records only: `read(root, "digits").trials[0].curve`.
-
-    A `study` of an earlier call reads only the later part of the journal.
 
     Raises:
         InputError: there is no such sweep, or Optuna is not installed.
@@ -60,7 +59,7 @@ def read(root: str, name: str, clock: Clock | None = None, study: Study | None =
 
     book = Book(root)
     record = book.read(name)
-    trials = (study or Study(book.store, record)).trials()
+    trials = trials_of(record) if trials_of else Study(book.store, record).trials()
     valued = [trial for trial in trials if trial.value is not None]
     # A trial that was stopped early may have been lucky once.
     whole = [trial for trial in valued if trial.state == COMPLETE] or valued
@@ -103,8 +102,8 @@ class Sweep:
         """Return the state of the sweep with all trials and their curves: `print(sweep.read().state)`."""
         from .study import Study
 
-        self._study = self._study or Study(self._book.store, self._book.read(self.name))
-        return read(self.root, self.name, self._clock, self._study)
+        study = self._study = self._study or Study(self._book.store, self._book.read(self.name))
+        return read(self.root, self.name, self._clock, lambda _: study.trials())
 
     def trials(self) -> list[Trial]:
         """Return the trials by number: `for trial in sweep.trials(): print(trial.params, trial.value)`."""

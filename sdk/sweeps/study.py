@@ -74,9 +74,9 @@ class Trial:
 class Study:
     """The trials of one sweep."""
 
-    def __init__(self, store: Store, record: SweepRecord) -> None:
+    def __init__(self, store: Store, record: SweepRecord, journal: StoreJournal | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._record, self.journal = record, StoreJournal(store, f"journals/{record.id}")
+        self._record, self.journal = record, journal or StoreJournal(store, f"journals/{record.id}")
         self._storage, self._direction = JournalStorage(self.journal), _DIRECTIONS[record.spec.mode]
         about: dict[str, Any] = {"storage": self._storage, "study_name": record.spec.name}
         try:

@@ -160,8 +160,8 @@ def _state(info: RunInfo) -> str:
 
 
 def _labels(info: RunInfo) -> list[str]:
-    # All runs of a schedule have one label, whatever their slots.
-    name = ids.schedule_of(info.id) or ids.name_of(info.id)
+    # All runs of a schedule or a sweep have one label, whatever their slots and numbers.
+    name = ids.schedule_of(info.id) or ids.trial_of(info.id)[0] or ids.name_of(info.id)
     return [label for label in (name, *info.labels) if label]
 
 

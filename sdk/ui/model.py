@@ -92,6 +92,7 @@ class RunView:
         why: the whole explanation.
         ref: how this shell refers to it.
         schedule: the schedule that has started it; "" for none.
+        sweep: the sweep that it is a trial of; "" for none.
         arguments: of its program, by name.
         partial: metrics with a last value from an unfinished epoch.
         remarks: findings, and the outcome of the registration of its model.
@@ -107,6 +108,7 @@ class RunView:
     now: float = 0.0
     since: float = 0.0
     schedule: str = ""
+    sweep: str = ""
     registered: Registered | None = None
     arguments: Rows = field(default_factory=list)
     remarks: Rows = field(default_factory=list)

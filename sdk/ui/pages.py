@@ -17,6 +17,7 @@ from urllib.parse import quote
 from .. import text
 from .curves import Charts, Point, charts, outline, polylines
 from .model import RunsCompared, RunView, root_cause
+from .sweeps import SweepView
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,10 +38,10 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|<>~&])")
 _SPARK = (240, 48)
 # Colours of the icon, by states.
 _COLOURS = {
-    ("succeeded", "active"): "#1a7f37",
-    ("failed", "lost", "unreadable", "attention"): "#cf222e",
+    ("succeeded", "active", "done"): "#1a7f37",
+    ("failed", "lost", "unreadable", "attention", "damaged"): "#cf222e",
     ("running", "pending"): "#0969da",
-    ("cancelled", "checkpointed", "paused"): "#9a6700",
+    ("cancelled", "checkpointed", "paused", "stopped"): "#9a6700",
 }
 
 
@@ -54,6 +55,16 @@ def render(template: str, **values: object) -> str:
 
 
 def report(views: Sequence[RunView], comparison: RunsCompared | None, made: float) -> str:
+    """Return runs as one file."""
+    return _one_file("report.html", views=views, comparison=comparison, charts=overlaid(views), made=made)
+
+
+def sweep_report(view: SweepView, made: float) -> str:
+    """Return a sweep as one file."""
+    return _one_file("sweep_report.html", view=view, charts=Charts(shown=[]), made=made)
+
+
+def _one_file(template: str, **values: object) -> str:
     """Return one HTML file that needs no other: its scripts and styles are the only ones that its policy allows."""
     styles = [asset(name).decode() for name in STYLES]
     scripts = [asset(name).decode() for name in SCRIPTS]
@@ -64,16 +75,7 @@ def report(views: Sequence[RunView], comparison: RunsCompared | None, made: floa
         f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src {' '.join(hashes[: len(styles)])}; "
         f"script-src {' '.join(hashes[len(styles) :])}"
     )
-    return render(
-        "report.html",
-        views=views,
-        comparison=comparison,
-        charts=overlaid(views),
-        made=made,
-        policy=policy,
-        styles=styles,
-        scripts=scripts,
-    )
+    return render(template, policy=policy, styles=styles, scripts=scripts, **values)
 
 
 def markdown(views: Sequence[RunView], comparison: RunsCompared | None) -> str:

@@ -1,4 +1,4 @@
-"""The page on loopback: runs, schedules and models. It only reads, unless actions are allowed."""
+"""The page on loopback: runs, schedules, models and sweeps. It only reads, unless actions are allowed."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from .models import ModelView
 from .request_heads import RequestHeads, backlog, bind, listen
 from .rows import RunInfo
 from .schedules import ActedSchedule, ScheduleView
+from .sweeps import SweepView
 
 _T = TypeVar("_T")
 # An answer is shared by all who ask within this time; pages of runs, and the other ones, ask this often.
@@ -53,7 +54,7 @@ class ActedRun(gather.SeenRun, Protocol):
 
 
 class Sources(Protocol):
-    """Where runs, schedules and models come from; the command has them from the rooms above this one."""
+    """Where runs, schedules, models and sweeps come from; the command has them from the rooms above this one."""
 
     def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
         """Return the runs below a root, and the problems of the root."""
@@ -75,6 +76,18 @@ class Sources(Protocol):
 
     def model(self, root: str, name: str) -> Model:
         """Return one model."""
+
+    def has_sweeps(self, root: str) -> bool:
+        """Return whether there is a sweep below a root."""
+
+    def sweeps(self, root: str) -> list[SweepView]:
+        """Return the sweeps below a root."""
+
+    def sweep(self, root: str, name: str) -> SweepView:
+        """Return one sweep."""
+
+    def sweep_of(self, root: str, run: str) -> str:
+        """Return the sweep that a run is a trial of, "" for another run."""
 
 
 class _Answers:
@@ -127,7 +140,7 @@ class Pages:
 
     def __init__(self, roots: Sequence[str], sources: Sources, clock: Clock) -> None:
         self._roots, self._sources, self._clock = roots, sources, clock
-        self._memory = _Answers()
+        self._memory, self._has_sweeps = _Answers(), False
         self._firing, self._fired = threading.Lock(), deque[str](maxlen=_KEPT)
 
     def app(self) -> Starlette:
@@ -142,12 +155,14 @@ class Pages:
             "/schedule/{root:int}/{id}": self.schedule,
             "/models": self.models,
             "/model/{root:int}/{id}": self.model,
+            "/sweeps": self.sweeps,
+            "/sweep/{root:int}/{id}": self.sweep,
             "/assets/{name}": self.asset,
         }
         acts = Route("/{kind}/{root:int}/{id}/act", self.act, methods=["POST"])
         return Starlette(
             routes=[acts, *(Route(path, answer) for path, answer in routes.items())],
-            exception_handlers={404: lambda request, error: _missing("There is no such page.")},
+            exception_handlers={404: lambda request, error: self._missing("There is no such page.")},
         )
 
     # --- Runs ------------------------------------------------------------------------------------------------------------
@@ -172,7 +187,7 @@ class Pages:
 
         part = "_list.html" if request.query_params.get("part") else "list.html"
         values = {"roots": self._roots, "problems": problems}
-        return _html(pages.render(part, found=shown, link=link, refresh=REFRESH_S, **values))
+        return HTMLResponse(self._page(part, found=shown, link=link, refresh=REFRESH_S, **values))
 
     def run(self, request: Request) -> Response:
         return self._show_run(request, request.url.path)
@@ -182,12 +197,12 @@ class Pages:
         view = replace(seen.view, problems=[problem, *seen.view.problems]) if problem else seen.view
         # A page that is open already gets the sentence in its place.
         if seen.gone and not is_part:
-            return _missing(" ".join(view.problems))
+            return self._missing(" ".join(view.problems))
         values = {"view": view, "asks": seen.asks, "refresh": REFRESH_S, "at": at, "root": _place(request)[0]}
         values["acts"] = request.scope.get(MAY_ACT, False)
         if is_part:
-            return _html(pages.render("_live.html", **values))
-        return _html(pages.render("run.html", charts=pages.overlaid([view]), **values), 409 if problem else 200)
+            return HTMLResponse(self._page("_live.html", **values))
+        return HTMLResponse(self._page("run.html", charts=pages.overlaid([view]), **values), 409 if problem else 200)
 
     def _change_run(self, root: int, name: str, form: Mapping[str, str]) -> None:
         run = self._sources.attach(self._url(root, name))
@@ -218,7 +233,7 @@ class Pages:
         }
         (root, name), at, kind = _place(request), request.url.path.removesuffix("/act"), request.path_params["kind"]
         if kind not in kinds:
-            return _missing("There is no such page.")
+            return self._missing("There is no such page.")
         change, show = kinds[kind]
         try:
             change(root, name, form)
@@ -254,13 +269,13 @@ class Pages:
                 tails = gather.tails(run, shown, lines, task=task, before=before)
             live = live and shown == attempts
         except RunNotFoundError as error:
-            return _missing(str(error))
+            return self._missing(str(error))
         except gather.DAMAGE as error:
             problem = _said(error)
         follows = live and not word and before is None and query.get("follow") != "no"
         values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": known, "problem": problem}
         values |= {"attempts": attempts, "live": live, "follows": follows, "refresh": REFRESH_S}
-        return _html(pages.render("logs.html", tails=tails, at=request.url.path.removesuffix("/logs"), **values))
+        return HTMLResponse(self._page("logs.html", tails=tails, at=request.url.path.removesuffix("/logs"), **values))
 
     def lines(self, request: Request) -> Response:
         """Return the lines of a task after a place, for a page that follows them."""
@@ -278,7 +293,7 @@ class Pages:
             problem = _said(error)
             tail = Tail(task=task, attempt=attempt or 1, text="", begin=after, end=after or 0, note=problem)
         at = request.url.path.removesuffix("/lines")
-        return _html(pages.render("lines.html", tail=tail, asks=asks, at=at, refresh=REFRESH_S))
+        return HTMLResponse(self._page("lines.html", tail=tail, asks=asks, at=at, refresh=REFRESH_S))
 
     def compare(self, request: Request) -> Response:
         wanted = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
@@ -293,9 +308,9 @@ class Pages:
             "comparison": model.compared(views, gather.differences(plans) if plans else {}),
             "charts": pages.overlaid(views),
         }
-        return _html(pages.render("compare.html", **values))
+        return HTMLResponse(self._page("compare.html", **values))
 
-    # --- Schedules and models --------------------------------------------------------------------------------------------
+    # --- Schedules, models and sweeps ---------------------------------------------------------------------------------
 
     def schedules(self, request: Request) -> Response:
         rows, problems = self._memory.get("/schedules", lambda: self._each("schedules", self._sources.schedules))
@@ -346,20 +361,54 @@ class Pages:
     def _change_model(self, root: int, name: str, form: Mapping[str, str]) -> None:
         models.act(self._sources.model(self._root(root), name), form)
 
+    def sweeps(self, request: Request) -> Response:
+        rows, problems = self._memory.get(
+            "/sweeps", lambda: self._each("sweeps", lambda root: (self._sources.sweeps(root), []))
+        )
+        return self._board(request, "sweeps.html", rows=rows, problems=problems)
+
+    def sweep(self, request: Request) -> Response:
+        (root, name), at = _place(request), request.url.path
+        try:
+            view = self._memory.get(at, lambda: self._sources.sweep(self._root(root), name))
+        except PodliftError as error:
+            return self._unshown(request, at, error, "sweeps")
+        return self._board(request, "sweep.html", view=view, root=root, at=at, problems=[])
+
+    def _sweeping(self) -> bool:
+        """Return whether the header names the sweeps: once there was one, it does."""
+        self._has_sweeps = self._has_sweeps or self._memory.get("sweeps", self._any_sweep)
+        return self._has_sweeps
+
+    def _any_sweep(self) -> bool:
+        # A root that cannot be read is named by the page itself.
+        found, _ = self._each("sweeps", lambda root: ([True] if self._sources.has_sweeps(root) else [], []))
+        return bool(found)
+
+    def _page(self, template: str, **values: object) -> str:
+        # Only a template with a header asks for the sweeps.
+        return pages.render(template, sweeping=self._sweeping, **values)
+
+    def _missing(
+        self, problem: str, noun: str = "runs", *, again: str = "", template: str = "missing.html", status: int = 404
+    ) -> Response:
+        values = {"problem": problem, "noun": noun, "again": again, "refresh": SLOW_REFRESH_S}
+        return HTMLResponse(self._page(template, **values), status)
+
     def _board(self, request: Request, template: str, *, problems: Sequence[str], **values: object) -> Response:
-        """Return a page of schedules or models; a page that is open asks for its part again."""
+        """Return a page of schedules, models or sweeps; a page that is open asks for its part again."""
         values |= {"problems": problems, "now": self._clock.now(), "roots": self._roots, "refresh": SLOW_REFRESH_S}
         values["acts"] = request.scope.get(MAY_ACT, False)
         name = f"_{template}" if request.query_params.get("part") else template
-        return _html(pages.render(name, **values), 409 if problems and request.method == "POST" else 200)
+        return HTMLResponse(self._page(name, **values), 409 if problems and request.method == "POST" else 200)
 
     def _unshown(self, request: Request, at: str, error: PodliftError, noun: str) -> Response:
-        """Return why a schedule or a model is not shown; a page that is open asks a bucket that cannot be reached again."""
+        """Return why a schedule, a model or a sweep is not shown; an open page asks a bucket that fails again."""
         gone = isinstance(error, InputError)
         again = "" if gone else at
         if request.query_params.get("part"):
-            return _missing(str(error), noun, again=again, template="_missing.html", status=200)
-        return _missing(str(error), noun, again=again, status=404 if gone else 502)
+            return self._missing(str(error), noun, again=again, template="_missing.html", status=200)
+        return self._missing(str(error), noun, again=again, status=404 if gone else 502)
 
     # --- Files and roots -------------------------------------------------------------------------------------------------
 
@@ -404,6 +453,7 @@ class Pages:
         try:
             run = self._sources.attach(self._url(number, name))
             view = gather.look(run, run.id, self._clock)
+            view = replace(view, sweep=self._sources.sweep_of(self._root(number), run.id))
             return _Looked(view, run.plan, view.live)
         except gather.DAMAGE as error:
             # A run that is gone stays so; a bucket that cannot be reached is asked again.
@@ -436,20 +486,9 @@ def _unknown_action(form: Mapping[str, str]) -> InputError:
     return InputError(f"Unknown action. Received: {clipped(form.get('do', ''), 100)!r}.")
 
 
-def _missing(
-    problem: str, noun: str = "runs", *, again: str = "", template: str = "missing.html", status: int = 404
-) -> Response:
-    values = {"problem": problem, "noun": noun, "again": again, "refresh": SLOW_REFRESH_S}
-    return _html(pages.render(template, **values), status)
-
-
 def _count(text: str) -> int | None:
     """Return the number in a parameter; None for another text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
-
-
-def _html(text: str, status: int = 200) -> Response:
-    return HTMLResponse(text, status)
 
 
 def serve(

@@ -28,7 +28,7 @@ from sdk.cli import app
 from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
 
-needs("starlette", "uvicorn", "playwright", "axe_playwright_python", "PIL")
+needs("starlette", "uvicorn", "optuna", "playwright", "axe_playwright_python", "PIL")
 
 from sdk.ui import server  # noqa: E402
 
@@ -43,7 +43,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"
 WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 SECONDS = LIMIT_S * 1000
 # Pages with tables that have another layout there.
-ON_A_PHONE = ("list", "schedules", "schedule", "models", "model")
+ON_A_PHONE = ("list", "schedules", "schedule", "models", "model", "sweeps", "sweep")
 FITS = "document.documentElement.scrollWidth <= window.innerWidth"
 # A script of a run that ran would leave its mark.
 OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -362,6 +362,8 @@ def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
     gallery(root, time.time(), TRACE)
     report = tmp_path / "report.html"
     assert app.run(["export", "html", "digits-k3f7aa", "mnist-w5r3fg", "-o", str(report)]) == 0
+    swept = tmp_path / "sweep.html"
+    assert app.run(["export", "html", "digits-search", "-o", str(swept)]) == 0
     (root / "runs" / "broken-dddddd").mkdir()
     places = {
         "list": served(),
@@ -375,7 +377,10 @@ def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
         "schedule": served("/schedule/0/nightly"),
         "models": served("/models"),
         "model": served("/model/0/digits"),
+        "sweeps": served("/sweeps"),
+        "sweep": served("/sweep/0/digits-search"),
         "report": report.as_uri(),
+        "swept": swept.as_uri(),
     }
     problems = list[str]()
     for name, url in places.items():
@@ -385,7 +390,7 @@ def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
             page.set_viewport_size(size)
             # Curves are drawn anew for another width.
             page.wait_for_function(FITS, timeout=20_000)
-            if name not in ("damaged", "missing"):
+            if name not in ("damaged", "missing", "swept"):
                 picture(page, f"{name}{form}{'-dark' if dark else ''}")
             page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
             page.wait_for_function(FITS, timeout=20_000)
@@ -427,6 +432,39 @@ def test_a_schedule_is_paused_and_fired_and_a_version_promoted_with_the_keyboard
     page.locator("#version-9").get_by_role("link", name="nightly-").press("Enter")
     page.get_by_role("link", name="nightly", exact=True).press("Enter")
     page.wait_for_url("**/schedule/0/nightly")
+
+
+@pytest.mark.full
+def test_a_sweep_is_read_with_the_keyboard_and_its_charts_fit_and_are_whole_on_paper(
+    root: Path, served: Callable[..., str], opened: Callable[..., Any]
+) -> None:
+    gallery(root, time.time(), TRACE)
+    page = opened(served("/"), PHONE)
+    page.get_by_role("link", name="Sweeps").press("Enter")
+    page.get_by_role("link", name="mnist", exact=True).press("Enter")
+    page.wait_for_url("**/sweep/0/mnist")
+    # On a phone the chart with many parameters scrolls in its own region, which the keyboard reaches.
+    region = page.get_by_role("region", name="Parallel coordinates", exact=True).last
+    region.focus()
+    page.keyboard.press("End")
+    assert region.evaluate("each => each.scrollWidth > each.clientWidth")
+    assert fits(page)
+    # Lines, dots and axes have a size, and dashes are drawn: styles apply without a style attribute.
+    assert (
+        page.locator("svg polyline.stopped-early").first.evaluate("each => getComputedStyle(each).strokeDasharray")
+        != "none"
+    )
+    boxes = page.locator(".parallel polyline").evaluate_all(
+        "all => all.map(each => each.getBoundingClientRect().width)"
+    )
+    assert len(boxes) == 7
+    assert min(boxes) > 300
+    page.get_by_role("link", name="mnist-000-").press("Enter")
+    page.get_by_role("link", name="mnist", exact=True).press("Enter")
+    page.wait_for_url("**/sweep/0/mnist")
+    page.emulate_media(media="print")
+    assert page.locator(".parallel").is_visible()
+    assert not page.locator(".top").is_visible()
 
 
 @pytest.mark.full

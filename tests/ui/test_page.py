@@ -12,13 +12,13 @@ from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 import pytest
 from checkpoint.parts import Attempt
-from page_runs import HOSTILE, Elements, page_model, page_run, page_schedule, preempt
+from page_runs import HOSTILE, Elements, page_model, page_run, page_schedule, page_sweep, preempt
 from registered_models import candidate
 from support import FINISHED_RUN, needs
 
@@ -34,10 +34,12 @@ from sdk.schedules.records import Book
 from sdk.status import Registered
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import current
+from sdk.sweeps import records as sweep_records
 
-needs("starlette", "uvicorn")
+needs("starlette", "uvicorn", "optuna")
 
-from sdk.ui import models, pages, server  # noqa: E402
+from sdk.sweeps.study import Study  # noqa: E402
+from sdk.ui import models, pages, server, sweeps  # noqa: E402
 from sdk.ui.guard import PageGuard  # noqa: E402
 from sdk.ui.schedules import Firing, ScheduleView  # noqa: E402
 from sdk.ui.server import Pages  # noqa: E402
@@ -128,7 +130,8 @@ def visitor(root: Path) -> Visitor:
 
 
 WAYS = ("/", "/?part=rows", "/run/0/digits-aaaaaa", "/run/0/digits-aaaaaa/curves.json", "/run/0/digits-aaaaaa/logs", "/compare",
-        "/schedules", "/schedule/0/nightly", "/models", "/model/0/digits", "/assets/page.js", "/nowhere")  # fmt: skip
+        "/schedules", "/schedule/0/nightly", "/models", "/model/0/digits", "/sweeps", "/sweep/0/search",
+        "/assets/page.js", "/nowhere")  # fmt: skip
 
 
 def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_that_it_is_exchanged_for(visitor: Visitor) -> None:
@@ -323,7 +326,7 @@ def test_hostile_runs_are_text_on_their_pages(root: Path) -> None:
     assert made("hostile-bbbbbb", HOSTILE) == made("plain-aaaaaa", plain)
 
 
-def test_hostile_schedules_and_models_are_text_on_their_pages(root: Path) -> None:
+def test_hostile_schedules_models_and_sweeps_are_text_on_their_pages(root: Path) -> None:
     model = page_model(root, "digits", [0.9, 0.95], ["digits-aaaaaa", "digits-bbbbbb"])
     seen, shared = (
         models.look(model),
@@ -358,6 +361,14 @@ def test_hostile_schedules_and_models_are_text_on_their_pages(root: Path) -> Non
         ]
         moves = [replace(move, note=text, by=text) for move in seen.moves]
         view = replace(seen, name=text, metric=text, versions=versions, moves=moves, problems=[text])
+        trial = sweeps.TrialView(
+            number=0, state=text, params={text: text}, value=1.0, curve={1: 1.0, 2: 0.5}, run=text, why=text
+        )
+        swept = sweeps.SweepView(
+            name=text, state=text, why=text, metric=text, of=1, done=1, begun=1, trials=[trial], best=trial,
+            steps=[(0, 1.0)], axes=[sweeps.Axis(name=text, options=[text])], program=text, arguments=[(text, text)],
+            rules=[(text, text)], problems=[text],
+        )  # fmt: skip
         values = {**shared, "problems": [text], "roots": [text]}
         return [
             Elements(pages.render(template, **values, **more)).found
@@ -366,8 +377,10 @@ def test_hostile_schedules_and_models_are_text_on_their_pages(root: Path) -> Non
                 ("schedule.html", {"view": schedule, "click": "a"}),
                 ("models.html", {"rows": [(0, view)]}),
                 ("model.html", {"view": view}),
+                ("sweeps.html", {"rows": [(0, swept)]}),
+                ("sweep.html", {"view": swept}),
             )
-        ]
+        ] + [Elements(pages.sweep_report(swept, 1.0)).found]
 
     plain = made("plain")
     for text in HOSTILE:
@@ -515,12 +528,13 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     assert "hx-get" not in visitor.get("/run/0/nothing-aaaaaa/lines?task=chief-0&after=0").text
 
 
-def test_a_run_a_schedule_or_a_model_that_is_not_there_is_404_with_a_link(visitor: Visitor) -> None:
+def test_what_is_not_there_is_404_with_a_link(visitor: Visitor) -> None:
     for way, place in (
         ("/run/0/nothing-aaaaaa", "/"),
         ("/run/0/nothing-aaaaaa/logs", "/"),
         ("/schedule/0/nothing", "/schedules"),
         ("/model/0/nothing", "/models"),
+        ("/sweep/0/nothing", "/sweeps"),
         ("/nowhere", "/"),
     ):
         answer = visitor.get(way)
@@ -530,7 +544,7 @@ def test_a_run_a_schedule_or_a_model_that_is_not_there_is_404_with_a_link(visito
     assert "No such schedule below" in visitor.get("/schedule/0/nothing").text
 
 
-def test_a_schedule_or_a_model_in_a_bucket_that_fails_says_so_and_is_asked_for_again(
+def test_a_page_of_a_bucket_that_fails_says_so_and_is_asked_for_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.mkdir()
@@ -540,8 +554,9 @@ def test_a_schedule_or_a_model_in_a_bucket_that_fails_says_so_and_is_asked_for_a
 
     monkeypatch.setattr(Runs, "schedule", denied)
     monkeypatch.setattr(Runs, "model", denied)
+    monkeypatch.setattr(Runs, "sweep", denied)
     page = Visitor(root).let_in()
-    for way in ("/schedule/0/nightly", "/model/0/digits"):
+    for way in ("/schedule/0/nightly", "/model/0/digits", "/sweep/0/search"):
         assert page.get(way).status == 502
         part = page.get(f"{way}?part=live")
         assert part.status == 200
@@ -798,6 +813,137 @@ def test_slots_that_have_not_changed_are_read_once(
     asked.clear()
     assert "delivered again" in page.get("/schedule/0/nightly").text
     assert asked["slots"] == 1
+
+
+@pytest.fixture
+def swept(root: Path) -> list[Any]:
+    """The trials of a sweep: 9, 1, 3, 9, 1 and 3 epochs, of which the last one goes on."""
+    return page_sweep(root, "search", 6, of=8, end="", max_cost_usd=12.0)
+
+
+def test_the_header_names_sweeps_when_there_are_some(root: Path) -> None:
+    root.mkdir()
+    page = Visitor(root).let_in()
+    assert ">Sweeps</a>" not in page.get("/").text + page.get("/models").text
+    assert "podlift sweep create train.py" in page.get("/sweeps").text
+    page_sweep(root, "search", 1)
+    page = Visitor(root).let_in()
+    for way in ("/", "/schedules", "/models", "/nowhere"):
+        assert '<a href="/sweeps">Sweeps</a>' in page.get(way).text
+    assert '<a href="/sweeps" aria-current="page">Sweeps</a>' in page.get("/sweeps").text
+
+
+def test_a_sweep_shows_its_best_arguments_its_charts_and_each_trial(root: Path, swept: list[Any]) -> None:
+    page, best = Visitor(root).let_in(), max(swept[0], swept[3], key=lambda each: each.value)
+    rows, own = page.get("/sweeps").text, page.get("/sweep/0/search").text
+    cost = f"{0.04 * (9 + 1 + 3 + 9 + 1):.2f} USD"
+    for text in (
+        'href="/sweep/0/search"', f"{best.value:.5g}", f"<b>{best.params['lr']:.4g}</b>", "5 of 8", cost, "of 12.00 USD"
+    ):  # fmt: skip
+        assert text in rows
+    for text in (
+        f"<dt>lr of the best</dt><dd>{best.params['lr']:.4g}</dd>",
+        f"best val_accuracy so far: {swept[0].value:.5g} from trial 0",
+        "val_accuracy by epoch of 6 trials, until epoch 9",
+        "dropout, lr, optimizer, units, val_accuracy of 6 trials; the table below has the same numbers",
+        "podlift sweep resume search",
+        "not among the best third after 3 epochs",
+    ):
+        assert text in own
+    # Trials that were stopped early are dashed, in both charts.
+    assert own.count(" stopped-early") == 2 * sum(each.state == "PRUNED" for each in swept)
+    for each in swept:
+        row = own.partition(f'<tr id="trial-{each.number}"')[2].partition("</tr>")[0]
+        assert f'<span class="state {each.state.lower()}">{each.state.lower()}</span>' in row
+        assert f'href="/run/0/{each.run}"' in row
+        assert row.index(f"{each.params['lr']:.4g}") < row.index(f"{each.value:.5g}") < row.index(each.run)
+
+
+def test_a_run_of_a_sweep_links_its_sweep_and_another_run_of_that_form_does_not(root: Path, swept: list[Any]) -> None:
+    page_run(root, swept[2].run, RECORDS)
+    page_run(root, "search-002-aaaaaa", RECORDS)
+    page = Visitor(root).let_in()
+    linked = 'A trial of the sweep <a class="id" href="/sweep/0/search">search</a>'
+    assert linked in page.get(f"/run/0/{swept[2].run}").text
+    assert "A trial of the sweep" not in page.get("/run/0/search-002-aaaaaa").text
+    # All runs of a sweep have one label.
+    assert "<option>search</option>" in page.get("/").text
+
+
+def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
+    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page_sweep(root, "ended", 5)
+    monkeypatch.setattr(server, "_FRESH_S", 0.0)
+    page, read, asked = Visitor(root).let_in(), PosixStore.get, list[str]()
+
+    def counted(self, key: str, **about):
+        asked.append(key)
+        return read(self, key, **about)
+
+    page.get("/sweeps")
+    page.get("/sweeps")  # trials are read before the end: the look after it has all
+    with monkeypatch.context() as patch:
+        patch.setattr(PosixStore, "get", counted)
+        patch.setattr(PosixStore, "swap", None)
+        patch.setattr(PosixStore, "put_new", None)
+        text = page.get("/sweeps").text
+    assert "5 of 8" in text
+    assert "5 of 5" in text
+    # Only of the sweep that goes on, and the place of the next object of its journal.
+    assert [key for key in asked if "ended" in key] == []
+    assert Counter(key.split("/")[0] for key in asked)["journals"] == 1
+    study = Study(sweep_records.Book(str(root)).store, sweep_records.Book(str(root)).read("search"))
+    study.tell(study.trials()[5], "COMPLETE")
+    assert "6 of 8" in page.get("/sweeps").text
+    assert "6 of 8" in page.get("/sweep/0/search").text
+
+
+@pytest.mark.parametrize("kind", ["trial", "value", "study"])
+def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(
+    root: Path, swept: list[Any], kind: str
+) -> None:
+    book = sweep_records.Book(str(root))
+    prefix = f"journals/{book.read('search').id}/logs/"
+    logs = {stat.key: json.loads(bytes(book.store.get(stat.key)))["logs"] for stat in book.store.list(prefix)}
+    codes = {"trial": 4, "value": 7, "study": 0}
+    key = [each for each, found in logs.items() if found[0]["op_code"] == codes[kind]][3 if kind == "trial" else 0]
+    (root / "sweeps" / key).write_text("no")
+    text = Visitor(root).let_in().get("/sweep/0/search").text
+    assert key in text
+    assert "The other trials are shown." in text
+    rows = {each.number: text.partition(f'<tr id="trial-{each.number}"')[2].partition("</tr>")[0] for each in swept}
+    shown = [
+        each.number for each in swept if each.run in rows[each.number] and f"{each.value:.5g}" in rows[each.number]
+    ]
+    assert shown == [each.number for each in swept]
+    assert ("a part of its record is damaged" in text) == (kind == "trial")
+
+
+def test_a_damaged_sweep_leaves_the_others_and_names_the_damage(root: Path, swept: list[Any]) -> None:
+    page_sweep(root, "broken-one", 2)
+    (root / "sweeps" / "specs" / "broken-one.json").write_text("no")
+    page = Visitor(root).let_in()
+    text = page.get("/sweeps").text
+    assert "5 of 8" in text
+    assert '<span class="state damaged">' in text
+    assert "specs/broken-one.json" in text
+    assert page.get("/sweep/0/broken-one").status == 200
+
+
+def test_charts_of_a_sweep_have_a_place_for_every_value() -> None:
+    lr = sweeps.Axis(name="lr", low=1e-4, high=1e-2, log=True)
+    assert [lr.place(value) for value in (1e-4, 1e-3, 1e-2, "text")] == [0.0, pytest.approx(0.5), 1.0, None]
+    kind = sweeps.Axis(name="kind", options=["a", "None"])
+    assert [kind.place(value) for value in ("a", None, "b")] == [0.25, 0.75, None]
+    one = sweeps.TrialView(number=0, state="complete", params={"lr": 1e-3}, value=0.5, curve={1: 0.5})
+    seen = sweeps.SweepView(
+        name="one", state="done", metric="loss", trials=[one], best=one, steps=[(0, 0.5)], axes=[lr], begun=1
+    )
+    assert "nan" not in pages.render("_sweep.html", view=seen, problems=[], at="/", root=0, refresh=1)
+    better = [sweeps.TrialView(number=at, state="complete", value=value) for at, value in enumerate((0.9, 0.5, 0.7))]
+    less = replace(seen, mode="min", trials=better)
+    assert [less.shade(each) for each in better] == [0, 5, 2]
 
 
 def test_a_preemption_is_said_where_it_happened(root: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from page_runs import HOSTILE, Elements, page_run
+from page_runs import HOSTILE, Elements, page_run, page_sweep
 from support import REPO
 
 from sdk.checkpoint.catalog import CheckpointInfo
@@ -206,6 +206,23 @@ def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
     assert other.read_text() == "mine"
     place = tmp_path / "r.html"
     assert [app.run(["export", "html", "digits-aaaaaa", "-o", str(place)]) for _ in range(2)] == [0, 0]
+
+
+def test_a_sweep_is_written_by_its_name_with_its_charts_and_trials(root: Path, report, capsys) -> None:
+    trials = page_sweep(root, "search", 6)
+    text = report("search")
+    for part in (
+        "Best val_accuracy so far",
+        "val_accuracy of each trial",
+        "Parameters and val_accuracy",
+        trials[5].run,
+    ):
+        assert part in text
+    assert 'href="/' not in text
+    assert " src=" not in text
+    assert app.run(["export", "md", "search"]) == 2
+    assert "A sweep is written as html, by itself. Received: md search." in capsys.readouterr().err
+    assert app.run(["export", "html", "search", trials[0].run]) == 2
 
 
 def test_the_wheel_gets_templates_and_scripts_with_their_licences_and_at_most_120_kb_of_javascript() -> None:

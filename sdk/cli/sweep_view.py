@@ -1,0 +1,81 @@
+"""Sweeps for the page and the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..sweeps.reader import SeenSweep
+from ..ui.model import argument_rows
+from ..ui.sweeps import TRIALS, Axis, SweepView, TrialView
+
+if TYPE_CHECKING:
+    from ..sweeps.study import Trial
+
+
+def view_of(seen: SeenSweep) -> SweepView:
+    """Return a sweep for the page. One that cannot be read has the reason."""
+    if seen.view is None:
+        return SweepView(name=seen.name, state="damaged", problems=seen.problems)
+    found, spec = seen.view, seen.view.record.spec
+    sign = -1 if spec.mode == "max" else 1
+    trials = [_trial(trial) for trial in found.trials]
+    ranked = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0), trial.number))
+    spent = [usd for trial in found.trials if (usd := _spent_usd(trial)) is not None]
+    search = f"{spec.mode} of {spec.metric} by {spec.sampler}, seed {spec.seed}"
+    rules = [("search", search), ("pruner", spec.pruner), ("at a time", str(spec.parallel))]
+    rules += [(name, str(each)) for name, each in spec.space.items()]
+    rules += [("log of the driver", found.log)] if found.log else []
+    return SweepView(
+        name=seen.name,
+        state=found.state.lower(),
+        why=found.end.why if found.end else "",
+        metric=spec.metric,
+        mode=spec.mode,
+        of=spec.trials,
+        begun=len(trials),
+        done=sum(not trial.is_open for trial in found.trials),
+        trials=sorted(ranked[:TRIALS], key=lambda trial: trial.number),
+        left_out=max(len(trials) - TRIALS, 0),
+        best=None if found.best is None else trials[found.best.number],
+        steps=_steps(found.trials, sign),
+        axes=[
+            Axis(name=name, low=each.low, high=each.high, log=each.log, options=[*map(str, each.options or ())])
+            for name, each in spec.space.items()
+        ],
+        cost_usd=sum(spent) if spent else None,
+        limit_usd=spec.max_cost_usd,
+        program=found.plan.job.entry,
+        arguments=[(name, value) for name, value in argument_rows(found.plan) if name not in spec.space],
+        rules=rules,
+        problems=seen.problems,
+    )
+
+
+def _trial(trial: Trial) -> TrialView:
+    return TrialView(
+        number=trial.number,
+        state=trial.state.lower(),
+        params=trial.params,
+        value=trial.value if trial.value is not None and math.isfinite(trial.value) else None,
+        curve={epoch: value for epoch, value in trial.curve.items() if math.isfinite(value)},
+        run=trial.run,
+        why=trial.why,
+    )
+
+
+def _spent_usd(trial: Trial) -> float | None:
+    """Return the cost of a trial until its last end."""
+    usd = trial.notes.get("end", {}).get("spent_usd")
+    return trial.notes.get("spent_usd") if usd is None else usd
+
+
+def _steps(trials: Sequence[Trial], sign: int) -> list[tuple[int, float]]:
+    """Return each trial that was better than all before it; those that were stopped count only if no other has a value."""
+    valued = [trial for trial in trials if trial.value is not None and math.isfinite(trial.value)]
+    steps = list[tuple[int, float]]()
+    for trial in [each for each in valued if each.state == "COMPLETE"] or valued:
+        if trial.value is not None and (not steps or sign * trial.value < sign * steps[-1][1]):
+            steps.append((trial.number, trial.value))
+    return steps

@@ -1,0 +1,67 @@
+"""The journal of a sweep for readers, which write nothing; and for a journal with damaged objects, all that the others say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..errors import CorruptObjectError, CorruptRunError, MissingError
+from ..records.sync.index import in_parallel
+from ..storage.store import Store
+from .journal import Log, StoreJournal
+from .records import SweepRecord
+
+_CREATE_STUDY, _CREATE_TRIAL = 0, 4
+_DIRECTIONS = {"min": 1, "max": 2}
+
+
+class ReadJournal(StoreJournal):
+    """The journal of a sweep that is only read."""
+
+    def append_logs(self, logs: list[Log]) -> None:
+        raise MissingError(f"There is no journal yet below {self._store.url}/{self._prefix}.")
+
+
+class MendedJournal(ReadJournal):
+    """A journal at one moment, without its damaged objects. A trial is created by an object: a damaged one keeps its number."""
+
+    def __init__(self, store: Store, prefix: str, record: SweepRecord) -> None:
+        super().__init__(store, prefix)
+        keys = [stat.key for stat in store.list(f"{prefix}/logs/")]
+        self._record = record
+        self._mended = [*self._all(in_parallel(self._part, keys))]
+
+    def read_logs(self, log_number_from: int) -> Iterable[Log]:
+        return self._mended[log_number_from:]
+
+    def _part(self, key: str) -> list[Log] | None:
+        try:
+            return self._get(key)
+        except (CorruptObjectError, CorruptRunError):
+            return None
+
+    def _all(self, parts: Sequence[list[Log] | None]) -> Iterator[Log]:
+        spec, about = self._record.spec, {"worker_id": ""}
+        yield {**about, "op_code": _CREATE_STUDY, "study_name": spec.name, "directions": [_DIRECTIONS[spec.mode]]}
+        damaged = trials = 0
+        for part in parts:
+            damaged += part is None
+            for log in part or ():
+                is_trial = log["op_code"] == _CREATE_TRIAL
+                needed = _number(log) if is_trial else log.get("trial_id", -1) + 1
+                while trials < needed and damaged:
+                    attributes = {"run": self._record.run_id(trials), "why": "a part of its record is damaged"}
+                    yield {
+                        **about,
+                        "op_code": _CREATE_TRIAL,
+                        "study_id": 0,
+                        "datetime_start": None,
+                        "user_attrs": attributes,
+                    }
+                    trials, damaged = trials + 1, damaged - 1
+                yield log
+                trials += is_trial
+
+
+def _number(log: Log) -> int:
+    """Return the number of a new trial, which the id of its run has."""
+    return int(str(log["user_attrs"]["run"]).rsplit("-", 2)[1])
