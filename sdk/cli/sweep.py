@@ -104,7 +104,7 @@ def status(
     lines += [("parameter", f"{each}: {values}") for each, values in spec.space.items()]
     answer(plan_text.text([*lines, ("best", _best(view)), *([("log", view.log)] if view.log else [])]))
     rows = [
-        (str(each.number), each.state, number(each.value) if each.curve else "-", str(each.last),
+        (str(each.number), each.state, "-" if each.value is None else number(each.value), str(each.last),
          *(_short(each.params.get(key)) for key in spec.space), each.run, each.why)
         for each in view.trials
     ]  # fmt: skip

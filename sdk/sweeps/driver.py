@@ -7,6 +7,7 @@ that waits.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -27,7 +28,7 @@ from ..schedules.runs import KeptRuns, with_arguments
 from ..status import Reason, State, Status
 from . import halving
 from .records import CANCELLED, DONE, FAILED, HEARTBEAT_LATE_S, HEARTBEAT_S, Book, End, Heartbeat, with_parameters
-from .study import COMPLETE, PAUSED, PRUNED, RUNNING, Study, Trial
+from .study import COMPLETE, PAUSED, PRUNED, RUNNING, Study, Trial, best_of
 from .study import FAILED as FAILED_TRIAL
 
 _log = logs.logger("sweeps")
@@ -141,8 +142,7 @@ class Driver:
             self._end(trial, FAILED_TRIAL, "its run was removed")
             return
         self._study.report(trial, curve)
-        best = (max if self._record.spec.mode == "max" else min)(curve.values(), default=None)
-        trial = replace(trial, curve=curve, value=best)
+        trial = replace(trial, curve=curve, value=best_of(self._record.spec.mode, curve.values()))
         if status.state.terminal:
             self._ended(trial, status)
         elif trial.state == RUNNING and curve:
@@ -150,23 +150,28 @@ class Driver:
 
     def _curve(self, records: Sequence[MetricRecord]) -> dict[int, float]:
         """Return the metric by epoch, of the last attempt that has reported it."""
-        points = dict[int, float]()
+        points, worst = dict[int, float](), -math.inf if self._record.spec.mode == "max" else math.inf
         numbers = dict[object, int]()
         for place, record in enumerate(records):
-            value = record["metrics"].get(self._record.spec.metric)
-            if value is None:
+            if self._record.spec.metric not in record["metrics"]:
                 continue
+            value = record["metrics"][self._record.spec.metric]
             step = record.get("step")
             number = numbers.setdefault(place if step is None else step, len(numbers) + 1)
-            points[int(record.get("epoch") or number)] = float(value)
+            # A record has None for NaN and infinity. Every other trial is better.
+            finite = value is not None and math.isfinite(value)
+            points[int(record.get("epoch") or number)] = float(value) if finite else worst
         return dict(sorted(points.items()))
 
     def _ended(self, trial: Trial, status: Status) -> None:
         """Note the end of a run: the trial has ended, rests until it is continued, or is continued now."""
         phase, spec = _phase(trial), self._record.spec
         if status.state is State.SUCCEEDED:
-            if trial.curve:
+            if trial.value is not None:
                 self._end(trial, COMPLETE, "", status)
+                return
+            if trial.curve:
+                self._end(trial, FAILED_TRIAL, f"all values of {spec.metric!r} are NaN or infinite", status)
                 return
             reported = sorted({name for record in self._runs.metrics(self._url(trial)) for name in record["metrics"]})
             said = nearest(spec.metric, reported) if reported else "It reports no metric."

@@ -8,7 +8,8 @@ before it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,9 +181,10 @@ class Study:
         )
 
 
-def best_of(mode: str, values: Any) -> float | None:
-    """Return the best of some values; None if there is none."""
-    return (max if mode == "max" else min)(values, default=None)
+def best_of(mode: str, values: Iterable[float | None]) -> float | None:
+    """Return the best of some values; None if none of them is finite."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return (max if mode == "max" else min)(finite, default=None)
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

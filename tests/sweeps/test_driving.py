@@ -156,6 +156,20 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_after_the_first_trial(wo
     )
 
 
+@pytest.mark.parametrize("pruner", ["none", "asha", "median"])
+def test_a_trial_with_nan_has_no_value_and_does_not_end_the_sweep(world: World, pruner: str) -> None:
+    metrics = world.runs.metrics
+    diverged = lambda url: [{**record, "metrics": {"score": None}} for record in metrics(url)]  # noqa: E731
+    world.runs.metrics = lambda url: diverged(url) if "one-000" in url else metrics(url)
+    sweep = world.create(trials=6, parallel=1, pruner=pruner)
+    assert world.driver().run().state == "DONE"
+    first, *others = sweep.trials()
+    ended = ("PRUNED", "not among the best third after 1 epochs")
+    ended = ended if pruner == "asha" else ("FAILED", "all values of 'score' are NaN or infinite")
+    assert (first.state, first.why, first.value) == (*ended, None)
+    assert sweep.best() in others
+
+
 def test_a_program_that_fails_at_once_ends_the_sweep_after_the_first_trial(world: World) -> None:
     world.runs.fails = lambda run: Status(state=State.FAILED, reason=Reason.USER_ERROR)
     world.runs.metric = "other"
