@@ -11,7 +11,8 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -112,7 +113,8 @@ class Driver:
             return self._close(self._study.trials(), End(state=CANCELLED, why="cancelled"))
         for trial in self._study.trials():
             if trial.is_open and not _rests(trial):
-                self._follow(trial)
+                with self._ending_removed(trial):
+                    self._follow(trial)
         trials = self._study.trials()
         if why := self._hopeless(trials):
             return self._close(trials, End(state=FAILED, why=why))
@@ -129,23 +131,30 @@ class Driver:
 
     # --- Trials that go on
 
+    @contextmanager
+    def _ending_removed(self, trial: Trial) -> Iterator[None]:
+        """End a trial as failed if its run was removed by hand."""
+        try:
+            yield
+        except RunNotFoundError:
+            self._end(trial, FAILED_TRIAL, "its run was removed")
+
     def _follow(self, trial: Trial) -> None:
         if not trial.notes.get("submitted"):
             if self._is_mine(trial):
                 self._submit(trial)
             return
         url = self._url(trial)
-        try:
-            status = self._runs.status(url)
-            curve = self._curve(self._runs.metrics(url))
-        except RunNotFoundError:
-            self._end(trial, FAILED_TRIAL, "its run was removed")
-            return
+        status = self._runs.status(url)
+        curve = self._curve(self._runs.metrics(url))
         self._study.report(trial, curve)
         trial = replace(trial, curve=curve, value=best_of(self._record.spec.mode, curve.values()))
         if status.state.terminal:
             self._ended(trial, status)
-        elif trial.state == RUNNING and curve:
+        elif trial.state == PAUSED:
+            # Its driver may have been killed before the request.
+            self._cancel(url)
+        elif curve:
             self._judge(trial)
 
     def _curve(self, records: Sequence[MetricRecord]) -> dict[int, float]:
@@ -198,6 +207,7 @@ class Driver:
     def _go_on(self, trial: Trial, phase: Mapping[str, Any]) -> None:
         """Resume the run of a trial, from its checkpoint; its end until now no longer counts."""
         self._study.note(trial, phase={**phase, "stopped": "", "rested": False, "go": self._clock.now()})
+        self._cancelled.discard(self._url(trial))
         try:
             self._runs.resume(self._url(trial))
         except InputError:
@@ -234,7 +244,13 @@ class Driver:
 
     def _stop(self, trial: Trial, why: str) -> None:
         self._study.note(trial, phase={**_phase(trial), "stopped": why})
-        self._runs.cancel(self._url(trial))
+        self._cancel(self._url(trial))
+
+    def _cancel(self, url: str) -> None:
+        """Request the end of a run, once for each start of it."""
+        if url not in self._cancelled:
+            self._runs.cancel(url)
+            self._cancelled.add(url)
 
     # --- Trials that begin or continue
 
@@ -277,7 +293,8 @@ class Driver:
 
     def _promote(self, trial: Trial, passed: int) -> None:
         self._study.note(trial, passed=passed)
-        self._go_on(trial, _phase(trial))
+        with self._ending_removed(trial):
+            self._go_on(trial, _phase(trial))
 
     def _is_mine(self, trial: Trial) -> bool:
         """Return whether this driver submits the run: it has claimed the trial, or the one that has is gone."""
@@ -318,18 +335,21 @@ class Driver:
         """Cancel the runs, and end the sweep once they have ended."""
         active = list[Trial]()
         for trial in trials:
-            if not trial.is_open or _rests(trial) or not trial.notes.get("submitted"):
+            if not trial.is_open or _rests(trial):
                 continue
+            # Also one that is not noted as submitted: its driver may have been killed before the note.
             url = self._url(trial)
             try:
                 terminal = self._runs.status(url).state.terminal
             except RunNotFoundError:
                 continue
+            except CorruptRunError:
+                if trial.notes.get("submitted"):
+                    raise
+                continue  # its submit was interrupted
             if not terminal:
                 active.append(trial)
-                if url not in self._cancelled:
-                    self._cancelled.add(url)
-                    self._runs.cancel(url)
+                self._cancel(url)
         if active:
             return None
         self._book.put_end(self._record, end)

@@ -138,6 +138,44 @@ def test_a_run_that_was_taken_away_is_resumed_with_the_same_parameters(
     assert {trial.state for trial in sweep.trials()} == {"COMPLETE"}
 
 
+def test_a_cancelled_sweep_ends_the_run_of_a_driver_that_died_before_its_note(world: World, monkeypatch) -> None:
+    sweep = world.create(trials=3, parallel=1)
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(Study, "note", lambda *about, **more: (_ for _ in ()).throw(KilledError))
+        world.driver().run()
+    assert not sweep.trials()[0].notes.get("submitted")
+    sweep.cancel()
+    assert world.driver().run().state == "CANCELLED"
+    assert [run.state for run in world.runs.all.values()] == [State.CANCELLED]
+
+
+def test_a_trial_whose_driver_died_before_the_cancel_request_is_stopped(world: World, monkeypatch) -> None:
+    sweep = world.create(trials=6, parallel=1, pruner="asha")
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(world.runs, "cancel", lambda url: (_ for _ in ()).throw(KilledError))
+        world.driver().run()
+    (paused,) = [trial for trial in sweep.trials() if trial.state == "PAUSED"]
+    driver = world.driver()
+    for _ in range(2):
+        driver.step()
+    assert sweep.trials()[paused.number].last < 3
+
+
+@pytest.mark.parametrize("verb", ["status", "cancel", "resume"])
+def test_a_run_that_was_removed_by_hand_is_a_failed_trial(world: World, monkeypatch, verb: str) -> None:
+    sweep, real, removed = world.create(trials=8, parallel=2, pruner="asha"), getattr(world.runs, verb), set()
+
+    def missing(url: str) -> Status | None:
+        if url in removed or not removed:
+            removed.add(url)
+            raise sdk.RunNotFoundError("no such run")
+        return real(url)
+
+    monkeypatch.setattr(world.runs, verb, missing)
+    assert world.driver().run().state == "DONE"
+    assert [trial.why for trial in sweep.trials() if trial.state == "FAILED"] == ["its run was removed"]
+
+
 def test_a_failing_trial_is_one_of_the_results(world: World) -> None:
     fails = Status(state=State.FAILED, reason=Reason.USER_ERROR)
     world.runs.fails = lambda run: fails if run.plan.run_id.startswith("one-001") and run.epochs == 2 else None
