@@ -194,6 +194,7 @@ class Driver:
             self._end(trial, FAILED_TRIAL, "its run was cancelled", status)
         elif self._is_mended(status) and phase["resumes"] < _MOST_RESUMES:
             ours = status.state is State.CANCELLED
+            self._study.note(trial, spent_usd=status.spent_usd)
             self._go_on(trial, {**phase, "resumes": phase["resumes"] + (not ours)})
         else:
             failure = status.failure.message if status.failure else status.reason.value
@@ -263,17 +264,17 @@ class Driver:
             if len(active) >= spec.parallel:
                 return None
             resting = [trial for trial in trials if _rests(trial)]
-            if spec.pruner == "asha" and (best := self._promoted(resting)):
+            limited = self._over_limit(trials)
+            if spec.pruner == "asha" and not limited and (best := self._promoted(resting)):
                 self._promote(best, int(best.notes["rung"]) + 1)
                 continue
-            limited = self._over_limit(trials)
             if len(trials) < spec.trials and not limited:
                 if self._study.claim(trials, position, {"driver": self._me, "claimed": self._clock.now()}):
                     self._submit(self._study.trials()[len(trials)])
                 continue
             if active:
                 return None
-            if resting and not any(trial.state == COMPLETE for trial in trials):
+            if resting and not limited and not any(trial.state == COMPLETE for trial in trials):
                 # The best one so far trains to its end.
                 self._promote(self._best(resting), halving.LAST)
                 continue
@@ -311,12 +312,14 @@ class Driver:
         return with_arguments(self._plan, with_parameters(self._record.args, trial.params), trial.run)
 
     def _over_limit(self, trials: Sequence[Trial]) -> str:
-        """Return why another trial could break the limit on the cost of the sweep, "" if it could not."""
+        """Return why one that starts or continues could break the limit on the cost of the sweep, "" if none could."""
         limit_usd = self._record.spec.max_cost_usd
         if limit_usd is None:
             return ""
         most = spending.most_usd(self._plan) or 0.0
-        spent_usd = sum(most if trial.state == RUNNING else _spent_usd(trial) for trial in trials)
+        active = [trial for trial in trials if trial.is_open and not _rests(trial)]
+        # One that continues may cost the same again.
+        spent_usd = most * len(active) + sum(map(_spent_usd, trials))
         return spending.over_limit(self._plan, limit_usd, spent_usd, what="trial")
 
     # --- The end of the sweep

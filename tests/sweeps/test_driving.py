@@ -299,3 +299,19 @@ def test_no_trial_starts_that_could_break_the_limit_on_the_cost(world: World, mo
     sweep = world.create(trials=8)
     assert world.driver().run().why == "budget: spent"
     assert len(sweep.trials()) == 3
+
+
+def test_trials_that_asha_continues_cost_no_more_than_the_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        driving.spending, "over_limit", lambda plan, limit, spent, **more: "budget: spent" * (spent + 2 > limit)
+    )
+    monkeypatch.setattr(driving.spending, "most_usd", lambda plan: 2.0)
+    status = world.runs.status
+    monkeypatch.setattr(
+        world.runs, "status", lambda url: replace(status(url), spent_usd=2.0 * (1 + world.runs.all[url].resumes))
+    )
+    world.given = {"max_cost_usd": 9.0}
+    sweep = world.create(trials=4, pruner="asha")
+    assert world.driver().run().state == "DONE"
+    assert len(sweep.trials()) == 4
+    assert sum(1 + run.resumes for run in world.runs.all.values()) == 4
