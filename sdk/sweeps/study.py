@@ -124,9 +124,10 @@ class Study:
         """End a trial with the best value of its curve."""
         self.note(trial, **({"why": why} if why else {}))
         value = None if state == FAILED else trial.value
-        self._study.tell(
-            trial.number, value if state == COMPLETE else None, state=_OPTUNA[state], skip_if_finished=True
-        )
+        with suppress(UpdateFinishedTrialError):  # another driver has ended it
+            self._study.tell(
+                trial.number, value if state == COMPLETE else None, state=_OPTUNA[state], skip_if_finished=True
+            )
 
     def is_below_median(self, trial: Trial) -> bool:
         """Return whether Optuna's median pruner stops a trial."""

@@ -97,6 +97,22 @@ def test_racing_drivers_claim_each_trial_once(world: World) -> None:
     assert [trial.params for trial in trials] == [trial.params for trial in other.trials()]
 
 
+def test_two_drivers_may_end_a_trial_at_the_same_moment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = world.create()
+    one, other = (Study(Book(world.root).store, sweep.read().record) for _ in range(2))
+    assert one.claim([], one.journal.position, {})
+    (trial,), append = one.trials(), one.journal.append_logs
+
+    def later(logs: list) -> None:
+        monkeypatch.undo()
+        other.tell(other.trials()[0], "FAILED")
+        append(logs)
+
+    monkeypatch.setattr(one.journal, "append_logs", later)
+    one.tell(trial, "PRUNED")
+    assert [each.state for each in sweep.trials()] == ["FAILED"]
+
+
 def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoints(world: World) -> None:
     world.runs.epochs = 9
     sweep = world.create(pruner="asha", trials=18, parallel=3)
