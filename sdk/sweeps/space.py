@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -100,8 +101,11 @@ def _problems(parameter: Parameter) -> list[str]:
     if options is not None:
         strange = [value for value in options if not isinstance(value, str | int | float | None)]
         texts = [] if strange else [json.dumps(value) for value in options]
+        # Optuna takes the first one for both.
+        equal = [pair for pair in itertools.combinations(options, 2) if pair[0] == pair[1] and not strange]
         found = [f"a choice has texts, numbers, True, False or None, not {shown(value)}" for value in strange]
         found += [] if options else ["a choice needs at least one value"]
+        found += [f"{json.dumps(a)} and {json.dumps(b)} are equal" for a, b in equal if json.dumps(a) != json.dumps(b)]
         return found + [f"{text} is there twice" for text in dict.fromkeys(texts) if texts.count(text) > 1]
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (low, high, step or 0)):
         return ["the bounds and the step must be finite numbers"]
@@ -127,7 +131,9 @@ def parse(name: str, value: object) -> Parameter:
 def _parsed(text: str) -> Parameter | None:
     match = _RANGE.fullmatch(text.strip())
     if match is None:
-        return None if ".." in text or not text.strip() else Choice(*(_value(part) for part in text.split(",")))
+        parts = [part.strip() for part in text.split(",")]
+        mistaken = ".." in text or text.strip().startswith("log:") or not all(parts)
+        return None if mistaken else Choice(*map(_value, parts))
     log, numbers = bool(match[1]), [number for number in match.groups()[1:] if number]
     if all(re.fullmatch(r"[+-]?\d+", number) for number in numbers):
         low, high, *steps = map(int, numbers)

@@ -22,7 +22,7 @@ PARAMETERS = st.one_of(
     st.tuples(st.integers(-99, 99), st.integers(1, 99), st.integers(1, 9)).map(
         lambda three: sdk.IntUniform(three[0], three[0] + three[1], three[2])
     ),
-    st.lists(st.integers() | st.sampled_from(["adam", "sgd", True, None, 0.5]), min_size=2, unique_by=repr).map(
+    st.lists(st.integers() | st.sampled_from(["adam", "sgd", True, None, 0.5]), min_size=2, unique=True).map(
         lambda values: sdk.Choice(*values)
     ),
 )
@@ -77,6 +77,9 @@ def test_the_points_of_a_space_are_all_different_and_inside(parameter: Parameter
         ("1..x", "space: p: not a range or a choice. Received: '1..x'. Known forms: log:1e-5..1e-1, 0.0..0.5,"),
         ([], "space: p: a choice needs at least one value."),
         ([1, 1], "space: p: 1 is there twice."),
+        ([2, 1, True], "space: p: 1 and true are equal."),
+        ("log:1e-5,1e-1", "space: p: not a range or a choice. Received: 'log:1e-5,1e-1'."),
+        ("adam,,sgd", "space: p: not a range or a choice. Received: 'adam,,sgd'."),
         ([(1, 2)], "space: p: a choice has texts, numbers, True, False or None, not (1, 2)."),
         (3, "space: p: not a range or a choice. Received: 3."),
     ],
