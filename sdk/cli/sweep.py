@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from ..errors import InputError, Problems
 from ..job import plan_text
+from ..job.job import words_of
 from ..packaging.project import parse_toml
 from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_USER
 from ..storage.paths import usable
@@ -123,7 +125,7 @@ def best(name: p.SweepName, root: p.Root = None, json_output: p.Json = False) ->
     if json_output:
         as_json(_trial(view.best))
         return
-    answer(" ".join(f"--{key} {value}" for key, value in view.best.params.items()))
+    answer(shlex.join(words_of(view.best.params)))
     say(f"{_best(view)}. Next: podlift status {view.best.run}")
 
 

@@ -223,20 +223,30 @@ class Job(Value):
     def argv(self) -> list[str]:
         """Return `args` as the words after a script's name: `Job("train.py", args={"epochs": 3}).argv()`.
 
-        A dict becomes `--key value`: True a bare `--key`, False and None nothing, a list `--key a b`, a dict its JSON.
+        A dict becomes `--key value`: True a bare `--key`, False and None nothing, a list `--key a b`, a dict its JSON, and
+        a value that looks like an option `--key=-1e-05`.
         """
-        if not isinstance(self.args, dict):
-            return [str(item) for item in self.args or []]
-        words: list[str] = []
-        for key, value in self.args.items():
-            if value is None or value is False:
-                continue
+        return words_of(self.args) if isinstance(self.args, dict) else [str(item) for item in self.args or []]
+
+
+def words_of(args: Mapping[str, object]) -> list[str]:
+    """Return keywords as the words after a script's name, see `Job.argv`."""
+    words: list[str] = []
+    for key, value in args.items():
+        if value is None or value is False:
+            continue
+        if isinstance(value, list):
+            words += [f"--{key}", *map(_word, value)]
+        elif value is True:
             words.append(f"--{key}")
-            if isinstance(value, list):
-                words += [_word(item) for item in value]
-            elif value is not True:
-                words.append(_word(value))
-        return words
+        else:
+            word = _word(value)
+            # argparse takes -1e-05 for an option.
+            words += [f"--{key}={word}"] if _LIKE_AN_OPTION.match(word) else [f"--{key}", word]
+    return words
+
+
+_LIKE_AN_OPTION = re.compile(r"-(?!\d+$|\d*\.\d+$)")
 
 
 def _word(value: object) -> str:

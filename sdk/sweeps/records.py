@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from .. import ids
 from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
+from ..job.job import words_of
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..job.wire import decode, parsed
@@ -93,8 +94,7 @@ def with_parameters(args: Any, params: Mapping[str, Value]) -> Any:
     """Return the arguments of a program with these parameters: keywords, or words at the end of its words."""
     if args is None or isinstance(args, dict):
         return {**(args or {}), **params}
-    words = [[f"--{name}", value if isinstance(value, str) else json.dumps(value)] for name, value in params.items()]
-    return [*args, *(word for pair in words for word in pair)]
+    return [*args, *words_of(params)]
 
 
 class Book:

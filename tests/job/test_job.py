@@ -67,6 +67,7 @@ def test_an_argument_that_is_not_json_is_named_by_its_place(args: object, said: 
         ({"fast": True, "slow": False, "none": None}, ["--fast"]),
         ({"sizes": [1, 2], "name": "a b"}, ["--sizes", "1", "2", "--name", "a b"]),
         ({"table": {"a": 1}}, ["--table", '{"a": 1}']),
+        ({"a": -1e-5, "b": -3, "c": -0.5, "d": "--x"}, ["--a=-1e-05", "--b", "-3", "--c", "-0.5", "--d=--x"]),
     ],
 )
 def test_args_become_the_words_behind_a_script(args: object, argv: list[str]) -> None:
