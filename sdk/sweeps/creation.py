@@ -19,6 +19,7 @@ from ..job.targets import options_of
 from ..planning.pack import packaged
 from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.roots import local_folder
+from ..planning.secrets import missing_variables
 from ..planning.settings.merge import Destination, gather
 from ..process import spawn
 from ..records import spending
@@ -220,6 +221,10 @@ def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     beat = book.heartbeat(record)
     if not plan.capabilities.supervised_here or (beat is not None and beat.is_live(clock.now())):
         return False
+    # A new driver hands its own variables to the runs.
+    missing = missing_variables(plan.job, os.environ, here=plan.capabilities.runs_here)
+    if missing and not book.is_cancelled(record):
+        raise InputError(missing)
     folder = cache.cache_folder(os.environ) / "sweeps"
     folder.mkdir(parents=True, exist_ok=True)
     log = str(folder / f"{record.spec.name}-{record.id}.log")
