@@ -168,13 +168,15 @@ def _watch(named: Sweep, *, detach: bool, json_output: bool) -> None:
 
 
 def _list(root: str | None, *, json_output: bool) -> None:
-    views = [named.read() for named in handle.listed(root)]
+    views, problems = handle.listed(root)
+    for problem in problems:
+        say(f"podlift: {problem}")
     if json_output:
         as_json([_facts(view) for view in views])
         return
     rows = [(view.record.spec.name, view.state, _counts(view), _best(view)) for view in views]
     table(("sweep", "state", "trials", "best"), rows, whole=("sweep",), under=True)
-    if not views:
+    if not views and not problems:
         say(f"There are no sweeps. Next: {_CREATE}")
 
 

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..clock import Clock, SystemClock
-from ..errors import InputError, PodliftError, WaitTimeoutError
+from ..errors import (
+    CorruptObjectError,
+    CorruptRunError,
+    InputError,
+    MissingError,
+    PodliftError,
+    StoreError,
+    WaitTimeoutError,
+)
 from ..job.job import Job
 from ..job.plan import Plan
 from ..job.values import UNSET
@@ -245,7 +253,20 @@ def sweep(
     return Sweep(prepared.spec.name, root=prepared.plan.root)
 
 
-def listed(root: str | Path | None = None) -> list[Sweep]:
-    """Return the sweeps of a root, by default of all configured backends, by name."""
-    roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
-    return [Sweep(name, root=place) for place in roots for name in Book(place).names()]
+def listed(root: str | Path | None = None) -> tuple[list[SweepView], list[str]]:
+    """Return the sweeps of a root, by default of all configured backends, by name, and a sentence for each unreadable one."""
+    roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
+    views = list[SweepView]()
+    for place in roots:
+        try:
+            for name in Book(place).names():
+                try:
+                    views.append(read(place, name))
+                except (CorruptRunError, CorruptObjectError, MissingError) as error:
+                    problems.append(f"The sweep {name} is not listed: {error}")
+        except StoreError as error:
+            # Sweeps of other roots are still listed.
+            if len(roots) == 1:
+                raise
+            problems.append(f"The sweeps of {place} are not listed: {error}")
+    return views, problems

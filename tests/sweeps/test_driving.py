@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import optuna
 import pytest
@@ -17,6 +18,7 @@ from sdk import Reason, State, Status
 from sdk.errors import StoreUnavailableError
 from sdk.storage.posix_store import PosixStore
 from sdk.sweeps import driver as driving
+from sdk.sweeps import handle
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
 from sdk.sweeps.records import Book
 from sdk.sweeps.study import Study, Trial
@@ -302,6 +304,19 @@ def test_the_written_journal_is_a_study_of_optuna(world: World, tmp_path) -> Non
     study = optuna.load_study(study_name="one", storage=storage)
     assert study.best_params == sweep.best().params
     assert [len(trial.intermediate_values) for trial in study.trials] == [9, 9, 9]
+
+
+@pytest.mark.parametrize("part", ["specs/two.json", "journals/*/logs/00000003", "plans/two/*"])
+def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(world: World, part: str) -> None:
+    world.create("one", trials=2)
+    sweep = world.create("two", trials=2)
+    world.driver("two").run()
+    record = sweep.read().record
+    (path,) = Path(world.root, "sweeps").glob(part.replace("*/logs", f"{record.id}/logs"))
+    path.write_bytes(b'{"half')
+    views, (problem,) = handle.listed(world.root)
+    assert [view.record.spec.name for view in views] == ["one"]
+    assert problem.startswith("The sweep two is not listed: ") and path.name in problem
 
 
 def test_no_trial_starts_that_could_break_the_limit_on_the_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
