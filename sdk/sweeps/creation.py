@@ -38,6 +38,8 @@ _TEMPLATE = "aaaaaa"
 _PARALLEL_FAR = 4
 # A sweep that continues may have others of these only.
 _CHANGEABLE = ("trials", "parallel", "max_cost_usd")
+# Fields of the job of all trials, which another command cannot change.
+_FIXED = ("env", "resources", "limits", "retry", "checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +202,13 @@ def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, 
             changes.append(f"the space has another {each}: it was {was}, and is {now} now")
     changes += ["the arguments are others"] if before.args != prepared.args else []
     changes += ["the code is another one"] if before.bundle != plan.code.digest else []
+    stored = book.plan(before)
+    changes += [
+        f"the setting {field} is another one"
+        for field in _FIXED
+        if getattr(stored.job, field) != getattr(plan.job, field)
+    ]
+    changes += [f"it runs on {stored.backend}"] if stored.backend != plan.backend else []
     if changes:
         step = f"Next: another --name, or podlift sweep resume {name}, which continues it as it was"
         raise InputError([f"The sweep {name!r} exists: {change}. {step}." for change in changes])

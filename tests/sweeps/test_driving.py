@@ -261,6 +261,9 @@ def test_a_sweep_continues_with_more_trials_but_with_no_other_space(world: World
     sweep = world.create(trials=3)
     assert world.driver().run().state == "DONE"
     assert len(sweep.trials()) == 3
+    world.given = {"env": {"PRECISION": "half"}}
+    with pytest.raises(sdk.InputError, match="The sweep 'one' exists: the setting env is another one"):
+        world.create(trials=3)
 
 
 def test_an_outage_of_the_store_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
