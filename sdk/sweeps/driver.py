@@ -29,7 +29,7 @@ from ..schedules.runs import KeptRuns, with_arguments
 from ..status import Reason, State, Status
 from . import halving
 from .records import CANCELLED, DONE, FAILED, HEARTBEAT_LATE_S, HEARTBEAT_S, Book, End, Heartbeat, with_parameters
-from .study import COMPLETE, PAUSED, PRUNED, RUNNING, Study, Trial, best_of
+from .study import COMPLETE, PAUSED, PRUNED, Study, Trial, best_of
 from .study import FAILED as FAILED_TRIAL
 
 _log = logs.logger("sweeps")
