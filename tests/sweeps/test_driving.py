@@ -19,6 +19,7 @@ from sdk.errors import StoreUnavailableError
 from sdk.storage.posix_store import PosixStore
 from sdk.sweeps import driver as driving
 from sdk.sweeps import handle
+from sdk.sweeps.creation import start
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
 from sdk.sweeps.records import Book
 from sdk.sweeps.study import Study, Trial
@@ -264,6 +265,15 @@ def test_a_sweep_continues_with_more_trials_but_with_no_other_space(world: World
     world.given = {"env": {"PRECISION": "half"}}
     with pytest.raises(sdk.InputError, match="The sweep 'one' exists: the setting env is another one"):
         world.create(trials=3)
+
+
+def test_no_driver_starts_without_the_variables_of_its_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "x")
+    world.given = {"env": {"TOKEN": sdk.FromCaller()}}
+    view = world.create().read()
+    monkeypatch.delenv("TOKEN")
+    with pytest.raises(sdk.InputError, match="TOKEN is to be copied from here, but is not set"):
+        start(Book(world.root), view.record, view.plan, world.clock)
 
 
 def test_an_outage_of_the_store_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
