@@ -86,7 +86,10 @@ class Driver:
     def close(self) -> None:
         """Stop driving: the runs continue, and another driver may."""
         self._runs.close()
-        self._beat(ended=True)
+        beat = self._book.heartbeat(self._record)
+        # The heartbeat of another driver goes on.
+        if beat is None or beat.driver == self._me:
+            self._beat(ended=True)
 
     def step(self) -> End | None:
         """Do what is due now, and return how the sweep has ended; None while it goes on. An outage is waited for."""

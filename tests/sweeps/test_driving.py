@@ -116,6 +116,17 @@ def test_two_drivers_may_end_a_trial_at_the_same_moment(world: World, monkeypatc
     assert [each.state for each in sweep.trials()] == ["FAILED"]
 
 
+def test_the_end_of_one_of_two_drivers_is_not_the_end_of_the_other(world: World) -> None:
+    sweep, one, other = world.create(), world.driver(), world.driver()
+    one._me = f"{one._me.split(':')[0]}:1:1"
+    one.step()
+    other.step()
+    one.close()
+    assert sweep.read().driven
+    other.close()
+    assert not sweep.read().driven
+
+
 def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoints(world: World) -> None:
     world.runs.epochs = 9
     sweep = world.create(pruner="asha", trials=18, parallel=3)
