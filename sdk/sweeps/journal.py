@@ -86,8 +86,11 @@ class StoreJournal(BaseJournalBackend):
     def _begin(self) -> None:
         """Read the last snapshot, and the objects after it."""
         snapshots = [stat.key for stat in self._store.list(f"{self._prefix}/snapshots/")]
-        if snapshots:
-            self._logs, self._next = self._get(snapshots[-1]), int(snapshots[-1][-8:])
+        for key in reversed(snapshots):
+            # A damaged snapshot only repeats what the objects before it have.
+            with suppress(CorruptRunError):
+                self._logs, self._next = self._get(key), int(key[-8:])
+                break
         rest = [stat.key for stat in self._store.list(f"{self._prefix}/logs/") if stat.key >= self._key(self._next)]
         # A gap would be an object that was removed by hand: reading ends before it, as at the end.
         rest = [key for number, key in enumerate(rest, self._next) if key == self._key(number)]

@@ -311,6 +311,8 @@ def test_a_snapshot_every_hundred_objects_begins_the_reading(world: World, monke
     assert [log["number"] for log in logs] == list(range(2 * SNAPSHOT_EVERY + 5))
     # One snapshot, five objects, and the look for a sixth.
     assert len(read) == 7
+    Path(world.root, "journals/x/snapshots", f"{2 * SNAPSHOT_EVERY:08d}").write_bytes(b"[")
+    assert list(StoreJournal(store, "journals/x").read_logs(0)) == logs
 
 
 def test_writers_that_meet_take_the_next_number(world: World) -> None:
