@@ -197,4 +197,4 @@ def _this(kind: str, record: SweepRecord) -> str:
 
 
 def _encoded(record: SweepRecord | End | Heartbeat) -> bytes:
-    return json.dumps(asdict(record), sort_keys=True).encode()
+    return json.dumps(asdict(record)).encode()

@@ -76,6 +76,13 @@ def test_drivers_killed_at_any_write_run_each_trial_once_with_the_same_parameter
     assert found["killed"] == found["undisturbed"]
 
 
+def test_a_grid_keeps_the_order_of_the_parameters(world: World) -> None:
+    sweep = world.create(space={"units": [16, 32], "lr": [0.1, 0.2]}, sampler="grid", trials=4)
+    world.driver().run()
+    points = [tuple(trial.params.items()) for trial in sweep.trials()]
+    assert points == [(("units", units), ("lr", lr)) for units in (16, 32) for lr in (0.1, 0.2)]
+
+
 def test_racing_drivers_claim_each_trial_once(world: World) -> None:
     sweep = world.create(trials=12, parallel=12)
     book, meeting = Book(world.root), threading.Barrier(24)
