@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TrialsOf: TypeAlias = Callable[[SweepRecord], "Sequence[Trial]"]
 _POLL_S = 0.5
-# A driver that ends this often without a reason does not work on this machine.
+# A driver that ends this often without any progress does not work on this machine.
 _MOST_STARTS = 3
 
 
@@ -149,10 +149,12 @@ class Sweep:
 
         Meanwhile this process keeps the sweep going, as in `wait`.
         """
-        starts, driver = 0, None
+        starts, reached, driver = 0, 0, None
         try:
             while (view := self.read()).end is None:
                 yield view
+                if (points := sum(1 + len(trial.curve) for trial in view.trials)) > reached:
+                    starts, reached = 0, points
                 if not view.driven and view.plan.capabilities.supervised_here:
                     starts += creation.start(self._book, view.record, view.plan, self._clock)
                     if starts > _MOST_STARTS:

@@ -18,7 +18,7 @@ from sdk import Reason, State, Status
 from sdk.errors import StoreUnavailableError
 from sdk.storage.posix_store import PosixStore
 from sdk.sweeps import driver as driving
-from sdk.sweeps import handle
+from sdk.sweeps import creation, handle
 from sdk.sweeps.creation import start
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
 from sdk.sweeps.records import Book
@@ -132,6 +132,18 @@ def test_the_end_of_one_of_two_drivers_is_not_the_end_of_the_other(world: World)
     assert sweep.read().driven
     other.close()
     assert not sweep.read().driven
+
+
+def test_a_client_that_waits_replaces_each_killed_driver_while_the_trials_go_on(world: World, monkeypatch) -> None:
+    monkeypatch.setattr(creation, "start", lambda *about: True)
+    following = world.create(trials=1).following()
+    for _ in range(6):
+        next(following)
+        driver = world.driver()
+        driver.step()
+        driver.close()
+    with pytest.raises(sdk.PodliftError, match="ends again and again"):
+        list(following)
 
 
 def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoints(world: World) -> None:
