@@ -17,8 +17,8 @@ import sdk
 from sdk import Reason, State, Status
 from sdk.errors import StoreUnavailableError
 from sdk.storage.posix_store import PosixStore
-from sdk.sweeps import driver as driving
 from sdk.sweeps import creation, handle
+from sdk.sweeps import driver as driving
 from sdk.sweeps.creation import start
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
 from sdk.sweeps.records import Book
