@@ -14,7 +14,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from ..errors import CorruptRunError, MissingError
+from ..errors import CorruptObjectError, CorruptRunError, MissingError
 from ..records.sync.index import in_parallel
 from ..storage.store import Store, create
 
@@ -88,7 +88,7 @@ class StoreJournal(BaseJournalBackend):
         snapshots = [stat.key for stat in self._store.list(f"{self._prefix}/snapshots/")]
         for key in reversed(snapshots):
             # A damaged snapshot only repeats what the objects before it have.
-            with suppress(CorruptRunError):
+            with suppress(CorruptRunError, CorruptObjectError):
                 self._logs, self._next = self._get(key), int(key[-8:])
                 break
         rest = [stat.key for stat in self._store.list(f"{self._prefix}/logs/") if stat.key >= self._key(self._next)]
