@@ -96,6 +96,12 @@ def test_every_page_and_source_file_that_is_mentioned_exists() -> None:
     assert missing == set()
 
 
+def test_no_line_of_a_paragraph_is_longer_than_120_columns() -> None:
+    pages = [*sorted(DOCS.rglob("*.md")), REPO / "CONTRIBUTING.md", REPO / "SECURITY.md"]
+    long = [name_of(path) for path in pages if wrap.wrapped(text := path.read_text()) != text]
+    assert long == [], "Next: scripts/wrap.py"
+
+
 def test_wrapping_breaks_no_table_code_or_link() -> None:
     words = "word " * 30
     for text in (f"| {words} |\n", f"```console\n$ {words}\n```\n", f"# {words}\n", f"[{words}]: address\n"):
