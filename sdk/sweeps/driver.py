@@ -27,6 +27,7 @@ from ..records.metric_file import MetricRecord
 from ..run import Run
 from ..schedules.runs import KeptRuns, with_arguments
 from ..status import Reason, State, Status
+from ..text import counted
 from . import halving
 from .records import CANCELLED, DONE, FAILED, HEARTBEAT_LATE_S, HEARTBEAT_S, Book, End, Heartbeat, with_parameters
 from .study import COMPLETE, PAUSED, PRUNED, Study, Trial, best_of
@@ -232,7 +233,7 @@ class Driver:
         spec = self._record.spec
         if spec.pruner == "median":
             if self._study.is_below_median(trial):
-                self._stop(trial, f"below the median after {trial.last} epochs")
+                self._stop(trial, f"below the median after {counted(trial.last, 'epoch')}")
         elif spec.pruner == "asha":
             passed = int(trial.notes.get("passed", 0))
             rung = halving.rung(trial.last, passed)
@@ -240,7 +241,7 @@ class Driver:
                 self._study.note(trial, passed=rung + 1)
             elif rung is not None:
                 self._study.note(trial, rung=rung)
-                self._stop(trial, f"not among the best third after {halving.REDUCTION**rung} epochs")
+                self._stop(trial, f"not among the best third after {counted(halving.REDUCTION**rung, 'epoch')}")
 
     def _passes(self, trial: Trial, rung: int) -> bool:
         others = [each.curve for each in self._study.trials() if each.number != trial.number]
