@@ -35,6 +35,7 @@ class StoreJournal(BaseJournalBackend):
         self._logs: list[Log] = []
         self._next = 0  # number of the next object
         self._only: int | None = None
+        self._held: list[Log] | None = None
         self._read_all = False
 
     @property
@@ -43,10 +44,14 @@ class StoreJournal(BaseJournalBackend):
         return self._next
 
     def read_logs(self, log_number_from: int) -> Iterable[Log]:
-        self._refresh()
+        if self._held is None:
+            self._refresh()
         return self._logs[log_number_from:]
 
     def append_logs(self, logs: list[Log]) -> None:
+        if self._held is not None:
+            self._held += logs
+            return
         data = _encoded(logs)
         while self._only not in (None, self._next) or not create(self._store, self._key(self._next), data):
             if self._only is not None:
@@ -65,6 +70,17 @@ class StoreJournal(BaseJournalBackend):
             yield
         finally:
             self._only = None
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what the block appends as one object."""
+        self._held = held = list[Log]()
+        try:
+            yield
+        finally:
+            self._held = None
+        if held:
+            self.append_logs(held)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of Optuna's journal file."""

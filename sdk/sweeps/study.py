@@ -115,10 +115,13 @@ class Study:
 
     def report(self, trial: Trial, curve: Mapping[int, float]) -> None:
         """Add the points of a trial's curve that are not there yet."""
-        for step, value in curve.items():
-            if trial.curve.get(step) != value:
-                with suppress(UpdateFinishedTrialError):
-                    self._storage.set_trial_intermediate_value(self._trial_id(trial), step, value)
+        number = self._trial_id(trial)
+        with suppress(UpdateFinishedTrialError):
+            with self.journal.together():
+                for step, value in curve.items():
+                    if trial.curve.get(step) != value:
+                        self._storage.set_trial_intermediate_value(number, step, value)
+            self._storage.get_trial(number)  # reads them, and fails here if the trial has ended
 
     def tell(self, trial: Trial, state: str, why: str = "") -> None:
         """End a trial with the best value of its curve."""

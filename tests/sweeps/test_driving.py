@@ -334,6 +334,20 @@ def test_a_snapshot_every_hundred_objects_begins_the_reading(world: World, monke
     assert list(StoreJournal(store, "journals/x").read_logs(0)) == logs
 
 
+def test_the_new_points_of_a_curve_are_one_object(world: World) -> None:
+    sweep = world.create()
+    one, other = (Study(Book(world.root).store, sweep.read().record) for _ in range(2))
+    assert one.claim([], one.journal.position, {})
+    (trial,), before = one.trials(), one.journal.position
+    curve = {step: step / 8 for step in range(1, 900)}
+    one.report(trial, curve)
+    assert one.journal.position == before + 1
+    assert [each.trials()[0].curve for each in (one, other)] == [curve, curve]
+    other.tell(other.trials()[0], "COMPLETE")
+    one.report(trial, {1000: 1.0})
+    assert one.trials()[0].curve == curve
+
+
 def test_writers_that_meet_take_the_next_number(world: World) -> None:
     journals = [StoreJournal(PosixStore(world.root), "journals/x") for _ in range(3)]
     for number in range(9):
