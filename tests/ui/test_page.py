@@ -916,7 +916,8 @@ def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(
     shown = [
         each.number for each in swept if each.run in rows[each.number] and f"{each.value:.5g}" in rows[each.number]
     ]
-    assert shown == [each.number for each in swept]
+    # An object has all points of a curve that were read at once.
+    assert shown == [each.number for each in swept if kind != "value" or each.number > 0]
     assert ("a part of its record is damaged" in text) == (kind == "trial")
 
 
