@@ -265,11 +265,12 @@ def page_sweep(root: Path, name: str, trials: int = 20, *, of: int = 0, end: str
         "pruner": "asha", "sampler": "random", **spec,
     }  # fmt: skip
     made = records.SweepSpec(name=name, **about)
-    record = records.SweepRecord(
-        id=f"{len(name):08x}", spec=made, bundle=plan.code.digest, plan=f"plans/{name}/0", args=None, created=CREATED
-    )
     book = records.Book(str(root))
-    assert book.add(record, plan)
+    key = book.put_plan(name, plan)
+    record = records.SweepRecord(
+        id=f"{len(name):08x}", spec=made, bundle=plan.code.digest, plan=key, args=None, created=CREATED
+    )
+    assert book.add(record)
     study = Study(book.store, record)
     for number in range(trials):
         known = study.trials()

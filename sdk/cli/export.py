@@ -12,7 +12,7 @@ from ..errors import CorruptRunError, InputError, Problems
 from ..ids import is_name
 from ..job.plan import Plan
 from ..planning.references import shortest
-from ..planning.roots import configured_roots, resolve_root
+from ..planning.roots import searched
 from ..storage.paths import usable
 from ..sweeps.reader import Reader
 from ..sweeps.records import Book
@@ -100,9 +100,10 @@ def _write(text: str, path: Path | None) -> None:
 
 def _sweep(refs: Sequence[str], root: str | None) -> tuple[str, str] | None:
     """Return the root and the name of the first sweep among some references: a whole name is the sweep, not its trials."""
-    roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
     names = [ref for ref in refs if is_name(ref)]
-    return next(((place, name) for name in names for place in roots if Book(place).find(name) is not None), None)
+    return next(
+        ((place, name) for name in names for place in searched(root)[0] if Book(place).find(name) is not None), None
+    )
 
 
 def _write_sweep(sweep: tuple[str, str], format: str, refs: Sequence[str], output: str | None, clock: Clock) -> None:

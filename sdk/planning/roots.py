@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
 from .. import backends
-from ..errors import InputError, Problems
+from ..errors import InputError, Problems, nearest
 from ..job.plan import Plan
 from ..job.policies import PREFIX
 from ..job.values import is_utf8
+from ..records.named import NamedRecords
 from ..storage import cache, emulator, posix
 from ..storage.folder_files import SCHEME, in_folder, path_of
 from ..storage.gcs import files as gcs_files
 from ..storage.paths import usable
-from ..text import emulator_at
+from ..text import emulator_at, joined
 from .settings import file as configfile
 
 _DEFAULT_ROOT = "~/.podlift"
@@ -28,6 +30,8 @@ NO_BUCKET = f"gs://<bucket>/{PREFIX}"
 _SHARED = ".podlift-shared"
 # No wildcards of a listing, and no path segments that start with a dot, which stores reserve.
 _IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\\][^/*?\[\]{}\\]*)*")
+
+_B = TypeVar("_B", bound=NamedRecords[Any])
 
 
 def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
@@ -96,6 +100,34 @@ def configured_roots(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
         except InputError as error:
             problems.append(f"The runs of {name or 'this machine'} are not listed: {error}")
     return [root for root in dict.fromkeys(roots) if root and root != NO_BUCKET], problems
+
+
+def searched(root: str | Path | None) -> tuple[list[str], list[str]]:
+    """Return this root, or without one all configured roots, and what is wrong with the others."""
+    return configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
+
+
+def holding(
+    name: str,
+    root: str | Path | None,
+    book: Callable[[str], _B],
+    elsewhere: Callable[[Sequence[str], str], str] = lambda roots, name: "",
+) -> _B:
+    """Return the records of the root that holds a name; InputError with the places that were searched.
+
+    `elsewhere` names other places, for a name that is in none of these.
+    """
+    books = [book(place) for place in searched(root)[0]]
+    names = set[str]()
+    for each in books:
+        if name in (here := each.names()):
+            return each
+        names |= set(here)
+    roots, noun = [each.root for each in books], books[0].noun
+    step = elsewhere(roots, name) or (
+        nearest(name, sorted(names)) if names else f"There is none. Next: podlift {noun} create."
+    )
+    raise InputError(f"No such {noun} below {joined(roots, 'or')}. Received: {name!r}. {step}")
 
 
 def _bucket_variable(backend: str) -> str:

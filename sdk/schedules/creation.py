@@ -22,11 +22,12 @@ from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.roots import configured_backend, in_bucket
 from ..planning.settings.merge import Destination, gather
 from ..records import spending
+from ..records.named import plan_key
 from ..records.sync import push
 from ..storage import emulator_clock
 from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
 from .firing import SlotMachine
-from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key, utc
+from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, utc
 from .slots import Cron
 
 # Ends the id of the stored plan; each firing has another id.

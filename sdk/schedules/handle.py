@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,11 +14,11 @@ from .. import backends
 from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper, Trigger
 from ..clock import Clock, SystemClock
-from ..errors import CorruptObjectError, CorruptRunError, InputError, PodliftError, Problems, StoreError, nearest
+from ..errors import CorruptObjectError, CorruptRunError, InputError, PodliftError, Problems, StoreError
 from ..job.job import Job
 from ..job.plan import Plan
 from ..job.values import UNSET, Unset
-from ..planning.roots import configured_roots, in_bucket, resolve_root
+from ..planning.roots import holding, in_bucket, searched
 from ..planning.settings.merge import from_keywords, keywords_of
 from ..records.sync.index import in_parallel
 from ..storage import emulator_clock
@@ -91,8 +90,8 @@ class Schedule:
     """
 
     def __init__(self, name: str, *, root: str | Path | None = None, clock: Clock | None = None) -> None:
-        self.root = _root_of(name, root)
-        self._book = Book(self.root)
+        self._book = holding(name, root, Book, elsewhere)
+        self.root = self._book.root
         record = self._book.read(name)
         self.name = record.spec.name
         # A user may have moved the clock of an emulator.
@@ -394,21 +393,6 @@ def overview(schedule: Schedule, limit: int = _OVERVIEW) -> Overview:
     )
 
 
-def _root_of(name: str, root: str | Path | None) -> str:
-    """Return the root that holds a schedule; InputError with the places that were searched."""
-    roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
-    names: set[str] = set()
-    for folder in roots:
-        names_here = Book(folder).names()
-        if name in names_here:
-            return folder
-        names |= set(names_here)
-    step = elsewhere(roots, name) or (
-        nearest(name, sorted(names)) if names else "There is none. Next: podlift schedule create."
-    )
-    raise InputError(f"No such schedule below {joined(roots, 'or')}. Received: {name!r}. {step}")
-
-
 def elsewhere(roots: Sequence[str], name: str = "") -> str:
     """Return the other roots in which this machine has used a schedule of this name, or any; "" if there is none."""
     known = triggered.remembered()
@@ -534,7 +518,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
     if names:
         named = [Schedule(name, root=root, clock=clock) for name in dict.fromkeys(names)]
         return Listing(schedules=named, orphans=(), problems=(), roots=[one.root for one in named])
-    roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
+    roots, problems = searched(root)
     schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
     for folder in roots:
         try:
@@ -574,5 +558,5 @@ def _members(root: str, clock: Clock | None) -> tuple[list[Schedule], dict[str, 
 
 def remove_orphan(name: str, root: str | Path | None = None) -> bool:
     """Remove the triggers of a schedule of this name that has no records; False if there are none."""
-    roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
+    roots = searched(root)[0]
     return any([triggered.remove_orphan(below, name, SystemClock()) for below in roots])

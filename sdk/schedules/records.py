@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TypeVar
 
 from .. import ids
 from ..backends.deliveries import Delivery
-from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
+from ..errors import ConflictError, InputError, MissingError
 from ..job.layout import RootPaths
-from ..job.plan import Plan
-from ..job.wire import decode, parsed
+from ..process.heartbeats import Heartbeat, last_heartbeat
+from ..records.named import NamedRecords
 from ..records.sync.index import in_parallel
 from ..status import Registered
 from ..storage.fingerprints import DataState
-from ..storage.registry import open_store
 from ..storage.store import Stat, create, current, unchanged
 from .slots import Cron
 
 VERSION = 1
 # The run's name is that of the schedule with the slot, and has at most ids.MAX_NAME characters.
 MAX_NAME = ids.MAX_NAME - len("-20261123t030000")
-_HEARTBEAT = "heartbeat.json"
-# A firing keeps a server busy for some seconds.
-HEARTBEAT_S, HEARTBEAT_LATE_S = 30.0, 180.0
-_SPEC = re.compile(r"specs/(.+)\.json")
+HEARTBEAT = "heartbeat.json"
 # A folder for each hour: a server lists the hours since its last listing.
 _HOUR = "%Y-%m-%dT%H"
 _KEY = f"{_HOUR}/%M%SZ"
@@ -51,7 +45,6 @@ TOLERANCE_S = 30.0
 MISSED = "missed"
 # The reason for the pause of a schedule during its removal.
 REMOVED = "being removed"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,29 +139,9 @@ class SlotRecord:
         return self.state == SKIPPED and self.taken > now + TOLERANCE_S
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heartbeat:
-    """The last sign of life of a server of a root."""
-
-    time: float = 0.0  # 0 if none has ever served it
-    ended: bool = False  # by Ctrl-C or SIGTERM
-    server: str = ""  # its id
-
-    def is_live(self, now: float) -> bool:
-        return not self.ended and abs(now - self.time) < HEARTBEAT_LATE_S
-
-    def is_before(self, time: float) -> bool:
-        """True if no slot of that time can be of its server, which may have been killed after its last heartbeat."""
-        return time > self.time + HEARTBEAT_LATE_S
-
-
 def utc(time: float) -> datetime:
     """Return a unix time as a datetime."""
     return datetime.fromtimestamp(time, timezone.utc)
-
-
-def plan_key(name: str, plan: Plan) -> str:
-    return f"plans/{name}/{ids.digest_of(plan.to_json().encode())}"
 
 
 def key_of(slot: datetime) -> str:
@@ -205,73 +178,16 @@ def run_id_of(record: ScheduleRecord, key: str, slot: datetime) -> str:
     return f"{record.spec.name}-{slot.strftime(ids.SLOT_FORMAT)}-{choices}"
 
 
-class Book:
+class Book(NamedRecords[ScheduleRecord]):
     """The schedules of a root."""
 
     def __init__(self, root: str) -> None:
-        self.root = root
-        self._store = open_store(RootPaths(root).schedules)
+        super().__init__(root, RootPaths(root).schedules, ScheduleRecord, "schedule")
         self._listed: dict[str, Stat] = {}  # of the records of slots at their last listing
-
-    def names(self) -> list[str]:
-        matches = (_SPEC.fullmatch(stat.key) for stat in self._store.list("specs/"))
-        return [match[1] for match in matches if match]
-
-    def read(self, name: str) -> ScheduleRecord:
-        """Return a schedule, or raise InputError with the nearest name."""
-        return self._read(name)[0]
-
-    def _read(self, name: str) -> tuple[ScheduleRecord, str]:
-        key = f"specs/{name}.json"
-        try:
-            data, generation = current(self._store, key)
-            return _decoded(ScheduleRecord, data, key), generation
-        except (MissingError, InputError) as error:
-            if isinstance(error, CorruptRunError):
-                raise
-            names = self.names()
-            near = nearest(name, names) if names else "There is none. Next: podlift schedule create."
-            raise InputError(f"No such schedule below {self.root!r}. Received: {name!r}. {near}") from None
-
-    def beat(self, heartbeat: Heartbeat, other: Heartbeat | None = None) -> Heartbeat | None:
-        """Write the heartbeat of a server, and return that of another one that runs; a server that ends leaves the other's."""
-        last, generation = self._heartbeat()
-        if last.server != heartbeat.server and last.is_live(heartbeat.time):
-            other = last
-        written = other if other and heartbeat.ended else heartbeat
-        # The heartbeat of another server at the same moment is as good.
-        with suppress(ConflictError):
-            self._store.swap(_HEARTBEAT, [json.dumps(asdict(written)).encode()], expected=generation)
-        return other
 
     def heartbeat(self) -> Heartbeat:
         """Return the last heartbeat of the root's servers."""
-        return self._heartbeat()[0]
-
-    def _heartbeat(self) -> tuple[Heartbeat, str | None]:
-        last, generation = Heartbeat(ended=True), None
-        with suppress(MissingError, CorruptRunError):
-            data, generation = current(self._store, _HEARTBEAT)
-            last = _decoded(Heartbeat, data, _HEARTBEAT)
-        return last, generation
-
-    def find(self, name: str) -> ScheduleRecord | None:
-        return self.read(name) if name in self.names() else None
-
-    def add(self, record: ScheduleRecord) -> bool:
-        """Create a schedule; False if there is one of its name."""
-        return create(self._store, f"specs/{record.spec.name}.json", _encoded(record))
-
-    def change(self, name: str, **fields: object) -> ScheduleRecord:
-        """Change fields of a schedule, whatever other processes change at the same time."""
-        while True:
-            before, generation = self._read(name)
-            after = replace(before, **fields)  # type: ignore[arg-type]
-            try:
-                self._store.swap(f"specs/{name}.json", [_encoded(after)], expected=generation)
-            except ConflictError:
-                continue
-            return after
+        return last_heartbeat(self.store, HEARTBEAT)
 
     def remove(self, record: ScheduleRecord) -> None:
         """Remove a schedule and its records; its runs stay. An interrupted removal leaves it paused, and can be repeated."""
@@ -280,50 +196,40 @@ class Book:
             self.change(name, paused=REMOVED)
         # The schedule comes last: as long as it is there, it is listed.
         prefixes = (f"slots/{name}/", f"keepers/{name}/", f"plans/{name}/", f"bookings/{name}/", f"specs/{name}.json")
-        for key in [stat.key for prefix in prefixes for stat in self._store.list(prefix)]:
+        for key in [stat.key for prefix in prefixes for stat in self.store.list(prefix)]:
             try:
-                self._store.delete(key)
+                self.store.delete(key)
             except MissingError:
                 continue
-
-    def put_plan(self, name: str, plan: Plan) -> str:
-        """Store a plan and return its key."""
-        key = plan_key(name, plan)
-        create(self._store, key, plan.to_json().encode())
-        return key
 
     def put_files(self, files: Mapping[str, bytes]) -> None:
         """Store the files that firings read; their keys are named by digests."""
         for key, data in files.items():
-            create(self._store, key, data)
+            create(self.store, key, data)
 
     def absent(self, keys: Iterable[str]) -> list[str]:
         """Return the keys of files that are not stored."""
         absent = []
         for key in keys:
             try:
-                self._store.stat(key)
+                self.store.stat(key)
             except MissingError:
                 absent.append(key)
         return absent
 
     def add_place(self, backend: str, parent: str) -> None:
         """Remember the place of this root's triggers at a backend's service, to find triggers that have lost their schedule."""
-        create(self._store, f"triggers/{backend}/{parent}", b"")
+        create(self.store, f"triggers/{backend}/{parent}", b"")
 
     def places(self) -> list[tuple[str, str]]:
         """Return the places that may hold triggers of this root, each as the backend and the place."""
-        keys = [stat.key.split("/", 2) for stat in self._store.list("triggers/")]
+        keys = [stat.key.split("/", 2) for stat in self.store.list("triggers/")]
         return [(backend, parent) for _, backend, parent in keys]
-
-    def plan(self, record: ScheduleRecord) -> Plan:
-        data = bytes(self._store.get(record.plan))
-        return Plan.from_json(data, f"{RootPaths(self.root).schedules}/{record.plan}", root=self.root)
 
     def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> list[str]:
         """Return the names of the records of slots that begin with one of these, in order."""
         prefix = _slots(record)
-        found = [stat for start in starts for stat in self._store.list(prefix + start)]
+        found = [stat for start in starts for stat in self.store.list(prefix + start)]
         self._listed |= {stat.key: stat for stat in found}
         return [stat.key.removeprefix(prefix) for stat in found]
 
@@ -341,25 +247,32 @@ class Book:
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         where = _slots(record) + key
-        return replace(_decoded(SlotRecord, bytes(self._store.get(where)), where), key=key)
+        return replace(self.decoded(SlotRecord, bytes(self.store.get(where)), where), key=key)
 
     def listed_slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         """Return the record of a slot as it was last listed; this process reads the same bytes once."""
-        return unchanged(self._store, self._listed[_slots(record) + key], lambda: self.slot(record, key))
+        return unchanged(self.store, self._listed[_slots(record) + key], lambda: self.slot(record, key))
 
     def bookings(self, record: ScheduleRecord, month: str) -> tuple[dict[str, float], str | None]:
         """Return the bookings of a month, by the keys of their slots, and the generation of the bookings."""
         where = f"bookings/{record.spec.name}/{record.id}/{month}"
         try:
-            data, generation = current(self._store, where)
+            data, generation = current(self.store, where)
         except MissingError:
             return {}, None
-        return _bookings(data, where), generation
+        return self._bookings(data, where), generation
+
+    def _bookings(self, data: bytes, where: str) -> dict[str, float]:
+        amounts = self.decoded(dict[str, float], data, where)
+        # Every comparison with "not a number" is false: no budget would hold.
+        if not all(math.isfinite(amount) and amount >= 0 for amount in amounts.values()):
+            raise self.damaged(where, ValueError("an amount is not a number from 0"))
+        return amounts
 
     def put_bookings(self, record: ScheduleRecord, month: str, data: dict[str, float], expected: str | None) -> bool:
         """Replace the bookings of a month; False if another process has."""
         try:
-            self._store.swap(
+            self.store.swap(
                 f"bookings/{record.spec.name}/{record.id}/{month}", [json.dumps(data).encode()], expected=expected
             )
         except ConflictError:
@@ -376,17 +289,17 @@ class Book:
 
     def take(self, record: ScheduleRecord, slot: SlotRecord) -> bool:
         """Create the record of a slot; False if another process did."""
-        return create(self._store, _slots(record) + slot.key, _encoded(slot))
+        return create(self.store, _slots(record) + slot.key, _encoded(slot))
 
     def update(self, record: ScheduleRecord, before: SlotRecord, after: SlotRecord) -> bool:
         """Replace the record of a slot unless another process has changed it."""
         where = _slots(record) + before.key
         try:
-            generation = self._store.stat(where).generation
-            stored = _decoded(SlotRecord, bytes(self._store.get(where, generation=generation)), where)
+            generation = self.store.stat(where).generation
+            stored = self.decoded(SlotRecord, bytes(self.store.get(where, generation=generation)), where)
             if replace(stored, key=before.key) != before:
                 return False
-            self._store.swap(where, [_encoded(after)], expected=generation)
+            self.store.swap(where, [_encoded(after)], expected=generation)
         except (ConflictError, MissingError):
             return False
         return True
@@ -396,24 +309,5 @@ def _slots(record: ScheduleRecord) -> str:
     return f"slots/{record.spec.name}/{record.id}/"
 
 
-def _encoded(record: ScheduleRecord | SlotRecord) -> bytes:
-    return json.dumps({name: value for name, value in asdict(record).items() if name != "key"}, sort_keys=True).encode()
-
-
-def _decoded(kind: type[_T], data: bytes, where: str) -> _T:
-    try:
-        return decode(kind, parsed(data))
-    except (ValueError, TypeError) as error:
-        raise _damaged(where, error) from None
-
-
-def _bookings(data: bytes, where: str) -> dict[str, float]:
-    amounts = _decoded(dict[str, float], data, where)
-    # Every comparison with "not a number" is false: no budget would hold.
-    if not all(math.isfinite(amount) and amount >= 0 for amount in amounts.values()):
-        raise _damaged(where, ValueError("an amount is not a number from 0"))
-    return amounts
-
-
-def _damaged(where: str, error: Exception) -> CorruptRunError:
-    return CorruptRunError(f"The record {where!r} of a schedule is damaged: {error}. Nothing was changed.")
+def _encoded(slot: SlotRecord) -> bytes:
+    return json.dumps({name: value for name, value in asdict(slot).items() if name != "key"}, sort_keys=True).encode()

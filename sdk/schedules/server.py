@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import suppress
 
@@ -9,9 +10,11 @@ from ..backends.deliveries import Delivery
 from ..clock import Clock
 from ..errors import PodliftError
 from ..logs import logger
+from ..process import spawn
+from ..process.heartbeats import Heart
 from .firing import SlotMachine
 from .notices import Notifier
-from .records import HEARTBEAT_S, Book, Heartbeat, utc
+from .records import HEARTBEAT, Book, utc
 from .runs import LocalRuns, Runs
 
 _log = logger("schedules")
@@ -28,8 +31,9 @@ class Server:
         self._machines: dict[str, SlotMachine] = {}
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
-        self._id, self._beaten = secrets.token_hex(4), float("-inf")
-        self._other: Heartbeat | None = None
+        # Of several servers in one process, each has its heartbeats.
+        process = f"{spawn.identity(os.getpid())}/{secrets.token_hex(4)}"
+        self._heart = Heart(self._book.store, HEARTBEAT, process, clock)
 
     def serve(self) -> None:
         """Fire the slots that are due, until the process ends."""
@@ -43,12 +47,8 @@ class Server:
 
     def _beat(self, *, ended: bool = False) -> None:
         """Let the root know that it is served, from time to time."""
-        now = self._clock.now()
-        if ended or not 0 <= now - self._beaten < HEARTBEAT_S:
-            self._beaten = now
-            with suppress(PodliftError, OSError):
-                beat = Heartbeat(time=now, ended=ended, server=self._id)
-                self._other = self._book.beat(beat, self._other if ended else None)
+        with suppress(PodliftError, OSError):
+            self._heart.beat(ended=ended)
 
     def serve_once(self) -> None:
         """Fire the slots that are due now, and wait for the notifications."""

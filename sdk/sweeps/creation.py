@@ -22,12 +22,13 @@ from ..planning.roots import local_folder
 from ..planning.secrets import missing_variables
 from ..planning.settings.merge import Destination, gather
 from ..process import spawn
+from ..process.heartbeats import Heart
 from ..records import spending
 from ..records.sync import push
 from ..storage import cache
 from ..text import counted, money
 from . import arguments, space
-from .records import MAX_NAME, Book, Heartbeat, SweepRecord, SweepSpec, with_parameters
+from .records import MAX_NAME, Book, SweepRecord, SweepSpec, heartbeat_key, with_parameters
 
 _AMONG = {"mode": ("max", "min"), "pruner": ("none", "asha", "median"), "sampler": ("tpe", "random", "grid")}
 # What a user chooses beside the space and the settings of a job.
@@ -176,11 +177,11 @@ def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     backend.check(backend.render(plan))
     if plan.local:
         push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
-    key = f"plans/{spec.name}/{ids.digest_of(plan.to_json().encode())}"
+    key = book.put_plan(spec.name, plan)
     record = SweepRecord(
         id=secrets.token_hex(4), spec=spec, bundle=plan.code.digest, plan=key, args=prepared.args, created=clock.now()
     )
-    if not book.add(record, plan):
+    if not book.add(record):
         return _continued(book, book.read(spec.name), prepared, plan, clock)
     Study(book.store, record)
     start(book, record, plan, clock)
@@ -227,8 +228,7 @@ def resume(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> SweepRe
 
 def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     """Start a driver as a detached process, and return True; False if one is alive, or the client that waits is to drive."""
-    beat = book.heartbeat(record)
-    if not plan.capabilities.supervised_here or (beat is not None and beat.is_live(clock.now())):
+    if not plan.capabilities.supervised_here or book.heartbeat(record).is_live(clock.now()):
         return False
     # A new driver hands its own variables to the runs.
     missing = missing_variables(plan.job, os.environ, here=plan.capabilities.runs_here)
@@ -239,5 +239,6 @@ def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     log = str(folder / f"{record.spec.name}-{record.id}.log")
     process = spawn.detached("sdk.sweeps.driver", book.root, record.spec.name, log, cwd=str(folder), log=log)
     # It needs seconds to begin, and no other one shall be started meanwhile.
-    book.beat(record, Heartbeat(time=clock.now(), driver=spawn.identity(process.pid) or f"gone:{process.pid}", log=log))
+    if identity := spawn.identity(process.pid):
+        Heart(book.store, heartbeat_key(record), identity, clock, log).beat()
     return True

@@ -22,6 +22,7 @@ from ..errors import CorruptRunError, InputError, PodliftError, RunNotFoundError
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..process import spawn
+from ..process.heartbeats import HEARTBEAT_LATE_S, Heart, is_gone
 from ..records import spending
 from ..records.metric_file import MetricRecord
 from ..run import Run
@@ -29,7 +30,7 @@ from ..schedules.runs import KeptRuns, with_arguments
 from ..status import Reason, State, Status
 from ..text import counted
 from . import halving
-from .records import CANCELLED, DONE, FAILED, HEARTBEAT_LATE_S, HEARTBEAT_S, Book, End, Heartbeat, with_parameters
+from .records import CANCELLED, DONE, FAILED, Book, End, heartbeat_key, with_parameters
 from .study import COMPLETE, PAUSED, PRUNED, Study, Trial, best_of
 from .study import FAILED as FAILED_TRIAL
 
@@ -63,11 +64,12 @@ class Driver:
     """One driver of a sweep: `step` does what is due now."""
 
     def __init__(self, root: str, name: str, clock: Clock, runs: TrialRuns | None = None, log: str = "") -> None:
-        self._book, self._clock, self._runs, self._log = Book(root), clock, runs or TrialRuns(clock), log
+        self._book, self._clock, self._runs = Book(root), clock, runs or TrialRuns(clock)
         self._record = self._book.read(name)
         self._study, self._plan = Study(self._book.store, self._record), self._book.plan(self._record)
         self._me = spawn.identity(os.getpid()) or ""
-        self._beaten, self._warned = float("-inf"), ""
+        self._heart = Heart(self._book.store, heartbeat_key(self._record), self._me, clock, log)
+        self._warned = ""
         self._cancelled = set[str]()
 
     @property
@@ -87,15 +89,12 @@ class Driver:
     def close(self) -> None:
         """Stop driving: the runs continue, and another driver may."""
         self._runs.close()
-        beat = self._book.heartbeat(self._record)
-        # The heartbeat of another driver goes on.
-        if beat is None or beat.driver == self._me:
-            self._beat(ended=True)
+        self._heart.beat(ended=True)
 
     def step(self) -> End | None:
         """Do what is due now, and return how the sweep has ended; None while it goes on. An outage is waited for."""
         try:
-            self._beat()
+            self._heart.beat()
             self._record = self._book.read(self._record.spec.name)
             end = self._book.end(self._record)
             # Another driver may have ended it while this one was starting a trial.
@@ -123,12 +122,6 @@ class Driver:
         if why := self._hopeless(trials):
             return self._close(trials, End(state=FAILED, why=why))
         return self._filled()
-
-    def _beat(self, *, ended: bool = False) -> None:
-        now = self._clock.now()
-        if ended or not 0 <= now - self._beaten < HEARTBEAT_S:
-            self._beaten = now
-            self._book.beat(self._record, Heartbeat(time=now, driver=self._me, log=self._log, ended=ended))
 
     def _url(self, trial: Trial) -> str:
         return RootPaths(self._book.root).run(trial.run).url
@@ -304,8 +297,11 @@ class Driver:
     def _is_mine(self, trial: Trial) -> bool:
         """Return whether this driver submits the run: it has claimed the trial, or the one that has is gone."""
         driver = str(trial.notes.get("driver", ""))
-        gone = spawn.same_machine(driver) and not spawn.alive(driver)
-        return driver == self._me or gone or self._clock.now() - float(trial.notes["claimed"]) > HEARTBEAT_LATE_S
+        return (
+            driver == self._me
+            or is_gone(driver)
+            or self._clock.now() - float(trial.notes["claimed"]) > HEARTBEAT_LATE_S
+        )
 
     def _submit(self, trial: Trial) -> None:
         """Start the run of a trial; a run that was started stays as it is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from ..errors import (
 from ..job.job import Job
 from ..job.plan import Plan
 from ..job.values import UNSET
-from ..planning.roots import configured_roots, resolve_root
+from ..planning.roots import holding, searched
 from ..planning.settings.merge import from_keywords, keywords_of
 from ..planning.settings.table import COMMON
 from ..storage.paths import usable
@@ -79,8 +78,8 @@ def read(root: str, name: str, clock: Clock | None = None, trials_of: TrialsOf |
         trials=trials,
         best=next((trial for trial in whole if trial.value == most), None),
         end=book.end(record),
-        driven=beat is not None and beat.is_live((clock or SystemClock()).now()),
-        log=beat.log if beat else "",
+        driven=beat.is_live((clock or SystemClock()).now()),
+        log=beat.log,
     )
 
 
@@ -97,9 +96,8 @@ class Sweep:
 
     def __init__(self, name: str, *, root: str | Path | None = None, clock: Clock | None = None) -> None:
         creation.check_installed()
-        roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
-        self.root = next((place for place in roots if Book(place).find(name) is not None), roots[0])
-        self._book, self._clock = Book(self.root), clock or SystemClock()
+        self._book, self._clock = holding(name, root, Book), clock or SystemClock()
+        self.root = self._book.root
         self.name = self._book.read(name).spec.name
         self._study: Study | None = None
 
@@ -257,7 +255,7 @@ def sweep(
 
 def listed(root: str | Path | None = None) -> tuple[list[SweepView], list[str]]:
     """Return the sweeps of a root, by default of all configured backends, by name, and a sentence for each unreadable one."""
-    roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
+    roots, problems = searched(root)
     views = list[SweepView]()
     for place in roots:
         try:

@@ -6,29 +6,23 @@ Below `<root>/sweeps`, in a Store. Trials are in Optuna's journal, see `journal.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from .. import ids
-from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
+from ..errors import MissingError
 from ..job.job import words_of
 from ..job.layout import RootPaths
-from ..job.plan import Plan
-from ..job.wire import decode, parsed
-from ..process import spawn
-from ..storage.registry import open_store
+from ..process.heartbeats import Heartbeat, last_heartbeat
+from ..records.named import NamedRecords, encoded
 from ..storage.store import create, current
 from .space import Parameter, Value
 
 VERSION = 1
 # The name of a trial's run is that of the sweep and its number.
 MAX_NAME = ids.MAX_NAME - len("-00000")
-HEARTBEAT_S, HEARTBEAT_LATE_S = 15.0, 120.0
 DONE, CANCELLED, FAILED = "DONE", "CANCELLED", "FAILED"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,21 +69,6 @@ class End:
     why: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heartbeat:
-    """The last sign of life of a driver."""
-
-    time: float
-    driver: str  # its process
-    log: str = ""
-    ended: bool = False
-
-    def is_live(self, now: float) -> bool:
-        if self.ended or (spawn.same_machine(self.driver) and not spawn.alive(self.driver)):
-            return False
-        return spawn.same_machine(self.driver) or abs(now - self.time) < HEARTBEAT_LATE_S
-
-
 def with_parameters(args: Any, params: Mapping[str, Value]) -> Any:
     """Return the arguments of a program with these parameters: keywords, or words at the end of its words."""
     if args is None or isinstance(args, dict):
@@ -97,56 +76,22 @@ def with_parameters(args: Any, params: Mapping[str, Value]) -> Any:
     return [*args, *words_of(params)]
 
 
-class Book:
+class Book(NamedRecords[SweepRecord]):
     """The sweeps of a root."""
 
     def __init__(self, root: str) -> None:
-        self.root = root
-        self.store = open_store(RootPaths(root).sweeps)
-
-    def names(self) -> list[str]:
-        keys = (stat.key.removeprefix("specs/") for stat in self.store.list("specs/"))
-        return [key.removesuffix(".json") for key in keys if key.endswith(".json")]
-
-    def read(self, name: str) -> SweepRecord:
-        """Return a sweep, or raise InputError with the nearest name."""
-        if record := self.find(name):
-            return record
-        names = self.names()
-        near = nearest(name, names) if names else "There is none. Next: podlift sweep create."
-        raise InputError(f"No such sweep below {self.root!r}. Received: {name!r}. {near}")
-
-    def find(self, name: str) -> SweepRecord | None:
-        """Return a sweep; None if there is none of the name."""
-        return self._stored(name)[0]
-
-    def add(self, record: SweepRecord, plan: Plan) -> bool:
-        """Create a sweep; False if there is one of its name."""
-        create(self.store, record.plan, plan.to_json().encode())
-        return create(self.store, f"specs/{record.spec.name}.json", _encoded(record))
-
-    def change(self, name: str, **fields: object) -> SweepRecord:
-        """Change fields of a sweep, whatever other processes change at the same time."""
-        while True:
-            before, generation = self._stored(name)
-            if before is None:
-                return self.read(name)
-            after = replace(before, **fields)  # type: ignore[arg-type]
-            with suppress(ConflictError):
-                self.store.swap(f"specs/{name}.json", [_encoded(after)], expected=generation)
-                return after
-
-    def plan(self, record: SweepRecord) -> Plan:
-        """Return the plan of the trials, without their parameters."""
-        data = bytes(self.store.get(record.plan))
-        return Plan.from_json(data, f"{self.store.url}/{record.plan}", root=self.root)
+        super().__init__(root, RootPaths(root).sweeps, SweepRecord, "sweep")
 
     def end(self, record: SweepRecord) -> End | None:
         """Return how a sweep ended since its last resume; None while it goes on."""
-        return self._get(End, _this("ends", record))
+        key = _this("ends", record)
+        try:
+            return self.decoded(End, current(self.store, key)[0], key)
+        except MissingError:
+            return None
 
     def put_end(self, record: SweepRecord, end: End) -> None:
-        create(self.store, _this("ends", record), _encoded(end))
+        create(self.store, _this("ends", record), encoded(end))
 
     def request_cancel(self, record: SweepRecord) -> None:
         create(self.store, _this("cancels", record), b"")
@@ -159,42 +104,14 @@ class Book:
             return False
         return True
 
-    def heartbeat(self, record: SweepRecord) -> Heartbeat | None:
+    def heartbeat(self, record: SweepRecord) -> Heartbeat:
         """Return the last heartbeat of its drivers."""
-        return self._get(Heartbeat, f"drivers/{record.id}")
-
-    def beat(self, record: SweepRecord, beat: Heartbeat) -> None:
-        """Write the heartbeat of a driver; the one of another driver at the same moment is as good."""
-        key, generation = f"drivers/{record.id}", None
-        with suppress(MissingError):
-            generation = self.store.stat(key).generation
-        with suppress(ConflictError):
-            self.store.swap(key, [_encoded(beat)], expected=generation)
-
-    def _stored(self, name: str) -> tuple[SweepRecord | None, str]:
-        key = f"specs/{name}.json"
-        try:
-            data, generation = current(self.store, key)
-        except (MissingError, InputError):
-            return None, ""
-        return self._decoded(SweepRecord, data, key), generation
-
-    def _get(self, kind: type[_T], key: str) -> _T | None:
-        try:
-            return self._decoded(kind, current(self.store, key)[0], key)
-        except MissingError:
-            return None
-
-    def _decoded(self, kind: type[_T], data: bytes, key: str) -> _T:
-        try:
-            return decode(kind, parsed(data))
-        except (ValueError, TypeError) as error:
-            raise CorruptRunError(f"The record {key!r} of a sweep is damaged: {error}. Nothing was changed.") from None
+        return last_heartbeat(self.store, heartbeat_key(record))
 
 
 def _this(kind: str, record: SweepRecord) -> str:
     return f"{kind}/{record.id}/{record.resumes}"
 
 
-def _encoded(record: SweepRecord | End | Heartbeat) -> bytes:
-    return json.dumps(asdict(record)).encode()
+def heartbeat_key(record: SweepRecord) -> str:
+    return f"drivers/{record.id}"

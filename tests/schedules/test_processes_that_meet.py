@@ -289,14 +289,14 @@ def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record, book = world.add(), Book(world.root)
-    keeper, delete, steps = world.keeper(hours=0), book._store.delete, list[bool]()
+    keeper, delete, steps = world.keeper(hours=0), book.store.delete, list[bool]()
     assert keeper.step()
 
     def deleted(key: str) -> None:
         delete(key)
         steps.append(keeper.step())
 
-    monkeypatch.setattr(book._store, "delete", deleted)
+    monkeypatch.setattr(book.store, "delete", deleted)
     book.remove(record)
     assert len(steps) > 2
     assert all(steps)

@@ -16,9 +16,10 @@ from sdk import InputError, State
 from sdk.backends.deliveries import SERVER_LEASE_S as LEASE_S
 from sdk.cli import schedule_text
 from sdk.errors import PodliftError
+from sdk.process.heartbeats import Heart
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
-from sdk.schedules.records import Book, Heartbeat
+from sdk.schedules.records import HEARTBEAT, Book
 from sdk.schedules.simulation import Simulation
 from sdk.status import Registered
 
@@ -298,10 +299,10 @@ def test_slots_of_a_cron_after_the_last_server_are_served_and_a_clock_ahead_is_n
     world.add()
     book = Book(world.root)
     unserved = "no server has run since 20"
-    book.beat(Heartbeat(time=world.clock.now() + 3600))
+    Heart(book.store, HEARTBEAT, "other", FakeClock(world.clock.now() + HOUR)).beat()
     ahead = "a server's last sign of life is 1 h after now. Next: set the clocks of both machines"
     assert world.schedule.problems()[0] == ahead
-    book.beat(Heartbeat(time=world.clock.now() - HOUR, ended=True))
+    Heart(book.store, HEARTBEAT, "other", FakeClock(world.clock.now() - HOUR)).beat(ended=True)
     assert world.schedule.problems()[0].startswith(unserved)
     world.clock.time += 61
     world.server().serve_once()

@@ -134,7 +134,7 @@ def test_a_schedule_whose_removal_is_cut_short_stays_and_fires_no_more(
     def killed(key: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(book._store, "delete", killed)
+    monkeypatch.setattr(book.store, "delete", killed)
     with pytest.raises(KeyboardInterrupt):
         book.remove(record)
     assert Book(world.root).read("each").paused

@@ -175,7 +175,7 @@ def test_what_cannot_be_listed_is_named_beside_what_can(
     def locked(*_: object) -> list[Trigger]:
         raise TriggerRejectedError("the bells are locked", 403)
 
-    monkeypatch.setattr(handle, "configured_roots", lambda environ: ([str(place), "gone"], []))
+    monkeypatch.setattr(handle, "searched", lambda root: ([str(place), "gone"], []))
     monkeypatch.setattr(Book, "names", readable)
     monkeypatch.setattr(bells, "kept", locked)
     assert handle.listed().problems == [

@@ -16,12 +16,13 @@ from paper_trials import SPACE, PaperTrials, World
 import sdk
 from sdk import Reason, State, Status
 from sdk.errors import StoreUnavailableError
+from sdk.process.heartbeats import Heart
 from sdk.storage.posix_store import PosixStore
 from sdk.sweeps import creation, handle
 from sdk.sweeps import driver as driving
 from sdk.sweeps.creation import start
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
-from sdk.sweeps.records import Book
+from sdk.sweeps.records import Book, heartbeat_key
 from sdk.sweeps.study import Study, Trial
 
 
@@ -62,7 +63,7 @@ def test_drivers_killed_at_any_write_run_each_trial_once_with_the_same_parameter
                     return put(store, *about, **more)
 
                 patch.setattr(PosixStore, "put_new", killed)
-                patch.setattr(driving.Driver, "_beat", lambda *about, **more: None)
+                patch.setattr(Heart, "beat", lambda *about, **more: None)
                 victim = world.driver(label)
                 # The process is gone, and not only its claim too old.
                 victim._me = f"{victim._me.split(':')[0]}:1:1"
@@ -125,7 +126,7 @@ def test_two_drivers_may_end_a_trial_at_the_same_moment(world: World, monkeypatc
 
 def test_the_end_of_one_of_two_drivers_is_not_the_end_of_the_other(world: World) -> None:
     sweep, one, other = world.create(), world.driver(), world.driver()
-    one._me = f"{one._me.split(':')[0]}:1:1"
+    one._heart = Heart(Book(world.root).store, heartbeat_key(one._record), f"{one._me.split(':')[0]}:1:1", world.clock)
     one.step()
     other.step()
     one.close()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -52,7 +51,7 @@ def quick(tmp_path: Path) -> Path:
 def kill_driver(sweep: sdk.Sweep) -> bool:
     beat = Book(sweep.root).heartbeat(sweep.read().record)
     try:
-        os.kill(int(beat.driver.split(":")[1]), signal.SIGKILL)
+        os.kill(int(beat.process.split(":")[1]), signal.SIGKILL)
     except (ProcessLookupError, AttributeError):
         return False
     return True
@@ -140,7 +139,7 @@ def test_twenty_trials_over_digits_survive_five_kills_of_driver_and_trials(root:
         until(lambda done=done: [trial for trial in sweep.trials() if not trial.is_open][done:] or sweep.read().end)
         kill_trial(sweep)
         assert kill_driver(sweep), kill
-        time.sleep(0.5)
+        until(lambda: not sweep.read().driven)
         sweep.resume()
     found = undisturbed(sweep)
     assert starts(sweep) == Counter(range(20))
