@@ -70,7 +70,7 @@ def run(count: int, *, size_mb: float = 1000, store: str = "posix") -> list[str]
 
 
 _SAID = (
-    "Medians of {count} rounds, in which every way takes its turn in a process of its own. A stall is the time between the "
+    "Figures are medians (rounds: {count}). In each, every way runs once, in its own process. A stall is the time between the "
     "end of a step that saves and the beginning of the next one, all callbacks included; p99 is taken over all saves of all"
     ' rounds. "Lost per save" is the stall plus the slowdown of the steps until the next save, compared with steps while '
     'nothing is saved. "Memory" is the process\'s peak relative to its peak without saves. "Named" is when everything has '
@@ -97,7 +97,7 @@ def _in_a_bucket(count: int, size_mb: float) -> list[str]:
 
 
 _SAID_OF_A_BUCKET = (
-    'Medians of {count} rounds, in which all take their turn. The columns are those of the section "Checkpoints". The '
+    'Figures are medians (rounds: {count}). In each, every way runs once. The columns are those of the section "Checkpoints". The '
     "bucket is the emulator's, which uses the same cores and the same disk; with the real service that capacity stays with "
     "the training. TensorFlow's own client reaches it through a proxy in the run's supervisor, which decrypts on these cores "
     "too. Saves skipped because the previous one had not finished: {late}."
