@@ -97,7 +97,7 @@ def _in_a_bucket(count: int, size_mb: float) -> list[str]:
 
 
 _SAID_OF_A_BUCKET = (
-    'Figures are medians (rounds: {count}). In each, every way runs once. The columns are those of the section "Checkpoints". The '
+    'Figures are medians (rounds: {count}). In each, every way runs once. The columns are those of "Checkpoints". The '
     "bucket is the emulator's, which uses the same cores and the same disk; with the real service that capacity stays with "
     "the training. TensorFlow's own client reaches it through a proxy in the run's supervisor, which decrypts on these cores "
     "too. Saves skipped because the previous one had not finished: {late}."
