@@ -62,6 +62,8 @@ def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bo
     if names[0] != names[1]:
         raise InputError(f"Only versions of one model are compared. Received: {names[0]!r} and {names[1]!r}.")
     changes = before.model.diff(before.number, after.number)
+    if changes.damage:
+        say(changes.damage)
     if json_output:
         as_json({**asdict(changes), "same": not changes.differs})
     elif before.number == after.number:

@@ -100,8 +100,8 @@ def status(
 ) -> None:
     """Show a model with its versions and the history of its champion, or one version."""
     model = _find(name, root)
-    found = listing.of(model)
     wanted = None if version is None else model.version(version).number
+    found = listing.of(model)
     chosen = [row for row in found.rows if wanted in (None, row.number)]
     damage = {row.number: [*row.damage, *(row.version.damage() if verify and row.version else [])] for row in chosen}
     if json_output:
@@ -111,7 +111,8 @@ def status(
     elif wanted is None:
         _show_model(found)
     else:
-        _show_version(model, model.version(wanted), None if verbose else _DIGITS)
+        for row in chosen:
+            _show_version(row, model.version(wanted), None if verbose else _DIGITS)
     for number, sentences in damage.items():
         _say_damage(f"version {number}", sentences)
     if verify:
@@ -159,11 +160,11 @@ def _line(move: Move) -> str:
     return f"{shown_time(move.time)}  {move.cause}  {before} -> version {move.champion}, by {move.by}{note}"
 
 
-def _show_version(model: Model, version: ModelVersion, digits: int | None) -> None:
-    record, state = version.record, model.state(version)
+def _show_version(row: VersionRow, version: ModelVersion, digits: int | None) -> None:
+    record, state = version.record, row.state
     lines = [("model", f"{record.model}, version {record.number}"), ("state", state)]
     lines += [("ask", record.ask)] if record.ask else []
-    lines += evidence_lines(version.evidence(), asks=state == "awaits approval", digits=digits)
+    lines += evidence_lines(row.evaluations, asks=state == "awaits approval", digits=digits)
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle[:digits])]
     for name, data in record.data.items():

@@ -131,6 +131,7 @@ class VersionDiff:
     runs: tuple[str, str]
     warm_start: tuple[int, int] = (0, 0)  # the version that gave each its first weights, 0 for none
     measured: Pairs = field(default_factory=dict)  # by the gate, if it has judged both on the same data
+    damage: str = ""  # why the gate's numbers cannot be read
 
     @property
     def differs(self) -> bool:
@@ -321,6 +322,7 @@ class Model:
         one, other = self.version(before), self.version(after)
         old, new = ({file.path: file.parts for file in version.files()} for version in (one, other))
         a, b = one.record, other.record
+        measured, damage = _measured(one, other)
         return VersionDiff(
             before=a.number,
             after=b.number,
@@ -333,7 +335,8 @@ class Model:
             data=tuple(name for name in sorted({*a.data, *b.data}) if a.data.get(name) != b.data.get(name)),
             runs=(a.run, b.run),
             warm_start=(a.began_with, b.began_with),
-            measured=_measured(one, other),
+            measured=measured,
+            damage=damage,
         )
 
     def add(self, made: lineage.Candidate, *, ask: str = "") -> ModelVersion:
@@ -475,11 +478,14 @@ class Model:
         )
 
 
-def _measured(one: ModelVersion, other: ModelVersion) -> Pairs:
-    """Return the numbers that the gate has decided by; none if the last evaluations differ in their function or data."""
-    last = [version.evidence()[-1:] for version in (one, other)]
+def _measured(one: ModelVersion, other: ModelVersion) -> tuple[Pairs, str]:
+    """Return the gate's numbers, none if the last evaluations differ in function or data, and why they cannot be read."""
+    try:
+        last = [version.evidence()[-1:] for version in (one, other)]
+    except CorruptObjectError as error:
+        return {}, str(error)
     about = [[(each.gate.evaluate, each.data.location, each.data.digest) for each in found] for found in last]
-    return _paired(last[0][0].metrics, last[1][0].metrics) if all(last) and about[0] == about[1] else {}
+    return (_paired(last[0][0].metrics, last[1][0].metrics) if all(last) and about[0] == about[1] else {}), ""
 
 
 def _paired(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> Pairs:

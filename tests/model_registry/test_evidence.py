@@ -86,6 +86,12 @@ def test_a_damaged_version_or_evidence_hides_no_other(
     assert "version 2: The record of version 2 of 'digits' is damaged: " in shown.err and "000002.json" in shown.err
     assert "version 3: The evidence of a gate cannot be read: " in shown.err and of_version_3 in shown.err
     assert [len(each["damage"]) for each in json.loads(show("list", "--json")[0])] == [1, 2]
+    assert app.run(["models", "status", "digits", "3", "--root", model.root]) == 3
+    shown = capsys.readouterr()
+    assert "run        digits-" in shown.out and of_version_3 in shown.err
+    assert app.run(["diff", "digits:1", "digits:3", "--root", model.root]) in (0, 1)
+    shown = capsys.readouterr()
+    assert "in training" not in shown.out and "version 3" in shown.out and of_version_3 in shown.err
 
 
 def test_evidence_comes_back_whole_and_a_repeated_evaluation_finds_the_first(model: Model, evaluated) -> None:
