@@ -8,11 +8,12 @@ from pathlib import Path
 
 from .. import api, exports
 from ..clock import Clock, SystemClock
-from ..errors import CorruptRunError, InputError, Problems
+from ..errors import CorruptObjectError, CorruptRunError, InputError, Problems, StoreError
 from ..ids import is_name
+from ..job.layout import RootPaths
 from ..job.plan import Plan
-from ..planning.references import shortest
-from ..planning.roots import searched
+from ..planning.references import LATEST, shortest
+from ..planning.roots import in_bucket, searched
 from ..storage.paths import usable
 from ..sweeps.reader import Reader
 from ..sweeps.records import Book
@@ -100,10 +101,22 @@ def _write(text: str, path: Path | None) -> None:
 
 def _sweep(refs: Sequence[str], root: str | None) -> tuple[str, str] | None:
     """Return the root and the name of the first sweep among some references: a whole name is the sweep, not its trials."""
-    names = [ref for ref in refs if is_name(ref)]
-    return next(
-        ((place, name) for name in names for place in searched(root)[0] if Book(place).find(name) is not None), None
-    )
+    roots = searched(root)[0]
+    here = [RootPaths(place) for place in roots if not in_bucket(place)]
+    for name in (ref for ref in refs if is_name(ref) and ref != LATEST):
+        is_here = any(Path(place.run(name).url).is_dir() for place in here)
+        for place in sorted(roots, key=in_bucket):
+            # A run in a folder needs no answer from a bucket.
+            if is_here and in_bucket(place):
+                continue
+            try:
+                if Book(place).find(name) is not None:
+                    return place, name
+            except StoreError as error:
+                # A bucket that does not answer is named when its runs are asked for.
+                if isinstance(error, CorruptObjectError) or not in_bucket(place):
+                    raise
+    return None
 
 
 def _write_sweep(sweep: tuple[str, str], format: str, refs: Sequence[str], output: str | None, clock: Clock) -> None:

@@ -21,7 +21,11 @@ def view_of(seen: SeenSweep) -> SweepView:
     found, spec = seen.view, seen.view.record.spec
     sign = -1 if spec.mode == "max" else 1
     trials = [_trial(trial) for trial in found.trials]
-    ranked = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0), trial.number))
+    best = None if found.best is None else trials[found.best.number]
+    # A trial that was stopped early may have a better value than the best of those that trained to their end.
+    ranked = sorted(
+        trials, key=lambda trial: (trial != best, trial.value is None, sign * (trial.value or 0.0), trial.number)
+    )
     spent = [usd for trial in found.trials if (usd := _spent_usd(trial)) is not None]
     search = f"{spec.mode} of {spec.metric} by {spec.sampler}, seed {spec.seed}"
     rules = [("search", search), ("pruner", spec.pruner), ("at a time", str(spec.parallel))]
@@ -38,10 +42,10 @@ def view_of(seen: SeenSweep) -> SweepView:
         done=sum(not trial.is_open for trial in found.trials),
         trials=sorted(ranked[:TRIALS], key=lambda trial: trial.number),
         left_out=max(len(trials) - TRIALS, 0),
-        best=None if found.best is None else trials[found.best.number],
+        best=best,
         steps=_steps(found.trials, sign),
         axes=[
-            Axis(name=name, low=each.low, high=each.high, log=each.log, options=[*map(str, each.options or ())])
+            Axis(name=name, low=each.low, high=each.high, log=each.log, options=each.options or ())
             for name, each in spec.space.items()
         ],
         cost_usd=sum(spent) if spent else None,

@@ -12,8 +12,8 @@ from .model import Rows
 TRIALS = 300
 # Colours of values, and the width and the height of a chart.
 SHADES, WIDTH, HEIGHT = 6, 720.0, 180.0
-# Points of a curve, at most.
-_POINTS = 60
+# Points of a curve, and choices beside an axis, at most.
+_POINTS, _MARKS = 60, 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,9 @@ class Axis:
     def place(self, value: object) -> float | None:
         """Return the height of a value on the axis, from 0 to 1; None for one that it does not have."""
         if self.options:
-            places = [place for place, option in self.marks() if option == str(value)]
-            return places[0] if places else None
+            # 1.5 and "1.5" are two choices.
+            here = [option == value and type(option) is type(value) for option in self.options]
+            return (here.index(True) + 0.5) / len(here) if any(here) else None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
         low, high, at = (math.log(max(each, 1e-300)) if self.log else each for each in (self.low, self.high, value))
@@ -57,7 +58,8 @@ class Axis:
                 if self.high > self.low
                 else [(0.5, f"{self.low:.4g}")]
             )
-        return [((at + 0.5) / len(self.options), str(option)) for at, option in enumerate(self.options)]
+        marks = [((at + 0.5) / len(self.options), str(option)) for at, option in enumerate(self.options)]
+        return marks[:: (len(marks) - 1) // _MARKS + 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,15 +141,17 @@ class SweepView:
     def curves(self) -> tuple[list[Line], int, float, float] | None:
         """Return the curves of the trials, the best ones last, the last epoch, and the lowest and highest value."""
         values = [value for trial in self.trials for value in trial.curve.values()]
-        if not values:
+        last = max((max(trial.curve, default=1) for trial in self.trials), default=1)
+        # The values of one epoch are in the chart of the best.
+        if not values or last < 2:
             return None
-        last, low, high = max(max(trial.curve, default=1) for trial in self.trials), min(values), max(values)
+        low, high = min(values), max(values)
         lines = list[Line]()
         for trial in self._by_shade():
             epochs = [*trial.curve]
             # The last one is there twice: a line of one point is a dot.
             kept = [*epochs[:: len(epochs) // _POINTS + 1], *epochs[-1:]]
-            corners = [((at - 1) / max(last - 1, 1), _share(trial.curve[at], low, high)) for at in kept]
+            corners = [((at - 1) / (last - 1), _share(trial.curve[at], low, high)) for at in kept]
             lines += [self._line(trial, corners)] if corners else []
         return lines, last, low, high
 
@@ -160,7 +164,8 @@ class SweepView:
 
 def _share(value: float, low: float, high: float) -> float:
     """Return the place of a value between two others, from 0 to 1."""
-    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
+    # Halves: the difference of two numbers may be too large for a number.
+    return min(max((value / 2 - low / 2) / (high / 2 - low / 2), 0.0), 1.0) if high / 2 > low / 2 else 0.5
 
 
 def _points(corners: Sequence[tuple[float, float]]) -> str:

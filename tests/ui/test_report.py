@@ -13,11 +13,14 @@ from page_runs import HOSTILE, Elements, page_run, page_sweep
 from support import REPO
 
 from sdk.checkpoint.catalog import CheckpointInfo
-from sdk.cli import app
+from sdk.cli import app, sweep_view
+from sdk.errors import StoreError
 from sdk.packaging.project import parse_toml
+from sdk.planning import references
 from sdk.planning.diff import Change
 from sdk.records.timeline import Moment
 from sdk.status import Failure
+from sdk.sweeps.records import Book
 from sdk.ui import model, pages
 from sdk.ui.curves import Point
 from sdk.ui.model import Bar, Lane, RunView, Tail, TaskView
@@ -223,6 +226,44 @@ def test_a_sweep_is_written_by_its_name_with_its_charts_and_trials(root: Path, r
     assert app.run(["export", "md", "search"]) == 2
     assert "A sweep is written as html, by itself. Received: md search." in capsys.readouterr().err
     assert app.run(["export", "html", "search", trials[0].run]) == 2
+
+
+def test_of_more_trials_than_a_page_has_the_best_one_is_there(
+    root: Path, report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sdk.sweeps.study import PRUNED, Study
+
+    # The one that was stopped early has a better value than those that trained to their end.
+    page_sweep(root, "lucky", 3, end="")
+    book = Book(str(root))
+    study = Study(book.store, book.read("lucky"))
+    study.report(study.trials()[2], {4: 2.0})
+    study.tell(study.trials()[2], PRUNED)
+    monkeypatch.setattr(sweep_view, "TRIALS", 1)
+    text = report("lucky")
+    assert 'id="trial-0"' in text and 'id="trial-2"' not in text
+
+
+def test_a_bucket_that_does_not_answer_holds_no_report_of_a_run_here(
+    root: Path, report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "gs://silent")
+    monkeypatch.setattr(references, "_runs", lambda *args, **about: [])
+    page_run(root, "seen-aaaaaa", [{"step": 1, "metrics": {"loss": 1.0}}])
+    page_sweep(root, "latest", 1)
+    asked, find = list[str](), Book.find
+
+    def looked(self, name: str):
+        asked.append(self.root)
+        if self.root != str(root):
+            raise StoreError("the bucket does not answer")
+        return find(self, name)
+
+    monkeypatch.setattr(Book, "find", looked)
+    for ref in ("seen-aaaaaa", "latest"):
+        assert "seen-aaaaaa" in report(ref)
+    assert asked == [str(root)]
+    assert "seen-aaaaaa" in report("seen"), "nor of one with a short name"
 
 
 def test_the_wheel_gets_templates_and_scripts_with_their_licences_and_at_most_120_kb_of_javascript() -> None:
