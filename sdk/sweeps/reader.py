@@ -10,7 +10,7 @@ from .. import ids
 from ..clock import Clock
 from ..errors import CorruptObjectError, CorruptRunError, InputError, MissingError, PodliftError
 from ..records.sync.index import in_parallel
-from . import handle
+from . import creation, handle
 from .handle import SweepView
 from .records import Book, SweepRecord
 
@@ -67,8 +67,8 @@ class Reader:
         if name and run not in self._sweeps:
             try:
                 record = self._book.find(name)
-            except (CorruptObjectError, CorruptRunError):
-                record = None
+            except PodliftError:
+                return ""  # the page of the run is whole without it
             self._sweeps[run] = name if record is not None and record.run_id(number) == run else ""
         return self._sweeps.get(run, "")
 
@@ -83,6 +83,8 @@ class Reader:
         same = before is not None and before[0] == generation
         if before is not None and same and before[1]:
             return before[2]
+        # Without Optuna no sweep can be read, but none is damaged.
+        creation.check_installed()
         try:
             view = handle.read(self._book.root, name, self._clock, self._trials)
         except _DAMAGE as error:

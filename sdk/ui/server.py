@@ -39,6 +39,8 @@ from .sweeps import SweepView
 _T = TypeVar("_T")
 # An answer is shared by all who ask within this time; pages of runs, and the other ones, ask this often.
 _FRESH_S, REFRESH_S, SLOW_REFRESH_S, _KEPT = 1.5, 3, 10, 32
+# How long the header of a page waits for the question whether there are sweeps.
+_PATIENCE_S = 1.0
 # Lines of a search in logs, and runs of a comparison.
 _FOUND, _COMPARED = 500, 12
 _LONGEST_FORM = 10_000
@@ -140,8 +142,9 @@ class Pages:
 
     def __init__(self, roots: Sequence[str], sources: Sources, clock: Clock) -> None:
         self._roots, self._sources, self._clock = roots, sources, clock
-        self._memory, self._has_sweeps = _Answers(), False
+        self._memory, self._has_sweeps, self._asking = _Answers(), False, threading.Thread()
         self._firing, self._fired = threading.Lock(), deque[str](maxlen=_KEPT)
+        self._header = threading.Lock()
 
     def app(self) -> Starlette:
         routes = {
@@ -377,13 +380,22 @@ class Pages:
 
     def _sweeping(self) -> bool:
         """Return whether the header names the sweeps: once there was one, it does."""
-        self._has_sweeps = self._has_sweeps or self._memory.get("sweeps", self._any_sweep)
+        if not self._has_sweeps:
+            with self._header:
+                if not self._asking.is_alive():
+                    self._asking = threading.Thread(target=self._ask_for_sweeps, daemon=True)
+                    self._asking.start()
+            # A bucket may take half a minute to fail; a later page names the sweeps.
+            self._asking.join(_PATIENCE_S)
         return self._has_sweeps
 
-    def _any_sweep(self) -> bool:
+    def _ask_for_sweeps(self) -> None:
+        def ask(root: str) -> tuple[list[bool], list[str]]:
+            self._has_sweeps = self._has_sweeps or self._sources.has_sweeps(root)
+            return [], []
+
         # A root that cannot be read is named by the page itself.
-        found, _ = self._each("sweeps", lambda root: ([True] if self._sources.has_sweeps(root) else [], []))
-        return bool(found)
+        self._each("sweeps", ask)
 
     def _page(self, template: str, **values: object) -> str:
         # Only a template with a header asks for the sweeps.

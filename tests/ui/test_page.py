@@ -27,6 +27,7 @@ from sdk import api
 from sdk.checkpoint import restore
 from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
+from sdk.errors import StoreError
 from sdk.model_registry.decision import GuardResult
 from sdk.model_registry.models import Model
 from sdk.schedules.handle import Schedule
@@ -34,6 +35,7 @@ from sdk.schedules.records import Book
 from sdk.status import Registered
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import current
+from sdk.sweeps import creation
 from sdk.sweeps import records as sweep_records
 
 needs("starlette", "uvicorn", "optuna")
@@ -833,6 +835,51 @@ def test_the_header_names_sweeps_when_there_are_some(root: Path) -> None:
     assert '<a href="/sweeps" aria-current="page">Sweeps</a>' in page.get("/sweeps").text
 
 
+def test_a_bucket_that_does_not_answer_holds_no_page_of_another_root(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page_run(root, "local-aaaaaa", RECORDS)
+    shown, any_sweep, silent = threading.Event(), Runs.has_sweeps, tmp_path / "silent"
+    answered = list[str]()
+
+    def asked(self, place: str) -> bool:
+        if place == str(silent):
+            shown.wait(20)
+            answered.append(place)
+        return any_sweep(self, place)
+
+    monkeypatch.setattr(Runs, "has_sweeps", asked)
+    page = Visitor(root, silent).let_in()
+    try:
+        assert ">Sweeps</a>" not in page.get("/run/0/local-aaaaaa").text
+        assert answered == []
+    finally:
+        shown.set()
+
+
+def test_without_optuna_no_sweep_is_damaged(root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation.util, "find_spec", lambda name: None)
+    page_run(root, swept[2].run, RECORDS)
+    page = Visitor(root).let_in()
+    for way in ("/sweeps", "/sweep/0/search"):
+        text = page.get(way).text
+        assert "Next: pip install &#39;podlift[sweep]&#39;" in text
+        assert "damaged" not in text
+    assert "A trial of the sweep" in page.get(f"/run/0/{swept[2].run}").text
+
+
+def test_a_run_has_its_page_when_sweeps_cannot_be_read(
+    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page_run(root, swept[2].run, RECORDS)
+
+    def denied(self, name: str):
+        raise StoreError("the sweeps are denied")
+
+    monkeypatch.setattr(sweep_records.Book, "find", denied)
+    assert '<span class="state succeeded">' in Visitor(root).let_in().get(f"/run/0/{swept[2].run}").text
+
+
 def test_a_sweep_shows_its_best_arguments_its_charts_and_each_trial(root: Path, swept: list[Any]) -> None:
     page, best = Visitor(root).let_in(), max(swept[0], swept[3], key=lambda each: each.value)
     rows, own = page.get("/sweeps").text, page.get("/sweep/0/search").text
@@ -935,13 +982,18 @@ def test_a_damaged_sweep_leaves_the_others_and_names_the_damage(root: Path, swep
 def test_charts_of_a_sweep_have_a_place_for_every_value() -> None:
     lr = sweeps.Axis(name="lr", low=1e-4, high=1e-2, log=True)
     assert [lr.place(value) for value in (1e-4, 1e-3, 1e-2, "text")] == [0.0, pytest.approx(0.5), 1.0, None]
-    kind = sweeps.Axis(name="kind", options=["a", "None"])
-    assert [kind.place(value) for value in ("a", None, "b")] == [0.25, 0.75, None]
+    kind = sweeps.Axis(name="kind", options=["1.5", None, 1.5, "a"])
+    assert [kind.place(value) for value in ("1.5", None, 1.5, "b")] == [0.125, 0.375, 0.625, None]
+    for count, marks in ((12, 12), (13, 7), (100, 12)):
+        assert len(sweeps.Axis(name="many", options=range(count)).marks()) == marks
     one = sweeps.TrialView(number=0, state="complete", params={"lr": 1e-3}, value=0.5, curve={1: 0.5})
     seen = sweeps.SweepView(
         name="one", state="done", metric="loss", trials=[one], best=one, steps=[(0, 0.5)], axes=[lr], begun=1
     )
-    assert "nan" not in pages.render("_sweep.html", view=seen, problems=[], at="/", root=0, refresh=1)
+    assert seen.curves() is None, "one epoch is no curve"
+    far = [replace(one, number=at, value=value, curve={1: value, 2: 0.0}) for at, value in enumerate((-1e308, 1e308))]
+    for each in (seen, replace(seen, trials=far, best=far[0], steps=[(0, -1e308)], begun=2)):
+        assert "nan" not in pages.render("_sweep.html", view=each, problems=[], at="/", root=0, refresh=1)
     better = [sweeps.TrialView(number=at, state="complete", value=value) for at, value in enumerate((0.9, 0.5, 0.7))]
     less = replace(seen, mode="min", trials=better)
     assert [less.shade(each) for each in better] == [0, 5, 2]
