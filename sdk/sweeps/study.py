@@ -116,12 +116,15 @@ class Study:
     def report(self, trial: Trial, curve: Mapping[int, float]) -> None:
         """Add the points of a trial's curve that are not there yet."""
         number = self._trial_id(trial)
-        with suppress(UpdateFinishedTrialError):
-            with self.journal.together():
-                for step, value in curve.items():
-                    if trial.curve.get(step) != value:
-                        self._storage.set_trial_intermediate_value(number, step, value)
-            self._storage.get_trial(number)  # reads them, and fails here if the trial has ended
+        with suppress(UpdateFinishedTrialError), self.journal.together():
+            for step, value in curve.items():
+                if trial.curve.get(step) != value:
+                    self._storage.set_trial_intermediate_value(number, step, value)
+        read = False
+        while not read:
+            # Reads them, and fails once for each of them if another driver has ended the trial.
+            with suppress(UpdateFinishedTrialError):
+                read = bool(self._storage.get_trial(number))
 
     def tell(self, trial: Trial, state: str, why: str = "") -> None:
         """End a trial with the best value of its curve."""

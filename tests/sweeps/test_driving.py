@@ -345,7 +345,7 @@ def test_the_new_points_of_a_curve_are_one_object(world: World) -> None:
     assert one.journal.position == before + 1
     assert [each.trials()[0].curve for each in (one, other)] == [curve, curve]
     other.tell(other.trials()[0], "COMPLETE")
-    one.report(trial, {1000: 1.0})
+    one.report(trial, {1000: 1.0, 1001: 1.0, 1002: 1.0})
     assert one.trials()[0].curve == curve
 
 
