@@ -133,12 +133,7 @@ def finish(plan: Plan) -> None:
 
 
 def resume(
-    plan: Plan,
-    events: Sequence[Event],
-    status: Status,
-    code: str,
-    clock: Clock,
-    limits: Limits | None = None,
+    plan: Plan, events: Sequence[Event], status: Status, code: str, clock: Clock, limits: Limits | None = None
 ) -> tuple[Plan, CodeDifference]:
     """Restart a run, perhaps with other limits, and return its plan and the difference of its code.
 

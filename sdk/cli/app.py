@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,8 +39,8 @@ from .verbs import MODULES, unknown
 _USAGE: Any = typer.BadParameter.__mro__[1]
 # Options of programs (--gpus, --retry) are less like one of podlift's (--ps, --entry).
 _NEAR = 0.86
-# They change the run that a reference names.
-_CHANGING = {"cancel", "resume", "models"}
+# Verbs and options that change the run that a reference names, or keep its model.
+_CHANGING = re.compile(r"(cancel|resume|models add) |checkpoints .*--(un)?pin\b")
 # They refuse settings that mean nothing, or list them.
 _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "config", "doctor", "image"}
 
@@ -146,8 +147,9 @@ def _complain(words: Sequence[str]) -> None:
 
 def _doubt(words: Sequence[str], text: str) -> None:
     """Say that a root did not answer, so that another run may be meant; refuse to change one."""
-    if words[0] in _CHANGING:
-        raise InputError(f"{text} Next: podlift {words[0]} with the id of the run that you mean.")
+    if changing := _CHANGING.match(" ".join(words)):
+        verb = changing[1] or "checkpoints"
+        raise InputError(f"{text} Next: podlift {verb} with the id of the run that you mean.")
     say(f"podlift: {text}")
 
 

@@ -56,7 +56,10 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
 def shortest(plan: Plan, environ: Mapping[str, str]) -> str:
     """Return the shortest reference by which this shell finds a run."""
     with suppress(InputError):
-        if plan.root in configured_roots(environ)[0]:
+        roots = configured_roots(environ)[0]
+        # Of a run that was copied, the one in a folder of this machine is found by its id.
+        here = [root for root in roots if not in_bucket(root) and Path(RootPaths(root).run(plan.run_id).url).is_dir()]
+        if plan.root in roots and here in ([], [plan.root]):
             return plan.run_id
     return shlex.quote(plan.url)
 
@@ -101,9 +104,12 @@ def _named(word: str, roots: Sequence[str], environ: Mapping[str, str], problems
     runs = [run for run in listed if run.whole or in_bucket(run.url)]
     fitting = runs[:1] if word == LATEST else [run for run in runs if run.id.startswith(word)]
     if len(fitting) > 1:
+        # A copied run has the same id in two roots.
+        names = [run.id for run in fitting]
+        names = names if len({*names}) == len(names) else [run.url for run in fitting]
         raise InputError(
-            f"{len(fitting)} runs have ids with this prefix, newest first: {and_more([run.id for run in fitting], _SHOWN)}. "
-            f"Received: {word!r}. Next: use one of these ids, or {LATEST!r} for the newest run of all."
+            f"{len(fitting)} runs have ids with this prefix, newest first: {and_more(names, _SHOWN)}. "
+            f"Received: {word!r}. Next: use one of these, or {LATEST!r} for the newest run of all."
         )
     if fitting:
         for problem in unlisted:

@@ -101,6 +101,15 @@ def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, loc
     ]  # fmt: skip
 
 
+def test_a_run_that_was_copied_into_another_root_is_named_by_its_url(cloud, local, here) -> None:
+    local("digits-aaaaaa", 60)
+    cloud("digits-aaaaaa")
+    where = "gs://mine/podlift/runs/digits-aaaaaa"
+    assert here("status").stdout.splitlines()[-1] == f"Next: podlift get {where}"
+    with pytest.raises(sdk.InputError, match=f"newest first: {where}, /.*/runs/digits-aaaaaa. Received: 'digits'"):
+        sdk.attach("digits")
+
+
 def test_podlift_remove_names_the_roots_that_list_lists_and_it_did_not_check(cloud, local, here) -> None:
     local("digits-aaaaaa", 60)
     told = "The runs below 'gs://mine/podlift' were not checked. Next: podlift remove --keep 3 --root gs://mine/podlift"
@@ -162,8 +171,8 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
     assert (shown.code, shown.stdout.split()[1]) == (0, "digits-aaaaaa")
     assert shown.stderr.startswith(f"podlift: The runs below {where} are not listed: ")
     assert shown.stderr.endswith("The newest run of the other roots that fits 'latest' is digits-aaaaaa.\n")
-    for verb in ("cancel", "resume"):
-        shown = here(verb, "latest")
+    for verb, *more in (("cancel",), ("resume",), ("models add",), ("checkpoints", "--pin", "last")):
+        shown = here(*verb.split(), "latest", *more)
         assert shown.code == 2 and f"Next: podlift {verb} with the id of the run that you mean." in shown.stderr
     assert here("cancel", "digits-aaaaaa").code == 0, "an id in this machine's root needs no bucket"
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "Not A Bucket")
