@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
-import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -306,10 +306,11 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
         what = joined(names, "and") if names else "no schedules yet"
         say(f"Serving {what} below {folder}. Ctrl-C ends the server, not its runs.")
         # As after Ctrl-C, its heartbeat says that it has ended.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DONE))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
             server.serve()
-        say("The server has ended; its runs continue. Next: podlift schedule serve")
+        again = f" --root {shlex.quote(root)}" if root else ""
+        say(f"The server has ended; its runs continue. Next: podlift schedule serve{again}")
 
 
 @schedule.command(cls=VerbHelp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -58,11 +59,11 @@ def draft(**fields: Any) -> ScheduleSpec:
     for number in ("pause_after_failures", "notify_skips"):
         # For Python, True is the number 1.
         if type(count := getattr(spec, number)) is not int or count < 0:
-            problems.found.append(f"{number} must be 0 or more. Received: {count!r}.")
+            problems.found.append(f"{number} must be a whole number, 0 or more. Received: {count!r}.")
     if (most_usd := spec.max_cost_usd_per_month) is not None and (
-        type(most_usd) not in (int, float) or not most_usd > 0
+        isinstance(most_usd, bool) or not isinstance(most_usd, (int, float)) or not 0 < most_usd < math.inf
     ):
-        problems.found.append(f"max_cost_usd_per_month must be above 0. Received: {most_usd!r}.")
+        problems.found.append(f"max_cost_usd_per_month must be a finite number above 0. Received: {most_usd!r}.")
     problems.raise_if_any()
     return spec
 

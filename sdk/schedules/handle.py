@@ -299,7 +299,7 @@ class Schedule:
             problems.append(f"the slot {past[0].slot} was {past[0].reason}")
         now = self._clock.now()
         problems += [
-            f"the slot {slot.slot} waits, and no server is there to start it. Next: {_SERVE}"
+            f"the slot {slot.slot} waits, and no server is there to start it. Next: {self._serve}"
             for slot in past[:_OVERVIEW]
             if slot.state == WAITING and not slot.keeper and slot.expires < now
         ]
@@ -342,7 +342,7 @@ class Schedule:
         if key_of(latest) in [slot.key for slot in past] or self._is_recorded(record, latest):
             return ""
         if service is None:
-            return f"the slot {latest.isoformat()} is overdue. Next: {_SERVE}"
+            return f"the slot {latest.isoformat()} is overdue. Next: {self._serve}"
         last = seen.trigger.last_attempt if seen and seen.trigger else None
         when = (
             "has not delivered yet" if last is None else f"last delivered at {utc(last).isoformat(timespec='seconds')}"

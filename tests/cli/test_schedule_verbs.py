@@ -144,15 +144,13 @@ def test_a_schedule_that_no_server_serves_says_so_until_one_runs_and_after_it_ha
 def test_a_server_that_is_terminated_says_so_at_once(here, write, root: Path, environment, by: int) -> None:
     write("train.py", "print(1)")
     here("schedule", "create", "weekly", "train.py", *CRON)
-    with subprocess.Popen(
-        [sys.executable, "-m", "sdk", "schedule", "serve"], env=environment(), stderr=subprocess.PIPE, text=True
-    ) as server:
+    serve = [sys.executable, "-m", "sdk", "schedule", "serve", *(["--root", str(root)] if by == signal.SIGINT else [])]
+    with subprocess.Popen(serve, env=environment(), stderr=subprocess.PIPE, text=True) as server:
         until(lambda: here("schedule", "list", "--check").code == 0)
         server.send_signal(by)
         _, said = server.communicate(timeout=LIMIT_S)
         assert server.returncode == 0
-    if by == signal.SIGINT:
-        assert said.endswith("The server has ended; its runs continue. Next: podlift schedule serve\n")
+    assert said.endswith(f"The server has ended; its runs continue. Next: podlift {' '.join(serve[3:])}\n")
     assert "no server has run since 20" in here("schedule", "list").stderr
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sdk
@@ -28,12 +30,16 @@ def test_a_truth_value_is_no_number_or_duration(write) -> None:
         sdk.plan("train.py", checkpoint_every=True, **numbers)
     assert {sentence.partition(":")[0] for sentence in caught.value.problems} == {*numbers, "checkpoint_every"}
     assert "timeout: must be a number. Received: True." in caught.value.problems
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.schedule("train.py", name="s", cron="0 3 * * 1", notify_skips=True, max_cost_usd_per_month=True)
-    assert {sentence.partition(" ")[0] for sentence in caught.value.problems} == {
-        "notify_skips",
-        "max_cost_usd_per_month",
-    }
+    for most_usd in (True, math.inf, math.nan, "5"):
+        with pytest.raises(sdk.InputError) as caught:
+            sdk.schedule("train.py", name="s", cron="0 3 * * 1", notify_skips=True, max_cost_usd_per_month=most_usd)  # type: ignore[arg-type]
+        assert caught.value.problems == (
+            "notify_skips must be a whole number, 0 or more. Received: True.",
+            f"max_cost_usd_per_month must be a finite number above 0. Received: {most_usd!r}.",
+        )
+    limit_usd = np.float64(5)
+    made = sdk.schedule("train.py", name="s", cron="0 3 * * 1", max_cost_usd_per_month=limit_usd)
+    assert made.record.spec.max_cost_usd_per_month == 5, "a number of NumPy is one"
 
 
 def test_a_root_below_a_file_is_refused(write) -> None:

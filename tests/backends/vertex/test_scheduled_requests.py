@@ -213,7 +213,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
             {"image": f"us-docker.pkg.dev/my-project/{'x' * 1_000_000}/tf@sha256:{'a' * 64}"},
             "is too large",
         ),
-        ({"max_cost_usd_per_month": -1.0}, "max_cost_usd_per_month must be above 0. Received: -1.0"),
+        ({"max_cost_usd_per_month": -1.0}, "max_cost_usd_per_month must be a finite number above 0. Received: -1.0"),
         ({"trigger": "server"}, "trigger: unknown value. Received: 'server'. Did you mean 'serve'?"),
     ],
 )
