@@ -49,8 +49,8 @@ def decide(wanted: Wanted, world: World, packed: Packed, run_id: str, *, startin
     if fresh and target.start in ("fork", "standby"):
         findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))
     if (together := len(cluster.in_step(made.tasks))) > 1 and preload.fits and not preload.connects:
-        alone = f"each of the {together} tasks would train its own model on all of the data"
-        why = f"{preload.fits[0]} calls fit, and no packaged file names a tf.distribute strategy: {alone}"
+        alone = f"unless a package makes one, each of the {together} tasks trains its own model on all of the data"
+        why = f"{preload.fits[0]} calls fit, and no module that the program imports names a tf.distribute strategy: {alone}"
         findings.append(warning(f"{why}. Next: make the model in sdk.context().strategy.scope()"))
     return replace(made, findings=tuple(findings))
 

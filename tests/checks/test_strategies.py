@@ -47,8 +47,9 @@ def test_a_plan_says_that_several_tasks_without_a_strategy_train_apart(write: An
     write("train.py", f"import keras\n{FIT}")
     assert warned(sdk.plan("train.py", **where)) == []
     assert warned(sdk.plan("train.py", workers=2, **where)) == [
-        "train.py:2 calls fit, and no packaged file names a tf.distribute strategy: each of the 2 tasks would train its own "
-        "model on all of the data. Next: make the model in sdk.context().strategy.scope()."
+        "train.py:2 calls fit, and no module that the program imports names a tf.distribute strategy: unless a package makes "
+        "one, each of the 2 tasks trains its own model on all of the data. "
+        "Next: make the model in sdk.context().strategy.scope()."
     ]
 
 
