@@ -53,21 +53,22 @@ class TrainingPace:
         self._max_steps = max_steps
         self._seen: deque[tuple[float, int]] = deque()
         self._step: int | None = None
+        self._attempt = 1
         self.share: float | None = None  # of the steps that are done, from 0 to 1; None if their number is unknown
 
-    def __call__(self, progress: Progress | None) -> str:
+    def __call__(self, progress: Progress | None, attempt: int = 1) -> str:
         if progress is None:
             self.share = None
             return ""
         left = steps_left(progress, self._max_steps)
         self.share = None if left is None else done_share(progress, left)
         now = self._clock.monotonic()
-        if self._step is None or progress.step < self._step:
-            self._seen.clear()  # another attempt, which repeats some steps
+        if self._step is None or progress.step < self._step or attempt != self._attempt:
+            self._seen.clear()  # another attempt, which may repeat steps, and begins with a slow one
         elif progress.step > self._step:
             # From the end of the first step on: that one compiles.
             self._seen.append((now, progress.step))
-        self._step = progress.step
+        self._step, self._attempt = progress.step, attempt
         while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_S:
             self._seen.popleft()
         return ", ".join([str(progress), *self._rest(progress, now)])

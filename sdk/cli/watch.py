@@ -88,7 +88,7 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
                 records = cast("list[MetricRecord]", run.metric_records())
                 progress = None if status.state.terminal or status.reason is Reason.EVALUATING else run.progress()
             lines = [] if status.state.terminal else task_lines(run, paces)
-            position = pace(caught_up(progress, records, status.attempts))
+            position = pace(caught_up(progress, records, status.attempts), status.attempts)
             lost = _lost(run, records, seen)
             update = Update(
                 status=status, records=records[seen:], position=position, share=pace.share, lost=lost, tasks=lines

@@ -181,6 +181,12 @@ def test_the_first_step_is_in_no_rate_and_the_next_ones_are_no_estimate() -> Non
         clock.sleep(seconds)
         shown.append(pace(Progress(step=step)))
     assert shown == ["step 0", "step 1", "step 3, 2 steps/s", "step 5, 2 steps/s", "step 11, 2 steps/s, 45 s left"]
+    clock.sleep(40)
+    shown = [pace(Progress(step=11), 2)]
+    for step, seconds in [(12, 17.0), (14, 1.0)]:
+        clock.sleep(seconds)
+        shown.append(pace(Progress(step=step), 2))
+    assert shown == ["step 11", "step 12", "step 14, 2 steps/s"], "the wait and the first step of an attempt, neither"
 
 
 def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
