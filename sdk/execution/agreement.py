@@ -23,11 +23,15 @@ from .ending import POLL_S
 
 
 class LeaveError(Exception):
-    """This agent has nothing more to do. `code` is the exit code of its container, None for the one that restarts it."""
+    """This agent has nothing more to do.
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    `code` is the exit code of its container, None for the one that restarts it. `ended` is an attempt that no other one
+    follows, although its end demanded that, and why.
+    """
+
+    def __init__(self, message: str, code: int | None = None, ended: tuple[int, AttemptEnd] | None = None) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.ended = code, ended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,6 @@ class Membership:
     members: Mapping[str, str] = field(default_factory=dict)  # the nonce of each task's container
     times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
     addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if published
-    time: float = 0.0  # unix time of its beginning
 
 
 class Agreement(Protocol):
@@ -128,7 +131,7 @@ class Agreement(Protocol):
         ...
 
     def is_overdue(self) -> bool:
-        """Return whether this agent ends the attempt because the run has reached its time limit."""
+        """Return whether this agent ends the run because it has reached its time limit."""
         ...
 
 

@@ -221,7 +221,7 @@ class Attempt(Generic[B]):
         """Return the end of the attempt if its tasks hang, if its GPUs are idle, or at the time limit."""
         try:
             if self._agreement.is_overdue():
-                return self._conclude(failed(Reason.TIMEOUT, ending.over_limit(self._payload.limits)))
+                return self._conclude(ending.over_limit(self._payload.limits.timeout_s))
             if self._agreement.is_idle(self._number, idle=self._idle.is_idle(self._visible)):
                 return self._conclude(failed(Reason.ACCELERATOR_IDLE, self._idle.failure))
             if (activity := detector.hang()) is None:

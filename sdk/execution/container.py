@@ -47,7 +47,7 @@ from ..runtime import secret_values, task_main, unpack
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Failure, Reason, State
 from ..storage import own_folders, posix
 from ..storage.folder_files import path_of
-from ..storage.registry import open_store
+from ..storage.registry import open_files, open_store
 from . import ending, identity, tail
 from .agent import Agent, record_end, record_restart
 from .agreement import LeaveError, Membership
@@ -147,6 +147,7 @@ class Container:
             drill=bool(payload.drill),
             hang_s=payload.limits.hang_s,
             limit_s=None if terms.keeps_limit else payload.limits.timeout_s,
+            age_s=open_files(launch_spec["run"]).age_s,
             stop=lambda: self._signals.stop_requested,
             address=self._place.address,
         )
@@ -215,6 +216,8 @@ class Container:
         try:
             end = Agent(self, self._payload, self._agreement).run()
         except (LeaveError, PodliftError) as problem:
+            if isinstance(problem, LeaveError) and problem.ended:
+                self._record_last(*problem.ended)
             if not self._attempt:
                 self._standby.close()
                 raise
@@ -258,6 +261,15 @@ class Container:
                 Path(self.paths.events).mkdir(parents=True, exist_ok=True)
                 task_records.copy_own(self._store, self.paths, attempt, (self._source,))
                 record_restart(end, Recorder(self.paths, self._source, attempt, self.clock, continued=True))
+
+    def _record_last(self, attempt: int, end: AttemptEnd) -> None:
+        """Record why an attempt is the last one, which another container may have had."""
+        if not self._attempt:
+            self._attempt = attempt
+            self._uploader.start()
+        Path(self.paths.events).mkdir(parents=True, exist_ok=True)
+        task_records.copy_own(self._store, self.paths, attempt, (self._source,))
+        record_end(end, Recorder(self.paths, self._source, attempt, self.clock, continued=True))
 
     def start(self, membership: Membership, begun: Begun) -> Mapping[str, TaskProcess]:
         number = membership.attempt
@@ -411,14 +423,28 @@ class Container:
         recorder.record(TRAINED)
         self._output = self._new_output(self._scratch(number), kept.buffer.add)
         about = replace(self._start(number, self._environment(number)), cwd=self.paths.attempt(number))
-        payload, is_stopped = replace(self._payload, attempt=number), partial(_any, self._agreement.cancel_watch())
+        payload, is_stopped = (
+            replace(self._payload, attempt=number),
+            partial(self._is_over, self._agreement.cancel_watch()),
+        )
         why = run_phase(
             about, self.start_again, self._output, payload, self.paths, is_stopped=is_stopped, clock=self.clock
         )
         code = EXIT_CANCELLED if why is None else terms.restart_code if why else None
-        if why and not self.stop_requested:
+        if why is None and self._agreement.is_overdue():
+            code = EXIT_USER
+            record_end(ending.over_limit(self._payload.limits.timeout_s), recorder)
+        elif why and not self.stop_requested:
             record_end(failed(Reason.INFRASTRUCTURE, Failure(task=self._task, message=why)), recorder)
         return self._leave(end, None, code=code)
+
+    def _is_over(self, requests: CancelWatch) -> bool:
+        """Return whether the last phase has to stop."""
+        try:
+            return self._agreement.is_overdue() or bool(requests.look())
+        except PodliftError as error:
+            _log.info(f"cannot check now whether the run was cancelled: {error}")
+            return False
 
     def _collect(self, number: int, recorder: Recorder) -> None:
         if self._is_first and not self.stop_requested:
@@ -473,14 +499,6 @@ class Container:
                 if data is not None:
                     files[member.name] = (member.size, hashlib.sha256(data.read()).hexdigest())
         return files
-
-
-def _any(requests: CancelWatch) -> bool:
-    try:
-        return bool(requests.look())
-    except PodliftError as error:
-        _log.info(f"cannot check now whether the run was cancelled: {error}")
-        return False
 
 
 def container_code(code: int, terms: ContainerTerms) -> int:

@@ -255,8 +255,9 @@ def stop(
     return Stop(wait_s=saving_s, grace_s=grace_s)
 
 
-def over_limit(limits: Limits) -> Failure:
-    return Failure(task="", message=f"The run took longer than timeout={compact_duration(limits.timeout_s or 0.0)!r}.")
+def over_limit(limit_s: float | None) -> AttemptEnd:
+    message = f"The run took longer than timeout={compact_duration(limit_s or 0.0)!r}."
+    return failed(Reason.TIMEOUT, Failure(task="", message=message))
 
 
 def announced_s(records: Sequence[Event]) -> float:

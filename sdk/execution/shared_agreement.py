@@ -34,10 +34,10 @@ from ..records.restarts import Decision, EndedAttempt, decide
 from ..records.sync import cancels, index, task_records
 from ..records.verdicts import AttemptEnd
 from ..runtime.rendezvous import closed
-from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
 from ..storage.store import Store, create
 from .agreement import LeaveError, Membership
-from .ending import OF_ALL_TASKS
+from .ending import OF_ALL_TASKS, over_limit
 from .task_restarts import TaskRestart, TaskRestarts
 
 _log = logger("runtime")
@@ -114,6 +114,7 @@ class SharedAgreement:
         resumes_by_users: the number of the last job before the last resume by a user.
         hang_s: how long tasks may do nothing until that counts as a hang.
         limit_s: how long the job may take from the beginning of its first attempt; None if the service has the limit.
+        age_s: returns how long an object of the store has existed, in seconds.
         stop: returns whether this container has to end.
         address: the address of this task, if the tasks exchange their addresses.
     """
@@ -131,6 +132,7 @@ class SharedAgreement:
         drill: bool = False,
         hang_s: float | None = None,
         limit_s: float | None = None,
+        age_s: Callable[[str], float] = lambda key: 0.0,
         stop: Callable[[], bool] = lambda: False,
         address: str = "",
     ) -> None:
@@ -138,7 +140,10 @@ class SharedAgreement:
         self._task, self._tasks, self._job = task, tasks, job
         self._resumes_by_users = job - 1 if resumes_by_users is None else resumes_by_users
         self._retry, self._drill, self._hang_s = retry, drill, hang_s or 0.0
-        self._address, self._limit_s = address, limit_s
+        # The first task keeps it.
+        self._address, self._limit_s = address, limit_s if task == tasks[0] else None
+        self._age_s = age_s
+        self._deadline: float | None = None
         self.nonce, self._started = secrets.token_hex(8), clock.now()
         self._memberships: list[Membership] = []
         # Ends that new containers have concluded, of attempts of an earlier container of this task, which is gone.
@@ -189,6 +194,9 @@ class SharedAgreement:
             missing = self._missing(number, may_create=waited_s >= delay_s)
             if missing is None:
                 continue
+            if missing and last is not None and self.is_overdue():
+                late = f"the run has reached its time limit, and {', '.join(missing)} did not start again"
+                raise LeaveError(late, EXIT_USER, (last.attempt, over_limit(self._limit_s)))
             if missing and missing != waiting:
                 waiting = missing
                 _log.info(f"waiting for {', '.join(missing)}")
@@ -313,7 +321,12 @@ class SharedAgreement:
             number = len(self._memberships) + 1
             try:
                 data = parsed(bytes(self._store.get(_KEYS.membership(number))))
-                self._memberships.append(decode(Membership, {**data, "attempt": number}))
+                found = decode(Membership, {**data, "attempt": number})
+                if self._limit_s is not None and self._deadline is None and found.job == self._job:
+                    # By the clock of the bucket: those of machines differ.
+                    age_s = self._age_s(_KEYS.membership(number))
+                    self._deadline = self._clock.monotonic() + self._limit_s - age_s
+                self._memberships.append(found)
             except MissingError:
                 return
             except (ValueError, LookupError, TypeError) as error:
@@ -461,10 +474,10 @@ class SharedAgreement:
     # --- Tasks that hang, and idle GPUs
 
     def is_overdue(self) -> bool:
-        if self._limit_s is None or self._task != self._tasks[0]:
-            return False
-        begun = next(past.time for past in self._memberships if past.job == self._job)
-        return self._clock.now() - begun >= self._limit_s
+        if self._deadline is None and self._limit_s is not None:
+            # This job only repeats the last phase.
+            self._deadline = self._clock.monotonic() + self._limit_s
+        return self._deadline is not None and self._clock.monotonic() >= self._deadline
 
     def hang(self, attempt: int, beats: Mapping[str, int]) -> Hang | None:
         now = self._clock.monotonic()

@@ -27,8 +27,8 @@ from .cloud import Cloud, Container, stored_events
 RESTARTS = request.CONTAINER.restart_code
 # The kinds of run that have one agent for all tasks.
 LOCAL = ("local 1", "local 3")
-# How long the containers of a job on Ray may take to start on a busy machine.
-START_S = 60
+# How long the processes of the tasks may take to start in containers on a busy machine.
+START_S = 20
 NO_GPU = {"GPU": None, "accelerator_type:T4": None}
 
 # The tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which
@@ -240,20 +240,26 @@ class Local(Submitted):
         return sorted(found, key=lambda event: (event.attempt, event.time))
 
 
+def kept_by_agents(given: Given) -> Given:
+    """Return a row whose time limit has room for the starts of the tasks' processes."""
+    limits = dict(given.limits)
+    if "timeout_s" in limits:
+        limits["timeout_s"] += START_S
+    return replace(given, limits=limits)
+
+
 class OnRay(Submitted):
-    """A run on a real cluster of one node, whose driver starts containers again."""
+    """A run on a real cluster of one node, whose driver starts containers again. The agents keep the time limit."""
+
+    asked = ("cancelled",)
 
     def __init__(self, given: Given, shared: Path, cluster: RayCluster) -> None:
-        limits = dict(given.limits)
-        if "timeout_s" in limits:
-            # The driver counts the starts of the containers, too.
-            limits["timeout_s"] += START_S
         target = sdk.Ray(address=cluster.address)
         if given.gpu_use is not None:
             # Ray has no GPU to reserve.
             tasks = [f"{name}-0" for name in ("chief", "worker")]
             target = replace(target, raw={"placement": {"tasks": {task: NO_GPU for task in tasks}}})
-        super().__init__(replace(given, limits=limits), shared, backend=target, root=shared.parent / "runs")
+        super().__init__(kept_by_agents(given), shared, backend=target, root=shared.parent / "runs")
 
     def _agent(self, task: str) -> tuple[psutil.Process, psutil.Process]:
         """Return the process group of a task's agent, by its leader, and the process of Ray that has started it."""
@@ -292,11 +298,7 @@ class OnKubernetes(Submitted):
     def __init__(self, given: Given, shared: Path, cluster: KubernetesCluster) -> None:
         self._cluster = cluster
         self._names: set[str] = set()
-        limits = dict(given.limits)
-        if "timeout_s" in limits:
-            # The processes of the tasks start within it.
-            limits["timeout_s"] += START_S / 3
-        super().__init__(replace(given, limits=limits), shared, backend=cluster.backend(), root=cluster.root)
+        super().__init__(kept_by_agents(given), shared, backend=cluster.backend(), root=cluster.root)
 
     def _pod(self, task: str) -> str:
         self._count()

@@ -17,7 +17,7 @@ from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
 from sdk.records.sync import index
 from sdk.records.verdicts import AttemptEnd, failed, final
-from sdk.status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Failure, Reason, State
+from sdk.status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Failure, Reason, State
 from sdk.storage.posix_store import PosixStore
 
 TASKS = ("chief-0", "worker-0", "worker-1")
@@ -367,3 +367,21 @@ def test_the_time_limit_counts_from_the_first_attempt_of_a_job_and_the_first_tas
         "chief-0": True, "worker-0": False, "worker-1": False,
     }  # fmt: skip
     assert not service.container("chief-0").is_overdue()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_ends_at_its_time_limit_while_a_task_is_missing(service: Service, *, replaced: bool) -> None:
+    limit = {"limit_s": 60.0, "age_s": lambda key: 50.0 if replaced and key == KEYS.membership(1) else 0.0}
+    containers = service.all(**limit)
+    joined(containers)
+    containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137, step=5)
+    # Its machine has another clock.
+    service.clock.time += 5000.0 if replaced else 0.0
+    chief = service.container("chief-0", **limit) if replaced else containers["chief-0"]
+    with pytest.raises(StoreError, match="did not start within 0 s"):
+        chief.join(wait_s=0)
+    service.clock.time += 10.0 if replaced else 60.0
+    with pytest.raises(LeaveError) as left:
+        chief.join(wait_s=0)
+    assert left.value.code == EXIT_USER and left.value.ended is not None
+    assert (left.value.ended[0], left.value.ended[1].reason) == (1, Reason.TIMEOUT)

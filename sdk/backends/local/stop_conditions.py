@@ -38,7 +38,7 @@ class StopConditions:
             failure = Failure(task="", message="The supervisor was stopped by a signal.")
             return failed(Reason.INFRASTRUCTURE, failure), limits.grace_s
         if self._deadline is not None and self._clock.monotonic() >= self._deadline:
-            return failed(Reason.TIMEOUT, over_limit(limits)), limits.grace_s
+            return over_limit(limits.timeout_s), limits.grace_s
         return None
 
     def cancel_grace_s(self) -> float | None:

@@ -19,7 +19,6 @@ from typing import Protocol
 from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError, StoreError
-from ...execution.ending import over_limit
 from ...job.layout import RunPaths
 from ...job.wire import decode
 from ...records import verdicts
@@ -118,7 +117,6 @@ class Driver:
         self._requests: dict[str, tuple[float, float]] = {}  # their unix time, and the monotonic end of their grace
         self._pending: dict[str, float] = {}  # by task: since when its container waits for resources
         self._due: dict[str, float] = {}  # by task: when its container is restarted
-        self._deadline: float | None = None
 
     def run(self) -> int:
         """Return the exit code of the driver."""
@@ -158,8 +156,6 @@ class Driver:
             self._recorder.record("placed")
         if self._spec.shared:
             self._write_seen()
-        timeout_s = self._limits.timeout_s
-        self._deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         for task in self._tasks:
             self._start(task)
 
@@ -194,7 +190,6 @@ class Driver:
             if leave is not None and self._clock.monotonic() >= leave:
                 break
             self._check_cancelled()
-            self._check_time()
             self._start_due()
         return sorted(ended, key=lambda end: end.task != self._tasks[0])
 
@@ -239,15 +234,6 @@ class Driver:
             elif now - since >= self._wanted.pending_timeout_s:
                 has = self._cluster.resources()
                 raise StoppedError((Reason.STOCKOUT, infeasible(self._wanted, has)))
-
-    def _check_time(self) -> None:
-        if self._deadline is None or self._clock.monotonic() < self._deadline:
-            return
-        for task in self._cluster.running:
-            self._cluster.send(task, signal.SIGTERM)
-        # The tasks have the grace, and their agents upload the last records after it.
-        self._let_end(self._limits.grace_s + TERMS.notice_s)
-        raise StoppedError((Reason.TIMEOUT, over_limit(self._limits).message))
 
     def _check_cancelled(self) -> None:
         """Stop the job at the end of the grace of a cancel request; the agents stop the training before, after a step."""

@@ -37,6 +37,7 @@ TERMS = ContainerTerms(
     notice_s=8.0,
     host=HOST,
     keeps_logs=False,
+    keeps_limit=False,
 )
 # Ray's names of accelerators, by the family in the table of accelerators. Others are requested as any GPU.
 _TYPES = {

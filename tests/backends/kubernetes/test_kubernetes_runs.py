@@ -32,6 +32,20 @@ if sdk.context().task == "evaluator-0":
     print("evaluates", flush=True)
     time.sleep(600)
 """
+EVALUATED = """
+import pathlib
+import sdk
+ctx = sdk.context()
+pathlib.Path(ctx.dirs.model).mkdir(parents=True)
+pathlib.Path(ctx.dirs.model, "weights").write_text("0.5")
+ctx.report({"loss": 0.5}, step=1)
+"""
+MEASURE = """
+import time
+def measure(model, data):
+    print("measures", flush=True)
+    time.sleep(600)
+"""
 DIGITS = "digits_weights:main"
 SLOW = {"epochs": 6, "slow_s": 0.1}
 
@@ -85,6 +99,38 @@ def test_an_evicted_run_goes_on_with_its_secret_in_another_pod(
     assert indices.count("1") == 2
     files = [path for path in Path(cluster.root).rglob("*") if path.is_file()]
     assert not [path for path in files if b"t0ken-of-mine" in path.read_bytes()]
+
+
+@pytest.mark.full
+def test_the_time_limit_holds_while_an_attempt_waits_for_a_pod(cluster: KubernetesCluster) -> None:
+    run = submitted(cluster, ATTEMPTS, workers=2, timeout="30s", retry_preemptions=None)
+    until(lambda: all(attempts_of(run, task) for task in run.plan.tasks), run.why)
+    cluster.unschedulable = "0/3 nodes are available: 3 Insufficient cpu."
+    cluster.evict(cluster.pod_of(1))
+    status = run.wait(LONG_LIMIT_S)
+    assert (status.state, status.reason) == (State.FAILED, Reason.TIMEOUT), run.why()
+    assert status.failure is not None and status.failure.message == "The run took longer than timeout='30s'."
+
+
+@pytest.mark.full
+def test_the_time_limit_holds_in_the_last_phase(cluster: KubernetesCluster) -> None:
+    Path("train.py").write_text(EVALUATED)
+    Path("quality.py").write_text(MEASURE)
+    data = Path(cluster.root, "rows")
+    data.parent.mkdir(parents=True, exist_ok=True)
+    data.touch()
+    job = sdk.Job(
+        "train.py",
+        inputs={"test": str(data)},
+        model="digits",
+        gate=sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy"),
+        limits=sdk.Limits(timeout_s=30.0),
+    )
+    run = sdk.submit(job, backend=cluster.backend(), root=cluster.root)
+    status = run.wait(LONG_LIMIT_S)
+    assert (status.state, status.reason) == (State.FAILED, Reason.TIMEOUT), run.why()
+    assert [line.text for line in run.logs(task="chief-0")][-1:] == ["measures"]
+    assert status.failure is not None and status.failure.message == "The run took longer than timeout='30s'."
 
 
 def test_why_names_what_a_job_waits_for_and_a_cancelled_one_leaves_nothing(cluster: KubernetesCluster) -> None:

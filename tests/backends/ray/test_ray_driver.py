@@ -194,15 +194,6 @@ def test_the_first_of_two_cancel_requests_counts_and_the_shorter_grace(play) -> 
     assert (code, verdict["state"]) == (4, "CANCELLED")
 
 
-def test_a_run_that_takes_too_long_is_asked_to_stop_and_then_killed(play) -> None:
-    cluster = PlayedCluster(FakeClock())
-    began = cluster.clock.monotonic()
-    code, verdict, _ = play(cluster=cluster, timeout_s=60.0, grace_s=2.0)
-    assert (code, verdict["reason"]) == (1, "timeout")
-    assert cluster.sent == [(task, number) for number in (15, 9) for task in TASKS]
-    assert 60 + 2 + 8 <= cluster.clock.monotonic() - began < 85, "the agents can upload what their tasks have recorded"
-
-
 def test_a_driver_whose_run_has_a_verdict_starts_nothing(play) -> None:
     PosixStore(play.url).put_new("events/0000.supervisor.000001.final.json", [b'{"data": {"state": "CANCELLED"}}'])
     code, verdict, cluster = play(ended("chief-0", 0))
