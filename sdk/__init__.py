@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import backends  # fills the table of the backends' options
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The public names of each module. They load at first use, so that `import sdk` stays as light as the standard library.
 _MODULES = {

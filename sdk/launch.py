@@ -175,8 +175,8 @@ def _continued(
         plan, difference = _current(plan)
         about = {"digest": plan.code.digest, "difference": str(difference)}
         return plan, {"plan": _revised(plan, events), "code": about}, difference
-    if plan.local and plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
-        # Python has another path on this machine.
+    if plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
+        # Python has another path on this machine, or has it by now.
         plan, revised = replace(plan, facts=replace(plan.facts, executable=sys.executable)), True
     return plan, {"plan": _revised(plan, events)} if revised else {}, CodeDifference()
 
