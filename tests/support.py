@@ -198,3 +198,8 @@ def heard(room: str = "") -> list[str]:
 def said(run: sdk.Run, task: str | None = None, attempt: int | None = None) -> list[str]:
     """Return the lines that the program itself printed, without podlift's own."""
     return [line.text for line in run.logs(task=task, attempt=attempt) if not line.text.startswith("podlift: ")]
+
+
+def printed(run: sdk.Run, task: str) -> Any:
+    """Return the value that a task has printed last as JSON: gRPC may write lines after it."""
+    return json.loads([line for line in said(run, task) if line.startswith(("[", "{"))][-1])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 
 import pytest
-from support import LIMIT_S, full_only, said
+from support import LIMIT_S, full_only, printed
 
 import sdk
 from sdk.backends.local.warm import WarmRuns
@@ -49,7 +48,7 @@ def warm() -> Iterator[WarmRuns]:
 def seen(workers: int) -> list[dict[str, object]]:
     run = sdk.submit("train.py", workers=workers, name="look")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    return [json.loads(said(run, task)[-1]) for task in run.plan.tasks]
+    return [printed(run, task) for task in run.plan.tasks]
 
 
 @pytest.mark.parametrize("workers", [full_only(1), 2])

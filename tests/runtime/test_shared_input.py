@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, PROGRAMS, needs, said
+from support import LIMIT_S, PROGRAMS, needs, printed
 
 import sdk
 from sdk.testing import tasks
@@ -59,7 +59,7 @@ def shared(
     with nullcontext() if request.param else warm_runs:
         run = sdk.submit(PROGRAMS / "shared_input.py", workers=2, root=root, env=env)
     assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    found = [json.loads(said(run, task)[-1]) for task in run.plan.tasks]
+    found = [printed(run, task) for task in run.plan.tasks]
     return found, "\n".join(line.text for line in run.logs(task="chief-0")), run
 
 
@@ -133,7 +133,7 @@ def test_workers_of_parameter_servers_shuffle_the_same_data_differently(tmp_path
     (tmp_path / "train.py").write_text(PER_WORKER)
     run = sdk.submit(tmp_path / "train.py", workers=3, ps=1, root=tmp_path / "runs")
     assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    assert len(json.loads(said(run, "chief-0")[-1])) == 2, "both train on the same examples"
+    assert len(printed(run, "chief-0")) == 2, "both train on the same examples"
 
 
 @pytest.mark.parametrize("batch", [10, 5])

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import task_processes
-from support import PROGRAMS, REPO, needs
+from support import LONG_LIMIT_S, PROGRAMS, REPO, needs
 
 np = pytest.importorskip("numpy")
 
@@ -71,7 +71,9 @@ def test_every_kind_of_data_is_resumed_exactly(tmp_path, devices):
 def test_every_kind_of_data_of_two_tasks_is_resumed_exactly(tmp_path):
     for mode in ("whole", "resumed"):
         words = [mode, str(tmp_path), *FOR_TASKS]
-        for code, output in task_processes.run(SCRIPT, words, tmp_path / mode, 2, FIT_DEVICES="0", timeout_s=200):
+        for code, output in task_processes.run(
+            SCRIPT, words, tmp_path / mode, 2, FIT_DEVICES="0", timeout_s=LONG_LIMIT_S
+        ):
             assert code == 0, output[-5000:]
     found = {(case, rank): differences(tmp_path, case, rank) for case in FOR_TASKS for rank in range(2)}
     assert {key: differ for key, (differ, _) in found.items() if differ} == {}
