@@ -29,7 +29,7 @@ def trace(*frames: str, error: str = "ValueError: m") -> str:
     return f"Traceback (most recent call last):\n{''.join(frames)}{error}\n"
 
 
-def test_foreign_frames_are_one_line_and_the_programs_keep_their_source_and_project_path() -> None:
+def test_foreign_frames_are_one_line_and_the_programs_keep_source_and_project_path() -> None:
     text = trace(
         frame(f"{COPY}/pkg/train.py", 3),
         frame(f"{SITE}/keras/src/utils/traceback_utils.py"),

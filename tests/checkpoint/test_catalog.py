@@ -30,7 +30,7 @@ def test_a_list_says_what_each_checkpoint_is(store: PosixStore) -> None:
     assert two.created_at is not None
 
 
-def test_a_damaged_checkpoint_is_listed_with_what_is_wrong_and_leaves_quarantine_once_it_is_whole(store) -> None:
+def test_a_damaged_checkpoint_lists_its_damage_and_leaves_quarantine_once_repaired(store) -> None:
     attempt = Attempt(store)
     attempt.save(1)
     key = attempt.save(2)

@@ -230,7 +230,7 @@ def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
     assert "commits/e000001/000000000002-000000.json" in files(store, "commits/")
 
 
-def test_19_a_manifest_of_a_newer_podlift_is_an_error_and_nothing_older_is_taken_for_it(store: PosixStore) -> None:
+def test_19_a_manifest_of_a_newer_podlift_is_an_error_and_no_older_one_replaces_it(store: PosixStore) -> None:
     commits = saved(store, 1, 2)
     replaced(store, commits[-1], wrap("manifest", {"format_version": 2}))
     with pytest.raises(FutureFormatError, match=r"newer podlift.*reads 1"):
@@ -282,7 +282,7 @@ def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None
     assert restored(store) == 3
 
 
-def test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_fenced(store: PosixStore) -> None:
+def test_26_of_many_concurrent_attempts_the_last_may_write_and_all_others_are_fenced(store: PosixStore) -> None:
     start = threading.Barrier(24)
 
     def racer(number: int) -> opening.Lease:

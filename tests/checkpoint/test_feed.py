@@ -39,7 +39,7 @@ def saved(store: PosixStore) -> PosixStore:
     return store
 
 
-def test_what_was_evaluated_before_is_left_out_and_the_last_one_is_seen_after_the_end(saved: PosixStore) -> None:
+def test_a_feed_omits_evaluated_checkpoints_and_yields_the_last_one_after_the_end(saved: PosixStore) -> None:
     feed = CheckpointFeed(saved.url, "test", after=3, over=lambda: True, wait=lambda: None)
     assert [check(checkpoint) for checkpoint in feed] == [5, 8]
 

@@ -177,7 +177,7 @@ def test_12_whoever_must_leave_soon_does_not_wait_for_a_slow_upload(gcs: GcsServ
     assert restored(GcsStore("bucket/run/store")) == 1
 
 
-def test_13_an_object_needs_no_session_that_could_be_lost_and_begins_anew_if_it_breaks_off(gcs, store) -> None:
+def test_13_an_upload_needs_no_session_and_begins_again_if_it_breaks_off(gcs, store) -> None:
     # The largest object is one request: a session would be a second one, and as much is sent again.
     large = bytes(range(256)) * (1 << 16)
     gcs.faults(
@@ -265,7 +265,7 @@ def test_26_of_6_processes_one_creates_the_commit_and_each_lease_is_taken_once(g
     assert len({epoch for *_, epoch in raced}) == 6
 
 
-def test_27_a_create_that_comes_again_behind_its_removal_is_never_restored_and_goes_with_the_next_attempt(gcs) -> None:
+def test_27_a_late_create_is_never_restored_and_the_next_attempt_removes_it(gcs) -> None:
     # Its first request is held up on its way, its second one makes it, it is removed as too old, and then the first one lands.
     store = GcsStore("bucket/other/store", retry=RetryPolicy(read_s=0.2, wait_s=0.01))
     gcs.faults(on("stall", "insert", COMMIT, seconds=1.5, at="late"))

@@ -6,12 +6,12 @@ import pytest
 
 from .test_faults import (  # noqa: F401
     test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stays,
-    test_19_a_manifest_of_a_newer_podlift_is_an_error_and_nothing_older_is_taken_for_it,
+    test_19_a_manifest_of_a_newer_podlift_is_an_error_and_no_older_one_replaces_it,
     test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start,
     test_22_data_that_cannot_be_read_now_is_not_called_damaged,
     test_24_what_claims_to_be_the_latest_is_not_asked,
     test_26_an_attempt_that_is_opened_twice_is_opened_once,
-    test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_fenced,
+    test_26_of_many_concurrent_attempts_the_last_may_write_and_all_others_are_fenced,
     test_27_a_zombie_neither_commits_nor_removes_once_it_is_fenced,
     test_27_a_zombie_that_commits_after_all_is_older_than_every_later_epoch,
     test_28_nothing_depends_on_what_time_it_is,

@@ -80,14 +80,14 @@ def test_no_save_is_more_than_five_minutes_after_the_last_one_whatever_it_costs(
     assert training.waits_s() == 300
 
 
-def test_a_position_in_the_data_that_takes_a_quarter_of_a_second_is_asked_for_every_24_seconds(training) -> None:
+def test_a_position_that_takes_a_quarter_of_a_second_is_saved_every_24_seconds(training) -> None:
     training.save(0, waited_s=0.24)
     training.save(0, waited_s=60.0)  # a single time may be that of a machine that slept
     assert 24 <= training.waits_s() < 40
 
 
 @pytest.mark.shows("there is no memory for a second copy")
-def test_a_save_for_which_the_training_waits_where_memory_is_short_counts_with_all_its_time(
+def test_a_save_that_blocks_training_while_memory_is_short_counts_with_all_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(tmp_path)

@@ -147,7 +147,7 @@ def show(found: list[catalog.CheckpointInfo]) -> None:
 
 # Every seventh are some at each place, with other values at each.
 @pytest.mark.parametrize("each", [7, full_only(1)])
-def test_whatever_a_manifest_holds_the_newest_good_checkpoint_is_found_and_all_are_listed(
+def test_with_any_manifest_the_newest_good_checkpoint_is_found_and_all_are_listed(
     objects: dict[str, bytes], each: int
 ) -> None:
     commit = newest_commit(objects)

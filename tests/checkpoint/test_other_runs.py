@@ -41,7 +41,7 @@ def copied(tmp_path: Path, *own: int) -> tuple[PosixStore, str]:
 
 
 @pytest.mark.shows("a checkpoint of another run is copied")
-def test_a_copied_checkpoint_of_another_run_is_passed_over_and_the_sentence_names_both(tmp_path: Path) -> None:
+def test_another_runs_copied_checkpoint_is_skipped_and_the_message_names_both_runs(tmp_path: Path) -> None:
     store, foreign = copied(tmp_path, 1, 2)
     entry = catalog.list_checkpoints(store, "mine-aaaaaa")[-1]
     assert entry.key == foreign
@@ -57,7 +57,7 @@ def test_a_copied_checkpoint_of_another_run_is_passed_over_and_the_sentence_name
     assert [e.step for e in catalog.list_checkpoints(store, "mine-aaaaaa") if e.quarantined is None][-1] == 3
 
 
-def test_a_store_with_nothing_but_another_runs_checkpoints_is_refused_and_names_the_way(tmp_path: Path) -> None:
+def test_a_store_with_only_another_runs_checkpoints_is_refused_with_the_next_step(tmp_path: Path) -> None:
     store, foreign = copied(tmp_path)
     for number in (1, 2):
         with pytest.raises(CorruptCheckpointError, match=OF_ANOTHER):
@@ -88,7 +88,7 @@ def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint
     assert opening.open_first(store, 2, "me", CLOCK, run_id="mine-aaaaaa").commit is None
 
 
-def test_the_first_acknowledged_checkpoint_of_an_attempt_is_told_once_and_before_its_ticket_is_done(tmp_path) -> None:
+def test_the_first_acknowledged_checkpoint_is_reported_once_and_before_its_ticket(tmp_path) -> None:
     told: list[int] = []
     attempt = Attempt(PosixStore(tmp_path / "store"))
     saver = attempt.saver(0, 1)
@@ -131,7 +131,7 @@ def test_a_run_that_goes_on_keeps_the_checkpoint_with_which_another_one_starts(s
     assert [(entry.step, entry.pinned) for entry in run.checkpoints()] == [(7, (f"start-{started.id}",)), (10, ())]
 
 
-def test_a_start_that_retention_has_removed_is_refused_before_the_submit_and_named_in_the_task(
+def test_a_start_removed_by_retention_is_refused_at_submit_and_named_in_the_task(
     source: tuple[sdk.Run, Attempt], tmp_path: Path
 ) -> None:
     run, attempt = source

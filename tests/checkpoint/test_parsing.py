@@ -56,7 +56,7 @@ def test_a_manifest_comes_back_as_it_was() -> None:
     assert str(decode(encode(replace(GOOD, metrics={"x": float("nan")}))).metrics["x"]) == "nan"
 
 
-def test_a_backslash_and_a_control_character_of_a_text_are_no_half_of_a_surrogate_pair() -> None:
+def test_a_backslash_or_control_character_in_a_text_is_no_half_of_a_surrogate_pair() -> None:
     texts = ("C:\\udata\\ud800", "\x1b", "\U0001f600")
     assert decode(encode(replace(GOOD, downgrades=texts))).downgrades == texts
 

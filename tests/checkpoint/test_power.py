@@ -39,7 +39,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     disk.close()
 
 
-def test_a_file_that_was_put_is_there_with_every_folder_on_its_way_and_is_never_there_by_half(tmp_path, watch) -> None:
+def test_an_acknowledged_file_survives_a_power_cut_with_its_folders_and_never_partly(tmp_path, watch) -> None:
     names = [f"disk/runs/a/events/{number}" for number in range(3)]
     acknowledged: list[str] = []
 

@@ -161,7 +161,7 @@ def test_a_regular_save_yields_the_processor_and_one_that_is_waited_for_does_not
 
 
 @pytest.mark.shows("tasks train without a connection")
-def test_only_the_first_of_tasks_without_a_connection_is_saved_and_waits_for_no_other(store: PosixStore) -> None:
+def test_without_a_connection_only_the_first_task_saves_and_waits_for_no_other(store: PosixStore) -> None:
     savers = Attempt(store, 1, tasks=2).savers
     for saver in savers:
         saver.opened = replace(saver.opened, env=Env(clock=CLOCK, apart=lambda: True))
@@ -175,7 +175,7 @@ def test_only_the_first_of_tasks_without_a_connection_is_saved_and_waits_for_no_
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_a_task_without_a_connection_that_begins_late_still_finds_what_the_others_began_with(
+def test_a_late_task_without_a_connection_finds_the_checkpoint_that_the_others_read(
     store: PosixStore, apart: bool
 ) -> None:
     Attempt(store, 1, tasks=1).save(5)

@@ -308,7 +308,7 @@ def test_a_job_boots_from_a_disk_that_its_machine_can_boot_from(accelerator: str
     assert ("bootDiskType" in pool["diskSpec"]) == (accelerator not in ("h200:8", "l4"))
 
 
-def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_its_places() -> None:
+def test_a_regions_persistent_resource_is_compared_with_the_machines_of_its_places() -> None:
     known = {
         f"persistent_resource@{HERE}": resource(),
         "persistent_resource@us-east1": resource(machineSpec=L4),

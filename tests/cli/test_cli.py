@@ -141,7 +141,7 @@ def test_every_verb_ends_quietly_when_its_reader_has_left(
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_written(write, environment) -> None:
+def test_followed_logs_end_with_their_reader_although_no_further_line_is_written(write, environment) -> None:
     write("train.py", "import time; print('first', flush=True); time.sleep(600)")
     run = sdk.submit("train.py")
     try:

@@ -38,7 +38,7 @@ def test_what_cannot_be_read_is_named_and_is_no_difference(write, here, other: s
     assert other in shown.stderr
 
 
-def test_the_settings_of_vertex_may_stand_in_the_file_the_environment_and_the_options(write, here, monkeypatch) -> None:
+def test_vertex_settings_come_from_the_file_the_environment_and_the_options(write, here, monkeypatch) -> None:
     write("train.py", "print(1)")
     write(
         "podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "from-file"\nbucket = "from-file"\nimage = "img:1"\n'

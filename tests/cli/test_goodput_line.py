@@ -13,7 +13,7 @@ from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Goodput
 
 
-def test_a_run_of_an_earlier_podlift_says_that_it_is_not_recorded_and_one_of_this_names_each_task(root, here) -> None:
+def test_goodput_of_an_earlier_podlift_is_not_recorded_and_a_new_run_names_each_task(root, here) -> None:
     paths = finished_run(root)
     assert "\ngoodput    not recorded\n" in here("status", paths.url).stdout
     assert json.loads(here("status", paths.url, "--json").stdout)["goodput"] is None

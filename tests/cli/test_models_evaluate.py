@@ -126,7 +126,7 @@ def test_away_from_its_project_a_version_is_judged_by_the_gate_of_its_run(
     )
 
 
-def test_a_plan_calls_the_function_once_for_the_champion_and_names_the_line_that_fails(
+def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(
     project: Path, root: Path, write: Callable
 ) -> None:
     def about_gate(plan: sdk.Plan) -> list[tuple[str, str]]:

@@ -154,7 +154,7 @@ submitted by a process that waits: podlift submit or podlift wait, on any
              and podlift resume continues it"""
 
 
-def test_a_plan_shows_its_locations_in_order_with_their_prices_and_what_follows_the_end_of_a_job(write) -> None:
+def test_a_plan_shows_locations_in_order_with_prices_and_the_step_after_a_jobs_end(write) -> None:
     write("train.py", "print(1)")
     target = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     retry = {"retry_preemptions": None, "retry_infrastructure": 3}

@@ -113,9 +113,7 @@ def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
     assert len(slots) == 52 and slots[0]["slot"] == "2027-01-04T03:00:00+01:00"
 
 
-def test_a_schedule_that_no_server_serves_says_so_until_one_runs_and_after_it_has_ended(
-    here, write, root: Path
-) -> None:
+def test_a_schedule_without_a_server_says_so_before_one_runs_and_after_it_has_ended(here, write, root: Path) -> None:
     class OneTick(SystemClock):
         def sleep(self, seconds: float) -> None:
             said.append(here("schedule", "list", "--check"))
@@ -265,7 +263,7 @@ def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:
         assert f"Did you mean: podlift schedule {meant}?" in here("schedule", word, "weekly").stderr
 
 
-def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_the_code_of_a_schedule(write, root: Path) -> None:
+def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_its_code(write, root: Path) -> None:
     write("train.py", "print(1)")
     made = sdk.schedule("train.py", name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin", max_cost_usd=3)
     assert len(made.next(3)) == 3 and made.plan.job.limits.max_cost_usd == 3
@@ -304,7 +302,7 @@ def test_a_submit_that_was_interrupted_before_its_supervisor_is_finished_once(wr
     assert runs.status(plan.url).attempts == 1
 
 
-def test_the_model_of_a_schedule_has_its_name_and_its_gate_may_read_what_depends_on_the_slot(write, here) -> None:
+def test_a_schedules_model_has_its_name_and_its_gate_may_read_an_input_of_the_slot(write, here) -> None:
     write("train.py", "print(1)")
     write("quality.py", "def measure(model, data): return {}")
     gate = ("--gate-evaluate", "quality:measure", "--gate-metric", "accuracy")

@@ -19,7 +19,7 @@ def workers(*args, **options) -> int:
 
 
 @pytest.mark.parametrize("file", ["podlift.toml", "pyproject.toml"])
-def test_a_file_beats_the_default_the_environment_beats_the_file_an_argument_beats_all(
+def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_default(
     write, monkeypatch, file: str
 ) -> None:
     write("train.py", "print(1)")
@@ -113,7 +113,7 @@ def test_a_mistake_in_the_file_is_named_with_the_file(write, text: str, said: st
     assert (said in str(caught.value), place in str(caught.value)) == (True, True)
 
 
-def test_a_mistake_in_a_variable_is_named_with_the_variable_and_one_of_the_call_is_not(write, monkeypatch) -> None:
+def test_a_mistake_in_a_variable_names_the_variable_and_one_in_the_call_does_not(write, monkeypatch) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("PODLIFT_WORKERS", "0")
     monkeypatch.setenv("PODLIFT_ACCELERATOR", "v99")

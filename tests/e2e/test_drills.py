@@ -101,7 +101,7 @@ def test_a_fit_survives_kills_at_every_point(podlift_drill, write) -> None:
 
 @pytest.mark.process
 @pytest.mark.full
-def test_two_trainings_that_differ_are_reported_with_the_first_array_and_the_unseeded_line(write) -> None:
+def test_a_drill_reports_the_first_array_that_differs_and_the_unseeded_line(write) -> None:
     write(
         "train.py",
         """

@@ -45,7 +45,7 @@ PROGRAM = """
 
 
 @pytest.mark.full
-def test_legacy_keras_trains_on_two_workers_up_to_max_steps_and_its_metrics_reach_the_handle(write) -> None:
+def test_legacy_keras_trains_on_two_workers_up_to_max_steps_and_returns_its_metrics(write) -> None:
     write("train.py", PROGRAM)
     resources, code, limits = sdk.Resources(workers=2), sdk.Code(keras="legacy"), sdk.Limits(max_steps=6)
     run = sdk.submit(sdk.Job("train.py", resources=resources, code=code, limits=limits))

@@ -74,7 +74,7 @@ def looked(text: str) -> dict:
 
 
 @pytest.mark.full
-def test_two_workers_train_from_submit_to_success_with_the_network_cut_and_no_credentials(tmp_path: Path) -> None:
+def test_two_workers_train_to_success_without_a_network_and_without_credentials(tmp_path: Path) -> None:
     refused = namespaces.why_not()
     if refused is not None:
         pytest.skip(f"needs a network namespace, and {refused}")

@@ -128,7 +128,7 @@ def weeks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retraining:
 
 
 @pytest.mark.shows("A gate compares each new model")
-def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollback_restores_week_one(
+def test_weeks_are_promoted_refused_or_approved_and_a_rollback_restores_week_one(
     weeks: Retraining, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said_by(*words: str) -> str:

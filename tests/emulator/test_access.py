@@ -125,7 +125,7 @@ def test_what_has_no_token_is_told_where_to_find_it_and_not_what_it_is(gcs) -> N
         assert urlsplit(gcs.url).path.strip("/") not in answer.text
 
 
-def test_the_token_lies_in_a_file_that_only_its_user_reads_and_each_start_has_a_new_one(tmp_path) -> None:
+def test_the_token_file_is_readable_by_its_user_only_and_each_start_has_a_new_token(tmp_path) -> None:
     first = tokens.create(tmp_path)
     path = tmp_path / "token"
     assert (path.read_text().strip(), stat.S_IMODE(path.stat().st_mode)) == (first, 0o600)

@@ -146,7 +146,7 @@ TOPIC = ("--schedule=0 3 * * *", "--topic=t", "--message-body=x", LOCATION)
     ],
     ids=["endpoints", "beta", "no such job", "retired image", "schedule", "no such schedule", "another target"],
 )
-def test_what_is_not_served_and_what_is_wrong_is_asked_once_and_gcloud_gives_the_reason(
+def test_gcloud_asks_once_and_gives_the_reason_for_unserved_and_wrong_requests(
     gcloud: Gcloud, words: tuple[str, ...], sentence: str
 ) -> None:
     gcloud.ask("DELETE", "_requests")

@@ -29,7 +29,7 @@ from .test_shared_agreement import Service, joined
 TASKS = ("chief-0", "worker-0")
 
 
-def test_an_attempt_knows_where_its_tasks_are_and_the_next_one_where_a_task_has_come_back(tmp_path: Path) -> None:
+def test_each_attempt_knows_the_addresses_of_its_tasks_also_after_a_task_has_moved(tmp_path: Path) -> None:
     service = Service(PosixStore(tmp_path), TASKS)
     worker, chief = service.container("worker-0", address="b:1"), service.container("chief-0", address="a:1")
     assert joined({"worker-0": worker, "chief-0": chief}).addresses == {"chief-0": "a:1", "worker-0": "b:1"}
@@ -44,7 +44,7 @@ def test_where_a_service_names_the_tasks_records_hold_no_address(tmp_path: Path)
     assert not any(b"address" in data for data in kept)
 
 
-def test_a_worker_of_parameter_servers_that_moved_ends_the_attempt_instead_of_taking_its_task_over(
+def test_a_moved_worker_of_parameter_servers_ends_the_attempt_and_takes_no_task_over(
     tmp_path: Path,
 ) -> None:
     service = Service(PosixStore(tmp_path), ("chief-0", "worker-0", "ps-0"))

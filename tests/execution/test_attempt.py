@@ -21,7 +21,7 @@ def ran(case: str, folder: Path) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_signal_while_a_task_waits_for_its_restart_ends_the_wait_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_signal_ends_the_wait_of_a_task_for_its_restart_and_starts_nothing(tmp_path: Path) -> None:
     end = ran("stopped while it waits", tmp_path)
     assert (end["reason"], end["started"]) == ("preempted", 1)
 

@@ -283,7 +283,7 @@ def test_a_task_may_save_on_sigterm_only_if_none_has_failed(end, may) -> None:
     assert ending.may_save(end) is may
 
 
-def test_a_long_grace_gives_tasks_that_save_together_more_time_and_a_short_one_the_others_less() -> None:
+def test_a_long_grace_gives_saving_tasks_more_time_and_a_short_one_gives_others_less() -> None:
     seen = {"done": False, "saving_s": 0.0, "steps": True, "scope": WHOLE}
     assert ending.stop(SAVED, "worker-0", TASKS, limits=Limits(grace_s=45.0), **seen).wait_s == 45.0
     assert ending.stop(ERROR, "worker-0", TASKS, limits=Limits(grace_s=1.0), **seen).grace_s == 1.0

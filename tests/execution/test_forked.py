@@ -66,7 +66,7 @@ def test_a_container_that_is_stopped_while_it_waits_leaves_no_process_behind(clo
 
 
 @pytest.mark.full
-def test_a_task_that_cannot_be_forked_begins_by_itself_and_nothing_is_imported_ahead_any_more(
+def test_a_task_that_cannot_be_forked_starts_by_itself_and_ends_later_preloads(
     cloud: Cloud, write, fake: Fake, counted: Path
 ) -> None:
     write("train.py", f"{PROGRAM}\nimport time\nfor step in range(25):\n    sdk.context().report({{'step': step}}, step=step)"

@@ -65,7 +65,7 @@ def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(play:
     assert "saves after step" in player.output("chief-0", 1)
 
 
-def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_the_others_go_on(
+def test_a_killed_worker_of_parameter_servers_restarts_alone_at_its_address(
     play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
     player = play("local 3", Given(resources={"workers": 3, "ps": 1}, retry=RETRY))
@@ -96,7 +96,7 @@ def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_th
     assert "Restarting worker-1 alone after a preemption (preempted)." in why
 
 
-def test_a_killed_parameter_server_restarts_all_tasks_and_a_worker_that_leaves_with_75_only_itself(play: Play) -> None:
+def test_a_killed_ps_restarts_all_tasks_and_a_worker_that_exits_with_75_only_itself(play: Play) -> None:
     player = play("local 3", Given(resources=SERVED, faults="worker-0 step 1 leave", retry=RETRY))
     player.reach("step", tasks=["worker-0"], restarts=1)
     player.reach("step", tasks=["chief-0", "ps-0"])
@@ -109,7 +109,7 @@ def test_a_killed_parameter_server_restarts_all_tasks_and_a_worker_that_leaves_w
 
 
 @pytest.mark.full
-def test_a_worker_without_parameter_servers_restarts_all_and_its_evaluator_alone_with_the_records_of_both_lives(
+def test_without_ps_a_worker_restarts_all_and_an_evaluator_itself_with_both_records(
     play: Play,
 ) -> None:
     faults = "evaluator-0 start 1 error;evaluator-0 start 2 error"
@@ -131,7 +131,7 @@ def test_a_worker_without_parameter_servers_restarts_all_and_its_evaluator_alone
 
 
 @pytest.mark.full
-def test_a_new_container_of_a_worker_joins_the_attempt_and_its_output_and_records_are_continued(play: Play) -> None:
+def test_a_workers_new_container_joins_the_attempt_and_continues_output_and_records(play: Play) -> None:
     player = play("bucket 2", Given(resources=SERVED, retry=RETRY))
     player.reach("step")
     others = {task: player.pid(task) for task in ("chief-0", "ps-0")}
@@ -168,7 +168,7 @@ def test_a_chief_is_replaced_while_its_workers_task_is_killed(play: Play) -> Non
 
 
 @pytest.mark.full
-def test_a_signal_between_two_attempts_ends_a_container_and_a_cancel_request_all_of_them(play: Play) -> None:
+def test_between_attempts_a_signal_ends_its_container_and_a_cancel_request_ends_all(play: Play) -> None:
     # The second attempt never begins: the chief's container is stopped before.
     player = play("bucket 2", Given(resources={"workers": 2}, retry=RETRY))
     player.reach("step")

@@ -125,7 +125,7 @@ def test_an_image_of_another_platform_installs_crc32c_before_the_program_begins(
     assert "crc32c 0xe3069283 True" in container.said
 
 
-def test_an_image_of_another_platform_without_crc32c_and_an_index_is_refused_with_both_named(
+def test_a_foreign_image_without_crc32c_and_an_index_is_refused_with_both_platforms(
     cloud: Cloud, plan, bare, elsewhere
 ) -> None:
     said = refused(cloud, plan, cloud.order(plan), python=bare)

@@ -145,7 +145,7 @@ def test_a_decision_whose_answer_was_lost_is_the_one_that_holds(service: Service
     assert containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137).nonce == containers["worker-0"].nonce
 
 
-def test_the_budget_is_that_of_all_attempts_of_the_job_and_once_it_is_used_up_the_end_is_final(
+def test_attempts_of_a_job_share_one_budget_and_an_exhausted_one_makes_the_end_final(
     service: Service,
 ) -> None:
     containers = service.all(retry=Retry(infrastructure=2))
@@ -169,7 +169,7 @@ def test_the_budget_is_that_of_all_attempts_of_the_job_and_once_it_is_used_up_th
         assert containers["chief-0"].conclude(attempt, ended(Reason.KILLED), exit_code=137, step=90).restart is restarts
 
 
-def test_a_container_in_the_place_of_a_member_ends_its_attempt_once_and_joins_the_next_one(service: Service) -> None:
+def test_a_container_that_replaces_a_member_ends_its_attempt_once_and_joins_the_next(service: Service) -> None:
     containers = service.all()
     joined(containers)
     new = {"worker-0": service.container("worker-0"), "worker-1": service.container("worker-1")}
@@ -295,7 +295,7 @@ def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> N
     assert (hang.task, "chief-0 120, worker-0 120, worker-1 119" in hang.message) == ("worker-1", True)
 
 
-def test_a_hang_of_a_later_attempt_waits_for_the_others_as_long_as_that_of_the_first_one(service: Service) -> None:
+def test_a_hang_of_a_later_attempt_waits_for_the_others_as_long_as_in_the_first_one(service: Service) -> None:
     chief = service.container("chief-0", hang_s=60.0)
     for attempt in (1, 2):
         over = chief.follow(attempt, lambda: True)
@@ -307,7 +307,7 @@ def test_a_hang_of_a_later_attempt_waits_for_the_others_as_long_as_that_of_the_f
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_a_container_learns_of_an_end_that_another_one_has_concluded_whether_its_task_trains_or_not(
+def test_a_container_learns_an_end_concluded_by_another_while_training_or_not(
     service: Service, monkeypatch: pytest.MonkeyPatch, trains: bool
 ) -> None:
     containers, looks, get = service.all(), [0], service.store.get
@@ -356,7 +356,7 @@ def test_the_end_is_looked_for_soon_when_steps_pause_for_longer_than_usual(every
     assert (due[: len([*looks])], why) == ([*looks], why)
 
 
-def test_the_time_limit_counts_from_the_first_attempt_of_a_job_and_the_first_task_keeps_it(service: Service) -> None:
+def test_a_jobs_time_limit_counts_from_its_first_attempt_and_the_chief_enforces_it(service: Service) -> None:
     containers = service.all(limit_s=60.0)
     service.clock.time += 1000.0
     joined(containers)

@@ -47,7 +47,7 @@ def stored(store: PosixStore) -> list[bytes]:
     return [bytes(store.get(each.key)) for each in store.list(f"{KEY}/")]
 
 
-def test_what_is_new_is_uploaded_after_five_seconds_and_then_every_thirty_up_to_the_last_complete_line(
+def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(
     store: PosixStore, clock: FakeClock, kept: TailUploader
 ) -> None:
     for second in range(130):
@@ -165,7 +165,7 @@ def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixS
     assert b"".join(stored(store)) == b"*** and ***; ***\n***, 1, ***, visible, ***"
 
 
-def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_its_lines(
+def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_lines(
     store: PosixStore, kept: TailUploader
 ) -> None:
     kept.buffer.add(b"x" * 1_000_000)
@@ -269,7 +269,7 @@ class Copied:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_without_a_reader(
+def test_a_tasks_output_is_copied_to_the_last_byte_and_needs_no_reader(
     copied: Callable[..., Copied], monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
     output = copied()

@@ -65,7 +65,7 @@ def task_of(container) -> psutil.Process:
     return found
 
 
-def test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same_weights(cloud: Cloud, write) -> None:
+def test_a_killed_gang_is_forked_from_spare_processes_and_ends_with_equal_weights(cloud: Cloud, write) -> None:
     write("train.py", FIT)
     settings = {"resources": {"workers": 2}, "checkpoints": {"every_steps": 4}, "retry": {"infrastructure": 2}}
     expected = undisturbed(cloud, settings)

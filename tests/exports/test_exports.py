@@ -102,7 +102,7 @@ class Broken:
         raise RuntimeError("no answer from https://me:hunter2@tracker.example")
 
 
-def test_an_error_of_a_tracker_says_which_run_and_no_password_and_its_prints_are_no_results(
+def test_a_trackers_error_names_the_run_and_no_password_and_its_prints_are_no_output(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page_run(root, "digits-aaaaaa", RECORDS)

@@ -137,7 +137,7 @@ def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
     assert len(caught.value.problems) == 6
 
 
-def test_fields_without_a_function_have_no_effect_and_are_refused_unless_the_gate_is_switched_off() -> None:
+def test_gate_fields_without_a_function_are_refused_unless_the_gate_is_switched_off() -> None:
     with pytest.raises(sdk.InputError) as caught:
         sdk.Job("train.py", gate={"metric": "accuracy", "min_gain": 1})
     assert caught.value.problems == (

@@ -41,7 +41,7 @@ def test_a_location_is_a_region_its_provisioning_and_its_accelerator(text: str, 
     assert sdk.Vertex(regions=[text]).locations == (location,)
 
 
-def test_every_mistake_in_every_location_is_said_at_once_with_the_nearest_that_exists() -> None:
+def test_every_mistake_in_every_location_is_reported_at_once_with_the_nearest_value() -> None:
     with pytest.raises(sdk.InputError) as caught:
         sdk.Vertex(regions=["us-central1:spto:l4:3", "cheapest:spot"], disk_gb=0)
     said = caught.value.problems

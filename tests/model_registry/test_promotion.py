@@ -76,7 +76,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_the_first_model_is_promoted_a_better_one_follows_and_a_worse_one_is_kept_back(world: World) -> None:
+def test_the_first_and_every_better_model_is_promoted_and_a_worse_one_is_kept_back(world: World) -> None:
     assert world.phase("a-aaaaaa", "0.5").outcome == "promoted"
     better = world.phase("b-aaaaaa", "0.6")
     assert str(better) == (
@@ -148,7 +148,7 @@ def test_if_the_champion_moves_again_and_again_a_person_is_asked(world: World) -
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("op", ["put_new", "swap", "get", "list"])
-def test_interrupted_at_any_step_and_repeated_there_is_one_version_one_decision_and_one_move(
+def test_an_interrupted_phase_repeats_with_one_version_one_decision_and_one_move(
     tmp_path: Path, op: Op, when: str
 ) -> None:
     """Each step is an operation of the store, or the evaluation itself."""
@@ -176,7 +176,7 @@ def test_interrupted_at_any_step_and_repeated_there_is_one_version_one_decision_
     assert steps >= (1 if op == "swap" else 3)
 
 
-def test_a_phase_that_was_interrupted_after_its_decision_does_not_undo_what_people_did_since(world: World) -> None:
+def test_a_phase_interrupted_after_its_decision_does_not_undo_a_later_rollback(world: World) -> None:
     world.phase("a-aaaaaa", "0.5")
     world.phase("b-aaaaaa", "0.6")
     world.model().rollback()

@@ -66,7 +66,7 @@ def test_unchanged_versions_of_a_bucket_are_listed_again_with_few_requests(
     assert again.rows[0] == replace(first.rows[0], version=again.rows[0].version)
 
 
-def test_the_champion_moves_only_forward_in_one_line_and_is_the_parent_of_what_follows(model: Model, add) -> None:
+def test_the_champion_only_moves_forward_in_one_line_and_is_parent_of_later_versions(model: Model, add) -> None:
     add()
     with pytest.raises(InputError, match=r"has no champion. It has version 1. Next: podlift models promote digits 1"):
         model.champion()
@@ -178,7 +178,7 @@ def test_a_registration_that_fails_anywhere_leaves_no_version_and_can_be_repeate
     assert model.numbers() == [1]
 
 
-def test_damaged_files_are_never_promoted_downloaded_or_returned_to_and_can_be_repaired(
+def test_damaged_files_are_never_promoted_downloaded_or_restored_and_can_be_repaired(
     model: Model, add, tmp_path: Path
 ) -> None:
     add(), add()
@@ -266,9 +266,7 @@ def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, 
             found.promote(which)
 
 
-def test_the_champion_is_found_while_another_process_registers_and_promotes_the_next_one(
-    model: Model, add, meanwhile
-) -> None:
+def test_the_champion_is_found_while_another_process_registers_and_promotes_one(model: Model, add, meanwhile) -> None:
     add()
     model.promote(1)
     meanwhile(Model, "numbers", lambda: (add(), Model(model.root, "digits").promote(2)))

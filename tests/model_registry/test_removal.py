@@ -121,7 +121,7 @@ def test_a_version_that_is_removed_while_it_is_promoted_does_not_become_the_cham
     assert (model.champion().number, model.numbers()) == (1, [1])
 
 
-def test_a_version_that_is_removed_meanwhile_keeps_no_other_one_from_becoming_the_champion(
+def test_a_version_removed_meanwhile_keeps_no_other_one_from_becoming_the_champion(
     model: Model, add, meanwhile
 ) -> None:
     for _ in range(4):
@@ -142,7 +142,7 @@ def test_a_list_of_versions_leaves_out_one_that_is_removed_meanwhile(model: Mode
     assert model.numbers() == [1]
 
 
-def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_promoted(model: Model, add) -> None:
+def test_an_interrupted_removal_can_be_repeated_and_its_version_is_not_promoted(model: Model, add) -> None:
     add(), add()
     lost = StoreFault("swap", "champion", "lose", error=ConflictError("changed by its own first request (injected)"))
     failing = Model(model.root, "digits", store=FaultyStore(model.store, lost, StoreFault("delete", "versions/")))

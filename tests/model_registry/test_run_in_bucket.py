@@ -54,7 +54,7 @@ def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(
 
 
 @pytest.mark.full
-def test_a_container_that_is_taken_away_as_its_program_ends_leaves_the_last_phase_to_the_next(
+def test_a_container_preempted_as_its_program_ends_leaves_the_last_phase_to_the_next(
     podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -270,9 +270,7 @@ def monorepo(tmp_path: Path, install, write) -> Path:
 
 
 @pytest.mark.parametrize("how", ["pth", "finder"])
-def test_a_module_that_loads_from_outside_the_bundle_is_an_error_however_it_got_on_the_path(
-    monorepo, tmp_path, how
-) -> None:
+def test_a_module_from_outside_the_bundle_is_an_error_however_it_got_on_the_path(monorepo, tmp_path, how) -> None:
     source = tmp_path / "libs" / "common" / "src"
     if how == "pth":
         (monorepo / "__editable__.common-0.1.pth").write_text(f"{source}\n")
@@ -287,9 +285,7 @@ def test_a_module_that_loads_from_outside_the_bundle_is_an_error_however_it_got_
     assert "Next: code_include=['../libs/common']" in message
 
 
-def test_a_requirement_that_is_here_in_editable_mode_may_come_from_its_index_in_an_isolated_run(
-    monorepo, tmp_path, write
-) -> None:
+def test_an_isolated_run_takes_an_editable_requirement_from_its_index(monorepo, tmp_path, write) -> None:
     (monorepo / "common.pth").write_text(f"{tmp_path / 'libs' / 'common' / 'src'}\n")
     write("requirements.txt", "common==0.1\n")
     ((level, message),) = elsewhere(monorepo)

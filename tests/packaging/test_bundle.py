@@ -322,7 +322,7 @@ def test_a_small_archive_of_endless_zeros_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("size", [-512, 1 << 40])
-def test_a_file_that_claims_to_be_longer_than_its_archive_is_refused_before_anything_is_written(tmp_path, size) -> None:
+def test_a_file_longer_than_its_archive_is_refused_before_anything_is_written(tmp_path, size) -> None:
     data = bytearray(archive_of(member("a.py"), member("b.py")))
     numbered(data, 2, 124, size)
     refuse(tmp_path, data)
@@ -346,7 +346,7 @@ def test_a_file_that_comes_twice_and_a_flipped_bit_write_nothing(tmp_path: Path)
     ),
     cut=st.integers(0, 4096),
 )
-def test_a_damaged_archive_with_a_right_digest_writes_neither_outside_nor_more_than_it_has(
+def test_a_damaged_archive_with_a_right_digest_writes_neither_outside_nor_too_much(
     tmp_path_factory, kind, noise, sizes, cut
 ) -> None:
     folder = tmp_path_factory.mktemp("fuzz")

@@ -61,7 +61,7 @@ def test_a_use_that_may_not_run_is_a_warning(write, text: str) -> None:
     assert level == "warning" and "--code-isolated" in sentence
 
 
-def test_the_estimator_program_of_these_tests_is_found_and_its_old_tensorflow_ends_that(write) -> None:
+def test_the_estimator_program_is_an_error_unless_an_old_tensorflow_is_pinned(write) -> None:
     write("train.py", (PROGRAMS / "estimator.py").read_text())
     assert found()[0] == "error"
     write("requirements.txt", "tensorflow==2.15.*\n")

@@ -70,7 +70,7 @@ def test_an_import_that_works_or_may_be_meant_to_fail_says_nothing(write, text: 
     assert findings() == []
 
 
-def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a_function(write) -> None:
+def test_a_guard_for_main_runs_in_a_script_and_a_module_but_not_for_a_function(write) -> None:
     write("train.py", "import other\ndef main(): ...\nif __name__ == '__main__':\n    import not_there\n")
     write("other.py", "if __name__ == '__main__':\n    import not_there_either\n")
     assert findings("train:main") == []
@@ -259,7 +259,7 @@ def test_a_project_may_have_these_names_where_nobody_takes_them_for_podlift(writ
     assert findings() == []
 
 
-def test_modules_that_may_lose_against_pythons_own_in_a_task_are_named_where_they_are_imported(write) -> None:
+def test_modules_that_pythons_own_may_shadow_are_named_where_they_are_imported(write) -> None:
     for name in ("json.py", "random/__init__.py", "wave.py", "lib/uuid.py"):
         write(name)
     write("train.py", "import json, wave\nfrom lib import uuid")
@@ -279,7 +279,7 @@ def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -
         program.checked_tree("train.py")
 
 
-def test_a_name_that_podlift_does_not_have_is_an_error_when_it_is_imported_at_the_start(write) -> None:
+def test_an_unknown_name_of_podlift_is_an_error_when_it_is_imported_at_the_start(write) -> None:
     write("train.py", "from sdk import contxt\nimport sdk.runtme\nfrom sdk import context, errors, __version__\n")
     assert refused() == (
         "train.py:1 imports 'sdk.contxt', which podlift does not have. Did you mean 'sdk.context'?",
@@ -287,7 +287,7 @@ def test_a_name_that_podlift_does_not_have_is_an_error_when_it_is_imported_at_th
     )
 
 
-def test_a_name_that_podlift_does_not_have_is_a_warning_when_only_a_function_reads_it(write) -> None:
+def test_an_unknown_name_of_podlift_is_a_warning_when_only_a_function_reads_it(write) -> None:
     write(
         "train.py",
         "import sdk\nimport sdk as podlift\nfrom other import late\n\ndef main():\n    from sdk import contxt\n"

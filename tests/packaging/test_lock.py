@@ -21,7 +21,7 @@ LOCK = Path(__file__).with_name("app.uv.lock")
 SCRIPTS = sysconfig.get_path("scripts")
 
 
-def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way_to_them(write) -> None:
+def test_a_uv_lock_gives_exact_versions_with_the_markers_of_every_way_to_them(write) -> None:
     write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click', 'new']\n")
     write("uv.lock", LOCK.read_text())
     write("../libs/common/pyproject.toml", "[project]\nname = 'common'\ndependencies = ['attrs']\n")

@@ -57,7 +57,7 @@ def at_the_same_time(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def test_a_submit_whose_output_lies_in_a_busy_project_runs_and_leaves_its_own_files_out(write, root: Path) -> None:
+def test_a_submit_with_output_in_a_busy_project_runs_and_leaves_its_own_files_out(write, root: Path) -> None:
     folder = write("train.py", "print('trained')").parent
     write(".train.py.swp", "not saved yet")
     write(".ipynb_checkpoints/train-checkpoint.py", "")

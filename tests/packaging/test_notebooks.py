@@ -254,7 +254,7 @@ WRITTEN = [
 ]
 
 
-def test_files_that_cells_write_are_written_into_the_copy_of_the_run_in_the_order_of_the_cells(write) -> None:
+def test_files_written_by_cells_appear_in_the_copy_of_the_run_in_the_cells_order(write) -> None:
     write("there.txt", "before\n")
     project = write("keras.ipynb", json.dumps(notebook(*WRITTEN))).parent
     plan = sdk.plan("keras.ipynb", workers=2)

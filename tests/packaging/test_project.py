@@ -134,7 +134,7 @@ def test_a_package_and_a_module_beside_the_project_can_be_included_as_they_are(w
     assert plan.code.roots == ["app", "", "tools"]
 
 
-def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_sources(write) -> None:
+def test_a_nested_project_named_by_a_requirement_loads_from_its_sources(write) -> None:
     write("libs/common/pyproject.toml", '[project]\nname = "common"\nversion = "1"\n')
     write("libs/common/src/common/__init__.py")
     write("data/x.csv")

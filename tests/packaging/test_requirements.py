@@ -73,7 +73,7 @@ def test_options_say_where_to_look(write) -> None:
     )
 
 
-def test_the_plan_shows_where_packages_come_from_and_warns_of_what_nobody_vouches_for(write) -> None:
+def test_the_plan_shows_where_packages_come_from_and_warns_of_unverified_sources(write) -> None:
     write("wheels/readme.txt")
     write(
         "requirements.txt",

@@ -106,7 +106,7 @@ def test_a_package_whose_files_are_not_listed_is_named(tmp_path: Path, monkeypat
         runtime_archive(tmp_path)
 
 
-def test_the_loader_and_the_entrypoint_are_one_file_each_for_any_python_that_podlift_may_meet() -> None:
+def test_loader_and_entrypoint_are_one_file_each_for_any_python_podlift_may_meet() -> None:
     digest, text = entrypoint_file().digest, entrypoint_file().path.read_bytes()
     assert hashlib.sha256(text).hexdigest() == digest
     for stage in (text, loader().encode()):

@@ -16,7 +16,7 @@ BARE = {
 }  # fmt: skip
 
 
-def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_its_group() -> None:
+def test_every_field_of_a_job_and_a_backend_has_one_setting_that_names_its_group() -> None:
     groups = {
         "checkpoint": sdk.Checkpoints, "retry": sdk.Retry, "limit": sdk.Limits, "code": sdk.Code,
         "gate": sdk.Gate, "local": sdk.Local, "vertex": sdk.Vertex, "ray": sdk.Ray,

@@ -26,7 +26,7 @@ def lines(first: Plan, second: Plan) -> list[str]:
     return [f"{change.section} {change}" for change in compared(first, second)]
 
 
-def test_two_plans_of_the_same_do_not_differ_although_their_runs_have_ids_of_their_own(write: Any) -> None:
+def test_two_plans_of_the_same_job_do_not_differ_although_their_run_ids_do(write: Any) -> None:
     write("train.py", "print(1)")
     for more in ({}, {"backend": "vertex"}):
         first, second = (sdk.plan("train.py", workers=2, **more) for _ in range(2))

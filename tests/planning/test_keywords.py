@@ -63,7 +63,7 @@ def test_common_settings_are_parameters_with_the_types_and_sentences_of_the_tabl
         )
 
 
-def test_a_common_setting_that_is_not_given_leaves_it_to_the_project_file_and_variables(write, monkeypatch) -> None:
+def test_an_unset_common_setting_leaves_the_choice_to_project_file_and_variables(write, monkeypatch) -> None:
     write("hello.py", "print(1)")
     write("podlift.toml", "model = 'digits'\nmax_steps = 5\ntimeout = '1h'\nworkers = 2\n")
     monkeypatch.setenv("PODLIFT_TIMEOUT", "2h")
@@ -111,7 +111,7 @@ def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(writ
     assert (plan.job.resources.workers, plan.job.resources.ps, plan.job.args) == (3, 1, ["a"])
 
 
-def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_setting(write) -> None:
+def test_unknown_and_contradicting_keywords_are_all_named_with_the_nearest_setting(write) -> None:
     write("hello.py", "print(1)")
     with pytest.raises(sdk.InputError) as caught:
         sdk.submit("hello.py", max_step=20, worker=2, vertex_project="a", entry="x", backend=sdk.Vertex(project="b"))  # type: ignore[call-arg]

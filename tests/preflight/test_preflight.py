@@ -246,7 +246,7 @@ REFUSED = PreflightFinding("train.py", 3, "refused", "strings", "text in the ste
 PRICED = PreflightFinding("train.py", 4, "warning", "batch", "each replica has 5 examples", "eight rows", "8")
 
 
-def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_missing(write, cache):
+def test_a_tpu_plan_shows_the_verdict_on_the_same_code_or_says_that_it_is_missing(write, cache):
     write("train.py", "import keras\n")
     plan = sdk.plan("train.py", accelerator="v5e-8")
     (missing,) = said(plan)
@@ -268,7 +268,7 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
     assert "not been checked for TPUs" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
 
 
-def test_the_command_answers_from_what_is_remembered_and_ends_with_1_only_where_a_tpu_refuses(write, cache, capsys):
+def test_preflight_answers_from_its_cache_and_exits_with_1_only_if_a_tpu_refuses(write, cache, capsys):
     write("train.py", "import keras\n")
     plan = sdk.plan("train.py", accelerator="v5e-8")
     for finding, code in ((PRICED, 0), (REFUSED, 1)):

@@ -70,7 +70,7 @@ def test_42_a_state_that_does_not_fit_twice_is_told(size: int, free: int | None,
     assert free_memory.is_short(size, free) is short
 
 
-def test_files_that_were_read_leave_room_for_a_process_that_waits_and_unknown_memory_does_not(tmp_path: Path) -> None:
+def test_cached_files_leave_room_for_a_standby_and_unknown_memory_leaves_none(tmp_path: Path) -> None:
     assert not free_memory.allows_standby(str(tmp_path))
     written(tmp_path, {**MEMINFO, **SECOND, **group("user/job", limit=4000, used=3900, inactive_file=2000)})
     assert free_memory.allows_standby(str(tmp_path))

@@ -61,7 +61,7 @@ def test_the_last_lines_with_a_word_are_found_across_the_edges_of_what_is_read(
     assert log_pages.matching(str(log), "nothing", 4).lines == []
 
 
-def test_a_long_line_a_progress_bar_and_an_empty_log_are_shown_as_far_as_they_are_read(log: Path) -> None:
+def test_a_log_page_shows_a_long_line_partly_a_bars_last_step_and_an_empty_log(log: Path) -> None:
     log.write_bytes(b"x" * 600_000 + b"\n" + b"1/3\r2/3\r3/3\n")
     assert log_pages.before(str(log), 5).lines == ["3/3"]
     log.write_bytes(b"x" * 600_000)

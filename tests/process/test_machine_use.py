@@ -100,7 +100,7 @@ def test_the_children_of_a_process_count() -> None:
     assert reading is not None and reading.cpu_s >= 0.5
 
 
-def test_the_network_is_that_of_the_machine_without_loopback_and_the_limit_is_that_of_the_container(tmp_path) -> None:
+def test_the_network_is_the_machines_without_loopback_and_the_limit_the_containers(tmp_path) -> None:
     folder = tmp_path / "7"
     (folder / "net").mkdir(parents=True)
     (folder / "stat").write_text("7 (a ) b) S " + " ".join(["0"] * 10 + ["100", "50", "0", "0"]))
@@ -132,7 +132,7 @@ def test_a_task_has_the_gpus_that_it_sees(monkeypatch, visible: str | None, uses
     assert all(gpu.memory_limit_bytes == 100 for gpu in gpus)
 
 
-def test_samples_come_after_two_seconds_then_every_ten_and_rarely_when_there_are_many(tmp_path: Path) -> None:
+def test_samples_come_after_two_seconds_then_every_ten_and_rarely_in_a_long_run(tmp_path: Path) -> None:
     paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
     sampler = machine.Sampler(paths, 1, clock)
     assert machine_use(paths, "chief-0") is None
@@ -206,7 +206,7 @@ def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(tmp_
     assert len(use.samples) == 2
 
 
-def test_averages_are_those_of_the_time_and_not_of_the_samples_which_come_less_often_later() -> None:
+def test_averages_weigh_time_and_not_samples_although_later_samples_are_rarer() -> None:
     idle = GpuUse(use=0.0, memory_bytes=0, memory_limit_bytes=1)
     early = [replace(SAMPLE, time=100.0 + 10 * index, cpu_cores=4.0) for index in range(1, 7)]
     late = replace(SAMPLE, time=160.0 + 540.0, cpu_cores=0.0, gpus=(idle,))

@@ -339,7 +339,7 @@ def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(write, 
         mine.unlink()
 
 
-def test_a_janitor_removes_the_halves_of_records_and_the_temporary_folder_but_nothing_of_clients(tmp_path) -> None:
+def test_a_janitor_removes_half_records_and_temporary_files_but_nothing_of_clients(tmp_path) -> None:
     events, temporary = tmp_path / "events", tmp_path / "tmp"
     (temporary / "deep").mkdir(parents=True)
     events.mkdir()

@@ -182,14 +182,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
 
 
 @pytest.mark.full
-def test_an_environment_holds_its_requirements_in_their_versions_and_nothing_else_of_ours(built) -> None:
+def test_an_environment_holds_its_requirements_in_their_versions_and_none_of_ours(built) -> None:
     _, python = built
     assert say(python, "import tiny_top, tiny_base; print(tiny_top.VERSION, tiny_base.VERSION)") == "1.5 1.0"
     assert say(python, "import pydantic") == "ModuleNotFoundError: No module named 'pydantic'"
     assert say(python, "import unwanted") == "ModuleNotFoundError: No module named 'unwanted'"
 
 
-def test_settings_that_would_install_something_else_are_not_passed_on_and_named_in_the_log(built) -> None:
+def test_settings_that_would_change_the_packages_are_not_passed_on_and_are_logged(built) -> None:
     place, _ = built
     assert not (place.folder / "astray").exists()
     said = place.log.read_text()
@@ -332,7 +332,7 @@ def test_a_process_that_uv_leaves_behind_does_not_hold_the_build_and_is_ended(pl
     assert len(pids) == 1
 
 
-def test_a_requirement_that_fails_is_named_in_uvs_words_and_leaves_nothing_that_looks_ready(place: Place) -> None:
+def test_a_failed_requirement_is_named_in_uvs_words_and_leaves_no_ready_environment(place: Place) -> None:
     wheel(place.dists, "tiny_top", "1.5", requires=("nowhere-to-be-found>3",))
     wheel(place.dists, "fine", "1.0")
     with pytest.raises(uv.EnvironmentBuildError) as caught:
@@ -378,7 +378,7 @@ def test_places_of_pips_configuration_are_searched_and_the_best_version_of_all_w
     assert envs.installed(python) == {"tiny": "2.0", "other": "1.0"}
 
 
-def test_the_users_own_configuration_of_uv_counts_and_that_of_a_project_above_the_cache_does_not(place: Place) -> None:
+def test_the_users_uv_configuration_counts_and_a_projects_above_the_cache_does_not(place: Place) -> None:
     for version in ("1.0", "2.0"):
         wheel(place.dists, "tiny", version)
     (place.folder / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["tiny==1.0"]\n')
@@ -432,7 +432,7 @@ def test_pips_settings_become_uvs_and_those_it_lacks_are_named(
         ("chosen.conf", {"a": "chosen", "b": "machine", "d": "machine"}),
     ],
 )
-def test_files_of_pips_configuration_count_in_its_order_and_a_chosen_one_replaces_the_users(
+def test_pip_configuration_counts_in_pips_order_and_a_chosen_file_replaces_the_users(
     tmp_path: Path, chosen: str, expected: dict[str, str]
 ) -> None:
     for path, text in {
@@ -448,7 +448,7 @@ def test_files_of_pips_configuration_count_in_its_order_and_a_chosen_one_replace
 
 
 @pytest.mark.parametrize("folder", [".config", "Library/Application Support"])
-def test_on_macos_the_configuration_of_pip_lies_in_application_support_or_where_it_does_elsewhere(
+def test_on_macos_pips_configuration_lies_in_application_support_or_as_elsewhere(
     tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for config in (".config", folder):

@@ -105,7 +105,7 @@ def test_an_attempt_that_falls_back_further_takes_the_steps_of_all_before_it() -
     assert found.step_s == 50 + 0 + 100
 
 
-def test_attempts_without_a_step_are_lost_and_a_restart_that_has_not_trained_yet_takes_no_steps() -> None:
+def test_attempts_without_a_step_are_lost_and_an_untrained_restart_takes_no_steps() -> None:
     events = [SUBMITTED, at(0, "attempt_started", 1), at(50, "restarting", 1), at(51, "attempt_started", 2)]
     found = of(events, {1: spent(0, start=10, step=40, steps=40), 2: spent(52, start=3)}, now=60)
     assert (found.steps_lost, found.step_s, found.lost_to_failures_s) == (0, 40, 10)
@@ -132,7 +132,7 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
     assert found.total_s == 1100
 
 
-def test_what_was_measured_of_the_input_belongs_to_the_steps_if_the_rest_could_not_be() -> None:
+def test_measured_input_wait_belongs_to_the_steps_if_the_rest_was_not_measured() -> None:
     events = [SUBMITTED, at(0, "attempt_started", 1)]
     account = replace(spent(0, step=20, input_wait=7, steps=9), measures_input=False)
     for part in ("step", "input_wait"):

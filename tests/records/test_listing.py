@@ -206,7 +206,7 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     assert summaries.shape([1e308, -1e308, 0.0]) == "z0i"
 
 
-def test_a_summary_leaves_out_what_is_usual_and_the_rows_share_nothing_that_can_be_changed(make) -> None:
+def test_a_summary_omits_usual_values_and_the_rows_share_no_mutable_value(make) -> None:
     first, second = make("a"), make("b")
     told = json.loads(Path(first.summary).read_text())
     whole = asdict(summaries.shown(first))

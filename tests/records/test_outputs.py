@@ -96,7 +96,7 @@ def test_what_was_left_is_there_after_every_way_out(write, way: str, act: Callab
     assert skipped(run) == {}
 
 
-def test_what_the_chief_left_is_there_when_another_task_fails_and_nothing_of_that_one(write) -> None:
+def test_when_another_task_fails_only_the_chiefs_outputs_are_kept(write) -> None:
     way = """
         if os.environ["PODLIFT_TASK"] == "chief-0":
             open("done", "w").close()

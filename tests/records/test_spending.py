@@ -188,7 +188,7 @@ def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume(
     assert fold(events[:1], supervisor_alive=True).spent_s is None
 
 
-def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_options_that_would_do(write) -> None:
+def test_a_resume_that_could_exceed_the_cost_limit_is_refused_with_fitting_options(write) -> None:
     write("train.py", "print(1)")
     cloud = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     plan = sdk.plan("train.py", backend=cloud, accelerator="v5e-8", timeout="4h", max_cost_usd=50, name="digits")

@@ -74,7 +74,7 @@ def test_a_reader_that_was_killed_in_the_middle_of_a_part_goes_on_at_the_byte(bu
         assert pulled(there) == TEXT, size
 
 
-def test_a_record_that_is_another_one_in_the_bucket_is_a_conflict_and_the_same_one_is_not(bucket, here) -> None:
+def test_a_record_that_differs_in_the_bucket_is_a_conflict_and_an_equal_one_is_not(bucket, here) -> None:
     push(here)
     run = SyncedRun(here, URL, SystemClock())
     (name,) = [path.name for path in Path(here.events).glob("*.submitted.json")]
@@ -84,7 +84,7 @@ def test_a_record_that_is_another_one_in_the_bucket_is_a_conflict_and_the_same_o
         run.create(f"events/{name}")
 
 
-def test_a_part_that_another_uploader_created_shorter_is_continued_and_another_one_is_a_conflict(bucket, here) -> None:
+def test_another_uploaders_shorter_part_is_continued_and_a_different_one_conflicts(bucket, here) -> None:
     run = SyncedRun(here, URL, SystemClock())
     bucket.blob(f"runs/digits-aaaaaa/{RunPaths.part(LOG, 0)}").upload_from_string(TEXT[:100])
     assert run.create_part(LOG, 0, TEXT) == 100
@@ -180,7 +180,7 @@ def test_outputs_that_are_known_already_cost_one_request(bucket, podlift_gcs, he
 
 
 @pytest.mark.parametrize("folder", ["events", "plans", "attempts", "attempts/0001/metrics", "outputs"])
-def test_a_folder_that_cannot_be_listed_is_a_failed_upload_and_no_verdict_goes_before_it(
+def test_an_unreadable_folder_fails_the_upload_and_no_verdict_is_uploaded_before_it(
     bucket, here, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     for file in (LOG, "attempts/0001/metrics/chief-0.jsonl", "attempts/0001/payload.json", "outputs/notes.txt"):

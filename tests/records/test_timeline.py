@@ -44,7 +44,7 @@ def preempted(number: int) -> list[Event]:
     ]
 
 
-def test_of_tasks_that_fail_together_the_cause_comes_first_with_its_consequences_below() -> None:
+def test_among_tasks_that_fail_together_the_cause_comes_before_its_consequences() -> None:
     events = [
         event("attempt_started", 1.0),
         failed(9.0, "chief-0", "UnavailableError", "Socket closed"),
@@ -66,7 +66,7 @@ def test_of_tasks_that_fail_together_the_cause_comes_first_with_its_consequences
     ]
 
 
-def test_a_task_that_was_restarted_alone_is_told_with_what_followed_and_is_no_failure_of_the_attempt() -> None:
+def test_a_task_restart_is_shown_with_its_sequel_and_is_no_failure_of_the_attempt() -> None:
     killed = {"task": "worker-0", "message": "worker-0 was killed by SIGKILL: why."}
     raised = {"task": "worker-0", "message": "worker-0 failed: KeyError: 'label'"}
     events = [

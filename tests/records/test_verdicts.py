@@ -243,7 +243,7 @@ def test_an_agreed_end_that_cannot_be_read_is_an_error_that_names_it(tmp_path: P
         end_of(store, 1)
 
 
-def test_a_task_that_left_no_record_shows_its_last_lines_which_its_agent_has_recorded() -> None:
+def test_a_task_without_a_record_shows_the_last_lines_recorded_by_its_agent() -> None:
     silent = replace(KILLED, data={**KILLED.data, "output": "last words"})
     end = verdict(run_of([BEGUN, silent], EXITED))
     assert end is not None and end.failure is not None

@@ -221,7 +221,7 @@ def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, 
     )
 
 
-def test_after_an_error_of_the_program_the_next_command_starts_it_with_the_current_code() -> None:
+def test_after_a_programs_error_the_next_command_starts_it_with_the_current_code() -> None:
     ending = fold([*STEPPED, USER_ERROR], supervisor_alive=True)
     assert explain([*STEPPED, USER_ERROR], ending, CONTEXT).endswith("podlift resume REF --code current")
     notebook = explain([*STEPPED, USER_ERROR], ending, replace(CONTEXT, generated=True))
@@ -246,7 +246,7 @@ def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, chang
     assert ("\nThe service reports JOB_STATE_FAILED.\n" in text) is ("vendor" in changes)
 
 
-def test_the_job_of_a_cancelled_run_that_exited_with_0_has_no_state_that_contradicts_it() -> None:
+def test_a_cancelled_runs_job_that_exited_with_0_shows_no_contradicting_state() -> None:
     events = [SUBMITTED, final("CANCELLED", "cancelled")]
     ended = replace(fold(events, supervisor_alive=False), vendor="JOB_STATE_SUCCEEDED", console="https://console/1")
     text = explain(events, ended, CONTEXT)

@@ -77,9 +77,7 @@ def test_the_command_fails_names_the_ratio_and_says_before_and_now(tmp_path: Pat
     assert bench.check([], 1) == 0
 
 
-def test_a_check_without_a_recorded_ratio_says_how_to_record_one_and_still_compares_the_others(
-    monkeypatch, capsys
-) -> None:
+def test_a_check_without_a_kept_ratio_says_how_to_record_it_and_compares_the_others(monkeypatch, capsys) -> None:
     class Fake:
         @staticmethod
         def run(count: int) -> Section:

@@ -80,6 +80,12 @@ def test_functions_fit_on_a_screen() -> None:
     assert long == {}
 
 
+def test_names_of_tests_have_at_most_80_characters() -> None:
+    texts = [path.read_text() for path in (REPO / "tests").rglob("*.py")]
+    names = [name for text in texts for name in re.findall(r"def (test_\w+)", text)]
+    assert names and [name for name in names if len(name) > 80] == []
+
+
 @pytest.mark.process
 def test_import_sdk_loads_nothing_heavy() -> None:
     # Some distributions of Google register their namespace packages in every Python that starts: that is not ours.

@@ -88,9 +88,7 @@ def found(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     return json.loads(next(line.text for line in run.logs() if line.text.startswith("{")))
 
 
-def test_modules_outside_the_bundle_are_missing_and_the_error_says_where_they_are_and_what_to_do(
-    found, original
-) -> None:
+def test_the_error_of_a_module_outside_the_bundle_names_its_place_and_the_next_step(found, original) -> None:
     ways = ["by_pythonpath", "by_pth", "by_path_insert", "by_editable_finder"]
     for name in [*ways, "package", "plain_folder", "shared.outside"]:
         kind, missing, said = found[name]

@@ -17,7 +17,7 @@ WAYS = ("fit", "fit on two devices", "a loop", "a loop over distributed batches"
 
 
 @pytest.mark.full
-def test_the_waiting_of_steps_is_measured_within_a_tenth_however_they_take_their_batches() -> None:
+def test_the_wait_of_steps_is_measured_within_a_tenth_for_every_way_to_take_batches() -> None:
     env = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, str(PROGRAMS / "input_waits.py")]
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)

@@ -258,7 +258,7 @@ del iterator
 
 
 @pytest.mark.process
-def test_an_exception_of_a_handler_that_runs_while_the_end_waits_is_reported_and_the_end_waits_on() -> None:
+def test_a_handlers_exception_while_the_end_waits_is_reported_and_the_wait_continues() -> None:
     done = ended(BEGIN + LATE)
     # Python has no frame left to which it could give the exception.
     assert (done.returncode, done.stdout.split()) == (0, ["released", "handler"])
@@ -295,9 +295,7 @@ FORK = "if os.fork(): os._exit(os.wait()[1] >> 8)\n"
 @pytest.mark.parametrize(
     ("before", "after"), [("", ""), (PYTHONS, ""), ("", FORK)], ids=["plain", "functions", "forked"]
 )
-def test_behind_the_programs_exit_handlers_no_thread_runs_before_the_one_that_ends_iterators_waits(
-    before: str, after: str
-) -> None:
+def test_after_exit_handlers_no_thread_runs_before_the_one_that_ends_iterators_waits(before: str, after: str) -> None:
     forked = after == FORK
     begin = BEGIN.replace("Slow()", "None").replace("ops = patched()", f"ops = patched()\n{before}")
     begin += f"threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n{after}{LAST}"

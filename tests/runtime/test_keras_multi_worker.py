@@ -100,7 +100,7 @@ def test_all_tasks_report_and_end_with_the_same_numbers_as_one(quick, case):
 
 @pytest.mark.full
 @pytest.mark.parametrize("tasks", [2, 3])
-def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(full, tasks):
+def test_a_callback_of_one_task_reads_the_logs_of_all_tasks_and_changes_nothing(full, tasks):
     assert_same_on_all_tasks(full[tasks], "logs_that_one_task_reads")
 
 

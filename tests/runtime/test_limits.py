@@ -183,7 +183,7 @@ def test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cu
 
 
 @pytest.mark.xdist_group("forked")
-def test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number(alone) -> None:
+def test_epochs_without_their_expected_validation_have_a_val_loss_of_nan(alone) -> None:
     assert [math.isnan(value) for value in alone["short"]["val_loss"]] == [True, True, False]
     assert [math.isnan(value) for value in alone["rare"]["val_loss"]] == [False]
 
@@ -199,7 +199,7 @@ def test_a_loop_that_asks_after_each_step_does_the_steps_in_every_task(two) -> N
 
 
 @pytest.mark.full
-def test_the_run_is_a_success_its_metrics_are_reported_and_the_log_says_why_it_was_short(two) -> None:
+def test_a_limited_run_succeeds_reports_its_metrics_and_logs_why_it_was_short(two) -> None:
     run, *_ = two
     assert run.status().state is sdk.State.SUCCEEDED
     steps = [record["step"] for record in run.metrics()]

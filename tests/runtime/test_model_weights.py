@@ -152,7 +152,7 @@ def test_more_weights_here_are_a_difference_and_a_new_layer_without_weights_is_n
         load(model, file)
 
 
-def test_two_layers_of_one_shape_that_have_changed_places_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
+def test_two_swapped_layers_of_one_shape_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
     def model(*names: str) -> Any:
         layers = [keras3.layers.Dense(8, name=name) for name in names]
         return keras3.Sequential([keras3.Input((8,)), *layers])
@@ -223,9 +223,7 @@ def start(root: Path, tmp_path: Path) -> WarmStart:
     return WarmStart(initial, f"{root}/models", str(tmp_path))
 
 
-def test_of_several_model_files_the_program_names_one_and_a_file_that_is_no_model_is_named(
-    root: Path, tmp_path: Path
-) -> None:
+def test_the_program_chooses_one_of_several_model_files_and_an_invalid_one_is_named(root: Path, tmp_path: Path) -> None:
     saved(made(sequential, keras3), "model.keras", tmp_path)
     register(root, "digits", {"best.keras": (tmp_path / "model.keras").read_bytes(), "last.keras": b"?"})
     with pytest.raises(InputError, match=r"has 2 model files: best.keras, last.keras. Next: "):

@@ -377,7 +377,7 @@ def serve(gang: Gang) -> Callable[[], None]:
 
 @pytest.mark.parametrize("asks", TASKS)
 @pytest.mark.parametrize("later_s", [0.02, 1.0, 2.5, 3.5])
-def test_a_preemption_that_comes_during_an_open_save_is_agreed_on_within_five_seconds(asks, later_s) -> None:
+def test_a_preemption_during_an_open_save_is_agreed_on_within_five_seconds(asks, later_s) -> None:
     gang = Gang(instant=False)
     turn = serve(gang)
 
@@ -436,7 +436,7 @@ def test_an_agreement_whose_answer_was_lost_is_written_again_as_it_was(monkeypat
     assert lost
 
 
-def test_the_last_step_of_a_task_that_did_not_hear_of_a_question_is_not_the_agreed_one() -> None:
+def test_the_last_step_of_a_task_that_missed_a_question_is_not_the_agreed_one() -> None:
     gang = Gang(instant=False)
 
     def turn() -> None:
@@ -475,7 +475,7 @@ def test_after_the_end_of_the_first_task_the_others_go_on_without_agreement(inst
     assert gang.done["worker-0"] == gang.done["worker-1"] == []
 
 
-def test_a_first_task_that_ends_before_the_agreed_step_does_not_leave_the_next_question_open() -> None:
+def test_a_first_task_ending_before_the_agreed_step_leaves_no_later_question_open() -> None:
     gang = Gang(instant=True)
     gang.tasks["chief-0"].save_due = saves_at(1)
     gang.step()

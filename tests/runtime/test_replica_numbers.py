@@ -86,7 +86,7 @@ def test_a_run_that_is_killed_inside_an_epoch_keeps_the_extremes_of_that_epoch(t
     assert numbers(killed)["extremes"] == pytest.approx(undisturbed["extremes"], rel=2e-6)
 
 
-def test_each_number_of_one_replica_is_a_finding_with_the_place_and_the_change_to_make(wrong):
+def test_each_number_of_one_replica_is_a_finding_with_its_place_and_the_next_step(wrong):
     expected = [
         ("The metric 'outside_loop'", OUTSIDE),
         ("The variable 'outputs:0'", OUTSIDE),

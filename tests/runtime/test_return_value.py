@@ -93,9 +93,7 @@ def test_whatever_is_returned_becomes_strict_json(value: Any) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_a_training_that_returns_what_json_cannot_hold_has_succeeded_and_its_status_says_what_is_missing(
-    write, capfd
-) -> None:
+def test_a_run_with_a_value_that_json_cannot_hold_succeeds_and_its_status_names_it(write, capfd) -> None:
     write("train.py", """
         import os, pathlib
         def main():

@@ -88,7 +88,7 @@ def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tu
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_checkpoint(
+def test_after_a_kill_every_worker_starts_warm_again_or_continues_a_checkpoint(
     trained: tuple[Path, float], workers: int
 ) -> None:
     root, loss = trained

@@ -48,7 +48,7 @@ def test_a_second_command_at_the_same_slot_starts_nothing_and_exits_with_0(world
     assert len(world.runs.submits) == 1 and record.notes[0].startswith("delivered again at 2027-01-04T00:05:00")
 
 
-def test_of_commands_servers_and_keepers_that_deliver_one_slot_at_once_one_starts_its_run(world: World) -> None:
+def test_concurrent_commands_servers_and_keepers_start_one_run_of_a_slot(world: World) -> None:
     world.add()
     at(world, 0)
     triggers = [
@@ -140,7 +140,7 @@ def test_a_schedule_on_this_machine_has_no_keeper_to_detach_to(world: World) -> 
     assert world.schedule.history() == []
 
 
-def test_a_delivery_of_an_expression_that_was_changed_meanwhile_serves_the_slot_that_it_was_made_for(
+def test_a_delivery_made_before_a_change_of_the_expression_serves_its_original_slot(
     world: World,
 ) -> None:
     """A keeper takes minutes to get a machine; its launch spec has the expression by which it was delivered."""

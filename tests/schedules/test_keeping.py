@@ -146,7 +146,7 @@ def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: Wo
 
 
 @pytest.mark.parametrize("delayed", ["cancel", "submit"])
-def test_an_outage_delays_the_submit_of_a_run_and_the_cancellation_of_the_one_before_it(
+def test_an_outage_delays_the_submit_of_a_run_and_the_cancel_of_its_predecessor(
     world: World, monkeypatch: pytest.MonkeyPatch, delayed: str
 ) -> None:
     world.runs.takes_s = 100 * HOUR
@@ -201,7 +201,7 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused
     assert record.slot == "2027-01-04T00:30:00+00:00"
 
 
-def test_deliveries_of_a_paused_schedule_are_recorded_and_unpausing_never_fires_at_once(world: World) -> None:
+def test_deliveries_during_a_pause_are_recorded_and_unpausing_never_fires_at_once(world: World) -> None:
     world.add(missed="catch_up_last")
     schedule = world.schedule
     schedule.pause()
@@ -220,7 +220,7 @@ def test_deliveries_of_a_paused_schedule_are_recorded_and_unpausing_never_fires_
 
 
 @pytest.mark.parametrize("may_pause", [True, False])
-def test_failures_pause_the_trigger_and_without_the_right_the_record_ends_the_next_keepers(
+def test_failures_pause_the_trigger_and_without_permission_the_record_ends_keepers(
     world: World, may_pause: bool
 ) -> None:
     world.runs.outcome = lambda plan: State.FAILED
@@ -445,7 +445,7 @@ def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path)
         full_only("America/New_York", "30 2 * * *"),
     ],
 )
-def test_a_year_of_deliveries_gives_each_instant_of_cron_one_record_and_at_most_one_run(
+def test_a_year_of_deliveries_gives_each_cron_instant_one_record_and_at_most_one_run(
     world: World, zone: str, cron: str
 ) -> None:
     """Some deliveries are early, late, lost or repeated."""

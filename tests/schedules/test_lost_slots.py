@@ -42,7 +42,7 @@ def test_the_slot_that_a_service_names_counts_however_late_its_keeper_was_create
     assert by_hand[0].endswith("-manual-9") and by_hand[1].timestamp() == late.created
 
 
-def test_a_keeper_that_fails_before_it_takes_its_slot_has_a_line_with_the_reason_and_the_next_step(
+def test_a_keeper_that_fails_without_its_slot_is_listed_with_reason_and_next_step(
     world: World,
 ) -> None:
     (line,) = shown(world, failed(0.001), failed(0.0, "8"))
@@ -61,7 +61,7 @@ def test_the_missed_slot_that_the_next_keeper_records_keeps_the_reason(world: Wo
     assert second.state == "SUCCEEDED"
 
 
-def test_a_slot_that_another_keeper_has_served_is_not_blamed_on_a_duplicate_that_failed(world: World) -> None:
+def test_a_failed_duplicate_of_a_keeper_does_not_fail_a_slot_that_another_served(world: World) -> None:
     world.clock.time = START.timestamp()
     world.keeper().serve()
     assert shown(world, failed(0)) == world.history()
@@ -75,7 +75,7 @@ def test_an_open_slot_tells_that_its_keeper_is_gone(world: World) -> None:
     assert shown(world, failed(0, "8")) == world.history()
 
 
-def test_failed_keepers_are_looked_for_as_far_back_as_the_history_goes_and_not_before_the_schedule(
+def test_failed_keepers_are_searched_within_the_history_and_not_before_the_schedule(
     schedule: ScheduleRecord,
 ) -> None:
     later = datetime.fromtimestamp(START.timestamp() + 100 * HOUR, timezone.utc)

@@ -31,7 +31,7 @@ def fired(world: World, hours: float, seconds: float = 0.0, **order: object) -> 
 # Seconds of the preconditions and of the submit: the lease of a keeper is a minute, and one or both of them outlast it.
 @pytest.mark.parametrize(("check_s", "submit_s"), [(0, 70), (50, 20), (70, 70)])
 @pytest.mark.parametrize("other", ["a run by hand", "the next slot", "the same slot again", "a server"])
-def test_a_run_that_is_submitted_while_others_take_its_slot_over_is_recorded_as_running(
+def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
     world: World, monkeypatch: pytest.MonkeyPatch, check_s: float, submit_s: float, other: str
 ) -> None:
     world.runs.takes_s = 3 * HOUR
@@ -340,7 +340,7 @@ def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed
     assert (world.runs.resumed, world.history()[0].keeper) == ([], "projects/1/jobs/1")
 
 
-def test_a_keeper_that_is_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(
+def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add()

@@ -60,7 +60,7 @@ def test_a_slot_whose_predecessor_goes_on(world: World, overlap: str, expected: 
     assert world.shown() == expected
 
 
-def test_a_server_killed_between_the_lock_and_the_submit_starts_the_slot_once_after_its_restart(world: World) -> None:
+def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_restart(world: World) -> None:
     world.add()
     world.clock.time = START.timestamp()
     world.killed(lambda: world.server().tick())
@@ -295,7 +295,7 @@ def test_a_year_of_a_daily_schedule_is_what_was_simulated(world: World) -> None:
     ]
 
 
-def test_slots_of_a_cron_after_the_last_server_are_served_and_a_clock_ahead_is_no_server(world: World) -> None:
+def test_cron_serves_the_slots_after_the_last_server_and_a_clock_ahead_is_no_server(world: World) -> None:
     world.add()
     book = Book(world.root)
     unserved = "no server has run since 20"

@@ -62,7 +62,7 @@ def test_bookings_of_a_month_that_are_no_amounts_are_damaged(world: World, amoun
         book.bookings(record, "2027-01")
 
 
-def test_a_slot_whose_server_is_dead_is_taken_over_at_once_and_that_of_a_living_one_is_not(
+def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.add()

@@ -36,7 +36,7 @@ def versions(world: World) -> list[int | None]:
     return [plan.initial.version if plan.initial else None for plan in world.runs.plans.values()]
 
 
-def test_each_firing_starts_from_the_champion_of_its_time_and_the_template_names_none(world: World) -> None:
+def test_each_firing_starts_from_the_current_champion_and_the_template_names_none(world: World) -> None:
     assert world.template.initial is None
     assert "warm start   the champion of 'each' at the time of the firing, weights only" in str(world.template)
     world.add()

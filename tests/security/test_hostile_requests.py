@@ -85,7 +85,7 @@ def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(
     assert list(podlift_gcs.client().list_buckets()) == []
 
 
-def test_a_length_and_chunks_are_read_as_chunks_and_the_rest_is_no_request_of_its_own(
+def test_a_length_with_chunks_is_read_as_chunks_and_the_rest_is_no_second_request(
     podlift_gcs: GcsServer, path: str
 ) -> None:
     """RFC 9112, 6.3: the coding overrides the length."""

@@ -183,7 +183,7 @@ def test_a_folder_that_others_may_write_to_is_not_taken_for_one_of_podlifts_own(
     assert (folder / "-rf").is_dir()
 
 
-def test_what_others_have_put_into_a_folder_of_the_users_choice_is_removed_and_not_followed(victim) -> None:
+def test_other_users_entries_in_a_chosen_folder_are_removed_and_not_followed(victim) -> None:
     folder = victim.open / "data"
     _fill(folder, victim)
     folders.remove(folder)
@@ -217,9 +217,7 @@ def test_links_of_this_user_and_of_root_on_the_way_are_followed(victim) -> None:
     assert list((victim.open / "real").iterdir()) == []
 
 
-def test_a_link_of_root_is_followed_where_root_has_no_name_unless_another_user_may_have_made_it(
-    victim, monkeypatch
-) -> None:
+def test_a_link_of_a_nameless_root_is_followed_unless_another_user_may_have_made_it(victim, monkeypatch) -> None:
     """As in a task without a network, and in a container without root."""
     if namespaces.why_not():
         pytest.skip("no user namespace can be made here")

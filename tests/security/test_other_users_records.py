@@ -218,7 +218,7 @@ def test_root_removes_temporary_files_in_another_users_run_and_none_elsewhere() 
         assert outside.is_dir()
 
 
-def test_a_list_of_runs_ends_nothing_that_a_killed_supervisor_has_left_and_a_status_does(write) -> None:
+def test_a_status_and_not_a_list_ends_processes_that_a_killed_supervisor_has_left(write) -> None:
     write("train.py", LEAVES)
     run = sdk.submit("train.py")
     task = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))

@@ -209,7 +209,7 @@ def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch:
     assert (places, findings) == ({given: f"{here}/{path}" for given, path in found.items()}, [])
 
 
-def test_a_name_with_brackets_is_a_name_where_it_exists_and_a_pattern_leaves_the_folders_name_alone(tmp_path) -> None:
+def test_brackets_in_an_existing_name_are_literal_and_a_pattern_escapes_its_folder(tmp_path) -> None:
     home = tmp_path / "[1]"
     home.mkdir()
     (home / "a[b].csv").write_text("1")
@@ -344,9 +344,7 @@ def test_a_public_bucket_needs_no_credentials(internet: None) -> None:
     assert (finding.level, "the bucket is public" in finding.message) == ("note", True)
 
 
-def test_without_credentials_and_with_expired_ones_the_command_that_gets_them_is_named(
-    internet: None, tmp_path, monkeypatch
-) -> None:
+def test_missing_and_expired_credentials_name_the_command_that_gets_them(internet: None, tmp_path, monkeypatch) -> None:
     said = problem("gs://private/x")
     assert "no credentials were found" in said and "Next: gcloud auth application-default login." in said
     auth._connect.cache_clear()
@@ -418,7 +416,7 @@ def test_what_a_web_server_says_becomes_a_sentence(server: str) -> None:
     assert "cannot be reached" in problem("http://nowhere.invalid/x")
 
 
-def test_a_protocol_needs_a_package_that_is_named_or_has_a_nearest_and_this_process_is_no_place() -> None:
+def test_a_protocol_names_its_package_or_the_nearest_and_this_process_is_no_place() -> None:
     assert "Unknown protocol. Received: 'gss'. Did you mean 'gs'?" in problem("gss://bucket/x")
     assert "Next: pip install s3fs." in problem("s3://bucket/x")
     assert "Next: pip install paramiko." in problem("sftp://host/x")
@@ -462,7 +460,7 @@ def test_a_disk_is_refused_where_the_tasks_do_not_see_it_with_the_command_that_h
     assert said["zip"].endswith("inputs={'zip': 'zip://a.csv::gs://BUCKET/zip/b.zip'}.")
 
 
-def test_a_network_is_refused_where_there_is_none_and_this_machines_own_where_it_is_another() -> None:
+def test_a_place_on_a_missing_network_or_on_another_machines_loopback_is_refused() -> None:
     given = {"disk": "/data", "cloud": "gs://bucket/x", "own": "http://localhost:8000/x", "six": "http://[::1]/x"}
     found = [f.message.partition(":")[0] for f in find_unreachable(given, disk=True, network=False)]
     assert found == ["inputs.cloud", "inputs.own", "inputs.six"]

@@ -290,7 +290,7 @@ def test_a_server_that_drips_holds_nobody_and_a_large_file_may_take_its_time(gcs
     assert bytes(files.read("large")) == bytes(200_000)
 
 
-def test_a_large_file_is_uploaded_though_that_takes_longer_than_a_call_and_a_deadline(
+def test_a_large_file_is_uploaded_although_it_takes_longer_than_call_and_deadline(
     gcs: GcsServer, store: GcsStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     clock, pieces = FakeClock(), UploadBody.__iter__

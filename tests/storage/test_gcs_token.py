@@ -57,9 +57,7 @@ def test_the_metadata_server_is_asked_as_it_wants_to_be_and_no_proxy_is_used(ser
 @pytest.mark.parametrize(
     ("status", "kind", "retry"), [(404, AccessError, False), (403, AccessError, False), (503, StoreError, True)]
 )
-def test_a_machine_without_a_service_account_is_told_and_a_server_that_fails_is_asked_again(
-    server, status, kind, retry
-) -> None:
+def test_a_missing_service_account_is_reported_and_a_failing_server_is_asked_again(server, status, kind, retry) -> None:
     server["status"] = status
     with pytest.raises(TokenError) as error:
         MachineToken({"GCE_METADATA_HOST": server["host"]}).token()

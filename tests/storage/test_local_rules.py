@@ -68,7 +68,7 @@ def test_an_error_of_the_system_is_told_with_what_it_means(error: OSError, meani
     assert str(caught.value) == meaning
 
 
-def test_a_temporary_file_that_a_killed_writer_left_goes_with_the_next_one_and_that_of_a_living_one_stays(
+def test_the_next_writer_removes_a_killed_writers_temporary_file_and_no_living_ones(
     tmp_path: Path,
 ) -> None:
     kept = TemporaryFiles(str(tmp_path)).new()

@@ -43,7 +43,7 @@ def program(text: str, *words: object, **options: object) -> subprocess.Popen[st
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload]
 
 
-def test_a_path_or_a_file_url_is_a_store_and_nothing_is_written_before_the_first_object(tmp_path: Path) -> None:
+def test_a_path_or_file_url_is_a_store_that_writes_nothing_before_its_first_object(tmp_path: Path) -> None:
     for url in (str(tmp_path / "x"), f"file://{tmp_path}/x"):
         found = open_store(url)
         assert (found.url, list(found.list(""))) == (str(tmp_path / "x"), [])
@@ -145,7 +145,7 @@ def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_hold
 
 
 @pytest.mark.process
-def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_one_writes_is_not(store) -> None:
+def test_the_next_writer_removes_a_killed_writers_part_and_not_a_living_writers(store) -> None:
     text = """
         import os, signal
         from programs.store_faults import kill_at
@@ -166,7 +166,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_
     assert list(parts.iterdir()) == []
 
 
-def test_a_file_in_the_making_that_a_sweeper_took_away_before_it_was_locked_is_made_anew(store, monkeypatch) -> None:
+def test_a_temporary_file_swept_away_before_its_lock_is_made_again(store, monkeypatch) -> None:
     locked, swept = locking._locked, []
 
     def late(handle: int) -> bool:
@@ -285,7 +285,7 @@ def test_a_folder_that_another_process_removed_before_the_link_is_made_again(sto
     assert bytes(store.get("folder/x")) == b"data" and len(removed) == 1
 
 
-def test_an_object_that_another_task_deletes_with_its_folder_at_once_was_still_written(store, tmp_path) -> None:
+def test_an_object_deleted_at_once_with_its_folder_by_another_task_was_still_written(store, tmp_path) -> None:
     def delete(moment: str) -> None:
         if moment == "linked":
             store.delete("data/skipped/x")

@@ -51,7 +51,7 @@ def test_a_sleeper_sees_that_it_has_to_hurry() -> None:
     assert clock.time < 1
 
 
-def test_two_that_failed_together_do_not_come_back_together_and_none_waits_longer_than_the_step_allows() -> None:
+def test_requests_that_failed_together_retry_apart_and_within_the_steps_longest_wait() -> None:
     waits = []
     for _ in range(50):
         clock = FakeClock(0.0)

@@ -64,7 +64,7 @@ def test_an_attempt_may_end_within_its_first_or_second_epoch(
     assert [point.step for point in curves.curves(reported, 0.0)["loss"] if point.partial] == partial
 
 
-def test_values_that_are_no_numbers_are_gaps_and_records_that_make_no_sense_are_drawn_as_far_as_they_do() -> None:
+def test_values_without_a_number_are_gaps_and_invalid_records_are_drawn_partly() -> None:
     records = [
         {"attempt": 1, "step": 1, "metrics": {"loss": None, "acc": 1}},
         {"attempt": "x", "step": "two", "time": [], "metrics": {"loss": "0.5", "acc": True}},

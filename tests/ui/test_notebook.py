@@ -87,7 +87,7 @@ def test_a_result_a_status_models_and_log_lines_are_shown_as_text_whatever_they_
     assert [line.task for line in lines] == ["chief-0"], "showing them reads none"
 
 
-def test_metrics_are_rows_with_epochs_from_1_and_no_name_of_a_program_replaces_a_field(root: Path) -> None:
+def test_metrics_are_rows_with_epochs_from_1_and_a_programs_names_replace_no_field(root: Path) -> None:
     named = {"time": 7.0, "time_": 8.0, "loss": None}
     page_run(root, "digits-aaaaaa", [*RECORDS, {"step": 4, "epoch": 2, "metrics": named}])
     run = sdk.attach("digits-aaaaaa")

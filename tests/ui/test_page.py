@@ -136,7 +136,7 @@ WAYS = ("/", "/?part=rows", "/run/0/digits-aaaaaa", "/run/0/digits-aaaaaa/curves
         "/assets/page.js", "/nowhere")  # fmt: skip
 
 
-def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_that_it_is_exchanged_for(visitor: Visitor) -> None:
+def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_made_from_it(visitor: Visitor) -> None:
     for way in WAYS:
         assert visitor.get(way, cookie="").status == 403
         assert visitor.get(way, cookie=f"podlift-ui-{PORT}={TOKEN}; x=y").status == 403
@@ -168,7 +168,7 @@ def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_that_it_is_
         ({"method": "HEAD"}, 200),
     ],
 )
-def test_foreign_hosts_and_origins_and_what_is_no_read_are_refused_also_with_the_cookie(
+def test_foreign_hosts_foreign_origins_and_writes_are_refused_even_with_the_cookie(
     visitor: Visitor, asked: dict, status: int
 ) -> None:
     answer = visitor.get("/", **asked)
@@ -235,9 +235,7 @@ def test_what_is_known_is_shown_while_another_tab_waits_for_an_answer(
         waiting.join()
 
 
-def test_the_page_of_a_run_begins_with_why_and_asks_again_only_while_something_may_change(
-    visitor: Visitor, root: Path
-) -> None:
+def test_a_runs_page_begins_with_why_and_asks_again_only_while_the_run_may_change(visitor: Visitor, root: Path) -> None:
     text = visitor.get("/run/0/digits-bbbbbb").text
     assert (
         text.index('class="state failed"')
@@ -468,7 +466,7 @@ def test_an_action_that_fails_says_why_and_a_checkpoint_is_pinned(root: Path, do
     assert "No such run" in page.act("nothing-aaaaaa", "cancel").text
 
 
-def test_a_bucket_whose_credentials_expire_is_named_and_shown_again_when_they_are_renewed(
+def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)

@@ -40,7 +40,7 @@ def steps(count: int, *names: str) -> list[dict[str, object]]:
     return [{"step": step, "metrics": dict.fromkeys(names or ("loss",), 1 / step)} for step in range(1, count + 1)]
 
 
-def test_a_report_of_a_failed_run_begins_with_the_root_cause_and_holds_all_that_is_known(root: Path, report) -> None:
+def test_a_failed_runs_report_begins_with_the_root_cause_and_holds_all_known_facts(root: Path, report) -> None:
     trace = 'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n    raise ValueError("bad")'
     page_run(root, "digits-aaaaaa", steps(3), failure="ValueError: bad", traceback=trace, log="first\nlast line\n")
     text = report("digits-aaaaaa")
@@ -69,7 +69,7 @@ def test_a_report_of_a_failed_run_begins_with_the_root_cause_and_holds_all_that_
     assert (chart["name"], chart["series"][0]["value"]) == ("loss", [1, 0.5, 0.333333])
 
 
-def test_a_report_asks_no_other_file_or_host_and_its_policy_allows_its_own_scripts_only(root: Path, report) -> None:
+def test_a_report_loads_no_other_file_or_host_and_its_policy_allows_only_its_scripts(root: Path, report) -> None:
     page_run(root, "digits-aaaaaa", steps(3))
     text = report("digits-aaaaaa")
     elements = Elements(text).found
@@ -266,7 +266,7 @@ def test_a_bucket_that_does_not_answer_holds_no_report_of_a_run_here(
     assert "seen-aaaaaa" in report("seen"), "nor of one with a short name"
 
 
-def test_the_wheel_gets_templates_and_scripts_with_their_licences_and_at_most_120_kb_of_javascript() -> None:
+def test_the_wheel_has_templates_licensed_scripts_and_at_most_120_kb_of_javascript() -> None:
     home = REPO / "sdk" / "ui"
     patterns = parse_toml((REPO / "pyproject.toml").read_bytes(), "")["tool"]["setuptools"]["package-data"]["*"]
     files = [path.relative_to(home) for folder in ("templates", "assets") for path in (home / folder).iterdir()]

@@ -102,7 +102,7 @@ NUMPY = "__version__ = '2.0.0'\n"
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_a_machine_on_which_podlift_works_has_nothing_that_fails_and_nothing_is_left_on_it(tmp_path: Path) -> None:
+def test_a_working_machine_fails_no_check_of_the_doctor_and_keeps_no_file_of_it(tmp_path: Path) -> None:
     shown = doctor(HOME=str(tmp_path))
     assert shown.code == 0, shown.stdout
     assert shown.stderr.startswith("Nothing failed, ")
@@ -147,7 +147,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
     assert shown.stderr.startswith(f"{failed} failed, ")
 
 
-def test_json_is_one_object_with_the_same_findings_and_the_fix_of_a_missing_tensorflow_is_for_this_python(
+def test_json_has_the_same_findings_and_the_fix_for_tensorflow_names_this_python(
     bare: Path,
 ) -> None:
     python = bare.parents[2] / "bin" / "python"

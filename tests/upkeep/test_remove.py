@@ -144,9 +144,7 @@ def test_a_copied_root_of_cloud_runs_and_what_other_folders_name_are_understood_
     assert [file.exists() for file in files] == [True, False, True]
 
 
-def test_a_copy_of_podlift_for_containers_goes_from_the_cache_when_it_was_not_used_for_long(
-    find, tmp_path: Path
-) -> None:
+def test_a_container_copy_of_podlift_leaves_the_cache_after_a_long_time_without_use(find, tmp_path: Path) -> None:
     archive = runtime_archive(tmp_path / "cache").path
     age(archive, 40)
     assert names(find(cache=tmp_path / "cache"), "cache") == [archive.name]

@@ -123,9 +123,7 @@ def test_a_run_that_has_not_changed_for_an_hour_is_lost_unless_only_a_cloud_can_
     assert why(found) == {"e-aaaaaa": "it has no final record, and only vertex knows whether it is still going"}
 
 
-def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_be_needed_too(
-    gcs, make, put, settled
-) -> None:
+def test_damaged_or_foreign_files_and_possibly_needed_bundles_stay_with_a_reason(gcs, make, put, settled) -> None:
     make("a"), make("b")
     put(f"runs/a-aaaaaa/{FINAL.replace('3', '4')}", b"{")
     put("runs/notes.txt", b"mine")
@@ -267,7 +265,7 @@ def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, mo
     assert (names(done), names(done, "bundle")) == (["c-aaaaaa"], ["c" * 64])
 
 
-def test_a_folder_of_the_root_that_cannot_be_searched_keeps_everything_that_it_may_need(
+def test_a_folder_of_the_root_that_cannot_be_searched_keeps_all_that_it_may_need(
     gcs, make, put, settled, monkeypatch
 ) -> None:
     make("a")

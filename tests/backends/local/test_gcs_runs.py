@@ -123,7 +123,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
-def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_on_elsewhere(
+def test_another_machine_continues_a_run_once_the_heartbeat_of_the_first_is_old(
     gcs, write, elsewhere, monkeypatch
 ) -> None:
     run = uploading(gcs)
@@ -182,7 +182,7 @@ def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatc
         Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock()).push(last=True)
 
 
-def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes() -> None:
+def test_a_failing_periodic_action_is_repeated_when_due_and_logs_each_new_failure() -> None:
     outcomes = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
 
     def once() -> None:
@@ -276,7 +276,7 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
         sdk.plan("train.py", root=ROOT)
 
 
-def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
+def test_only_an_emulator_redirects_requests_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
     assert start.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
     monkeypatch.setitem(sys.modules, "sdk.process.redirect.proxy", None)
     with pytest.raises(sdk.InputError, match=r"pip install 'podlift\[emulator\]'"):
@@ -284,7 +284,7 @@ def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_
 
 
 @pytest.mark.full
-def test_ended_runs_of_a_bucket_are_listed_from_what_is_known_here_until_they_are_resumed(
+def test_ended_runs_of_a_bucket_are_listed_from_the_cache_until_they_are_resumed(
     gcs, write, elsewhere, monkeypatch
 ) -> None:
     runs = [

@@ -88,7 +88,7 @@ def evaluating(run: sdk.Run) -> int:
     return found()[-1]
 
 
-def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_registered_only(
+def test_a_clusters_first_model_becomes_champion_and_a_worse_one_is_only_registered(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = submit("0.5", workers=2)
@@ -116,7 +116,7 @@ def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_re
     )
 
 
-def test_an_evaluation_that_crashes_neither_promotes_nor_fails_the_run_and_a_champion_that_does_asks(
+def test_a_crashed_evaluation_neither_promotes_nor_fails_and_a_crashed_champion_asks(
     project: Path,
 ) -> None:
     crashed = registered("crash").registered
@@ -208,7 +208,7 @@ def test_a_run_can_be_cancelled_in_its_last_phase(project: Path) -> None:
     assert sdk.models()["digits"].history() == ()
 
 
-def test_a_phase_that_crashed_or_was_killed_does_not_end_with_the_message_of_an_earlier_one(tmp_path: Path) -> None:
+def test_a_crashed_or_killed_phase_does_not_end_with_the_message_of_an_earlier_one(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path))
     Path(paths.events).mkdir()
     Recorder(paths, PHASE, 1, SystemClock()).record(PHASE_FAILED, message="The bucket does not answer.")

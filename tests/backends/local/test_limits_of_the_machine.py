@@ -74,7 +74,7 @@ def test_a_full_disk_is_named(write, small: Path, text: str, said: str) -> None:
     assert (listed.status.state, listed.status.reason) == (status.state, status.reason)
 
 
-def test_a_program_that_goes_on_with_a_full_disk_has_succeeded_and_can_be_resumed_otherwise(write, small: Path) -> None:
+def test_a_program_that_survives_a_full_disk_succeeds_and_any_other_can_be_resumed(write, small: Path) -> None:
     write("train.py", BYTES.replace("GOES_ON", "contextlib.suppress(OSError)"))
     run = sdk.submit("train.py")
     status = run.wait(LIMIT_S)

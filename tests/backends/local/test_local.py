@@ -95,7 +95,7 @@ def test_a_cluster_may_have_workers_only_and_a_single_task_has_no_tf_config(writ
     assert "CLUSTER_SPEC" in alone and "TF_CONFIG" not in alone
 
 
-def test_a_function_gets_keywords_and_the_first_tasks_value_comes_back_as_far_as_json_has_it(write) -> None:
+def test_a_function_gets_keywords_and_the_run_returns_the_chiefs_value_as_json(write) -> None:
     write("pkg/__init__.py")
     text = """
         import os, time

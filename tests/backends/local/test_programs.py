@@ -261,7 +261,7 @@ def test_an_error_line_of_a_program_that_trained_is_no_finding(write) -> None:
         ),
     ],
 )
-def test_the_summary_of_an_exit_with_a_number_has_the_reason_that_was_printed_before_it(write, program, reason) -> None:
+def test_the_summary_of_a_nonzero_exit_shows_the_reason_printed_before_it(write, program, reason) -> None:
     write("program.py", program)
     status = sdk.submit("program.py", args=["epochs", "3"]).wait(LIMIT_S)
     assert status.failure is not None

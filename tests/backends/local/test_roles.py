@@ -64,7 +64,7 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
 
 
 @pytest.mark.full
-def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_server_from_the_last_epoch(
+def test_tf_keras_survives_a_killed_worker_and_resumes_the_epoch_after_a_killed_ps(
     write: Any,
 ) -> None:
     write("train.py", (PROGRAMS / "parameter_server_fit.py").read_text())

@@ -254,7 +254,7 @@ def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake,
     assert left_alive(run) == []
 
 
-def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_log_of_a_task(tmp_path: Path) -> None:
+def test_a_template_without_a_listener_leaves_no_traceback_in_the_log_of_a_task(tmp_path: Path) -> None:
     (orders, no_orders), (go, no_go), (nobody, news) = os.pipe(), os.pipe(), os.pipe()
     for end in (no_orders, no_go, nobody):
         os.close(end)

@@ -19,7 +19,7 @@ def guarded(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
 
 
-def test_a_process_that_a_signal_has_ended_is_started_again_and_its_own_end_is_the_end(tmp_path: Path) -> None:
+def test_a_process_killed_by_a_signal_restarts_and_its_exit_code_is_the_final_one(tmp_path: Path) -> None:
     program = """
 import os, sys
 with open(sys.argv[1], "a") as file:

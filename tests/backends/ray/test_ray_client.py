@@ -123,7 +123,7 @@ def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: Fa
 
 
 @pytest.mark.parametrize(("records", "state"), [(["collected"], State.SUCCEEDED), ([], State.LOST)])
-def test_a_success_that_the_agents_agreed_on_holds_after_the_cluster_has_forgotten_the_job(
+def test_a_success_agreed_by_the_agents_holds_after_the_cluster_forgot_the_job(
     ray: FakeRay, tmp_path: Path, records: list[str], state: State
 ) -> None:
     run = submit(ray, tmp_path / "root")
@@ -219,9 +219,7 @@ def test_the_token_of_rays_own_clients_is_used_where_a_cluster_asks_for_one(tmp_
     assert TOKEN not in str(ray.bodies)
 
 
-def test_a_token_that_the_cluster_does_not_know_is_neither_shown_nor_sent_to_one_that_asks_for_none(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_a_rejected_token_is_not_shown_and_a_cluster_without_tokens_receives_none(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     with FakeRay(token="another-one") as ray, pytest.raises(InputError, match=r"403.*RAY_AUTH_TOKEN") as refused:
         submit(ray, tmp_path / "root")
@@ -253,9 +251,7 @@ def test_a_certificate_that_is_not_trusted_is_named_with_the_fix(tmp_path: Path)
         thread.join()
 
 
-def test_an_answer_that_never_comes_says_that_it_is_unknown_whether_the_run_was_started(
-    ray: FakeRay, tmp_path: Path
-) -> None:
+def test_without_an_answer_the_error_says_that_the_start_of_the_run_is_unknown(ray: FakeRay, tmp_path: Path) -> None:
     ray.failing = 100
     with pytest.raises(UnavailableError, match=r"unknown whether the run .* was started.*podlift status"):
         submit(ray, tmp_path / "root")

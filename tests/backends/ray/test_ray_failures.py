@@ -123,9 +123,7 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
         )
 
 
-def test_a_cluster_with_tokens_accepts_the_one_of_a_header_and_that_of_rays_own_clients(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_a_cluster_accepts_the_token_of_a_header_and_the_token_of_rays_clients(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "train.py").write_text("print('trains')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # without a token of Ray's

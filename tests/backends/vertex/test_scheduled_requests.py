@@ -120,7 +120,7 @@ def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -
     assert retry["retryCount"] == 3 or half_s < 400
 
 
-def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_price_of_a_month(prepare: Prepare) -> None:
+def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_monthly_price(prepare: Prepare) -> None:
     made = prepare(
         "0 3 * * *",
         job={"timeout": "1h", "retry_preemptions": 0, "retry_infrastructure": 0},
@@ -223,7 +223,7 @@ def test_a_mistake_is_refused_with_the_next_step(prepare: Prepare, more: dict[st
     assert sentence in str(caught.value)
 
 
-def test_an_image_with_a_tag_only_is_warned_of_with_the_command_that_shows_its_digest(prepare: Prepare) -> None:
+def test_a_tagged_image_is_a_warning_with_the_command_that_shows_its_digest(prepare: Prepare) -> None:
     made = prepare(image="us-docker.pkg.dev/my-project/train/tf:2.19")
     (warning,) = [text for text in made.warnings if "image" in text]
     assert "vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:...'" in warning
@@ -235,7 +235,7 @@ def test_an_image_with_a_tag_only_is_warned_of_with_the_command_that_shows_its_d
     assert "Next: vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:abc'." in found.message
 
 
-def test_an_image_for_keepers_is_in_the_request_and_in_the_plan_and_is_to_be_pinned_too(prepare: Prepare) -> None:
+def test_an_image_for_keepers_is_in_request_and_plan_and_needs_a_digest_too(prepare: Prepare) -> None:
     def image(made: Prepared) -> Any:
         return rendered(made)["create"]["httpTarget"]["body"]["jobSpec"]["workerPoolSpecs"][0]["containerSpec"][
             "imageUri"

@@ -227,7 +227,7 @@ def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_
 
 @pytest.mark.process
 @pytest.mark.parametrize("there", [True, False])
-def test_what_the_machines_script_sets_reaches_the_program_with_its_arguments_as_they_are(
+def test_variables_of_the_machines_script_and_unchanged_arguments_reach_the_program(
     base: Plan, tmp_path: Path, there: bool
 ) -> None:
     command = commands(base, "h200:8")[0]

@@ -175,7 +175,7 @@ def test_a_busy_service_is_asked_again_when_it_wants_to_be_but_not_in_an_hour(
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_if_the_list_cannot_be_read_after_a_lost_response_it_stays_open_whether_the_run_was_started(
+def test_after_a_lost_response_an_unreadable_list_leaves_the_outcome_unknown(
     server: Server, jobs: JobClient, tmp_path: Path, status: int
 ) -> None:
     server.script = [(500, "lost"), (status, "The words of the service.")]
@@ -223,7 +223,7 @@ def test_a_read_is_sent_again_with_waits(server: Server, jobs: JobClient, status
 
 
 @pytest.mark.parametrize(("retry_after", "least_s", "most_s"), [({}, 20.0, 45.0), ({"Retry-After": "3600"}, 0.0, 0.0)])
-def test_a_read_that_never_succeeds_ends_and_at_once_where_it_would_be_waited_for_too_long(
+def test_a_failing_read_ends_in_time_and_at_once_if_retry_after_is_too_long(
     server: Server, jobs: JobClient, retry_after: dict[str, str], least_s: float, most_s: float
 ) -> None:
     server.script = [(503, "down for maintenance", retry_after)]
@@ -378,7 +378,7 @@ def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> Non
     assert clock.now() - asked_at >= 20
 
 
-def test_a_request_for_log_lines_ends_in_time_and_is_not_sent_again_if_it_was_rejected(server: Server) -> None:
+def test_a_request_for_log_lines_ends_in_time_and_a_rejected_one_is_not_repeated(server: Server) -> None:
     server.script = [(503, "busy")]
     clock = FakeClock(0.0)
     with pytest.raises(StoreError, match="503"):

@@ -153,7 +153,7 @@ def test_a_known_text_has_a_reason_a_sentence_and_advice(text: str, code: int, r
     assert found.advice or found.reason is Reason.CANCELLED, "there is a fix for each"
 
 
-def test_a_rate_limit_alone_is_worth_another_request_and_an_exit_code_alone_leaves_the_cause_open() -> None:
+def test_only_a_rate_limit_is_worth_a_retry_and_a_bare_exit_code_names_no_cause() -> None:
     found = {text: diagnose(text, code) for text, code, *_ in TEXTS}
     assert {text for text, each in found.items() if each.busy} == {text for text in found if "per minute" in text}
     open_causes = {text for text in found if "exited with a non-zero status" in text and "memory" not in text}

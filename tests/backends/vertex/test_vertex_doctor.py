@@ -133,7 +133,7 @@ def wrong(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in found["checks"] if not each["ok"] and each["name"] not in usual}
 
 
-def test_a_project_that_has_everything_passes_and_only_what_nobody_can_read_is_not_known(doctor: Doctor) -> None:
+def test_a_complete_project_passes_and_only_unreadable_facts_stay_unknown(doctor: Doctor) -> None:
     found = doctor()
     assert wrong(found) == {} and found["failed"] == 0
     unknown = {each["name"] for each in found["checks"] if each["level"] == "unknown"}
@@ -216,7 +216,7 @@ def test_credentials_that_are_not_accepted_are_the_only_failure(doctor: Doctor, 
     assert podlift_vertex.requests().operations.keys() & {"quotas.get", "apis.get"} == set()
 
 
-def test_credentials_that_have_expired_or_are_not_there_are_said_before_anything_is_asked(
+def test_expired_or_missing_credentials_are_reported_before_the_other_checks(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expired = RefreshError("Reauthentication is needed.")  # type: ignore[no-untyped-call]

@@ -39,7 +39,7 @@ def at(step: int, what: KillTarget, point: Any = "step") -> Kill:
     return Kill(task="chief-0", point=point, number=step, what=what)
 
 
-def test_an_emulator_that_disturbs_its_jobs_already_is_refused_before_anything_starts(
+def test_a_drill_refuses_an_emulator_with_fault_rules_before_anything_starts(
     podlift_vertex: Cloud, project: Path
 ) -> None:
     (project / "train.py").write_text("print(1)")

@@ -80,7 +80,7 @@ def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(
     told(capsys, "plan", "train.py", "--max-cost-usd", "0.01", code=2)
 
 
-def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google_for_it(
+def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google(
     project: Path, place: str, leave: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("train.py").write_text("import os\nos._exit(3)\n")

@@ -56,7 +56,7 @@ def image_of(job: Any) -> str:
 
 
 @pytest.mark.full
-def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_ends_with_it(
+def test_a_keeper_continues_an_unattended_run_in_the_next_place_and_ends_with_it(
     podlift_vertex: Cloud, planned: Planned
 ) -> None:
     podlift_vertex.faults(STOCKOUT)

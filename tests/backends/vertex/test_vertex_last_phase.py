@@ -75,7 +75,7 @@ def evaluating(cloud: Cloud, run: sdk.Run) -> psutil.Process:
 
 
 @pytest.mark.full
-def test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last_phase_alone(
+def test_containers_promote_a_model_and_a_lost_container_repeats_only_the_last_phase(
     podlift_vertex: Cloud, write
 ) -> None:
     store = open_store(data_of(podlift_vertex).rstrip("/"))

@@ -29,7 +29,7 @@ def job_in(cloud: Cloud, region: str) -> Any:
 
 
 @pytest.mark.full
-def test_a_run_in_another_region_uses_its_own_directory_and_a_job_there_has_no_output_directory(
+def test_a_job_in_another_region_uses_the_runs_directory_without_an_output_directory(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
     podlift_vertex.faults(NO_MACHINES)
@@ -45,7 +45,7 @@ def test_a_run_in_another_region_uses_its_own_directory_and_a_job_there_has_no_o
 
 
 @pytest.mark.full
-def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_what_it_has_spent(
+def test_no_job_is_made_above_the_remaining_budget_and_the_run_reports_its_cost(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the emulator nothing is billed: a price of 1 USD a second in the first place, and of 2 in the next, stands in."""

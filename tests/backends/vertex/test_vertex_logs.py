@@ -186,7 +186,7 @@ def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: FakeCl
     assert [line.text for line in second] == ["again"]
 
 
-def test_what_podlift_says_in_a_container_is_no_line_of_the_program_unless_it_is_an_error(
+def test_podlifts_lines_in_a_container_are_no_lines_of_the_program_except_errors(
     logging: Logging, clock: FakeClock
 ) -> None:
     logging.add(0, "podlift: waiting for worker-0")

@@ -21,7 +21,7 @@ from sdk.testing.vertex import Cloud
 GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
 
 
-def test_a_job_that_the_service_has_lost_is_followed_by_another_one_and_one_answer_alone_makes_none(
+def test_a_lost_job_is_followed_by_another_and_a_single_answer_is_no_proof_of_loss(
     podlift_vertex: Cloud, start: Start
 ) -> None:
     podlift_vertex.faults(HOLD)
@@ -47,7 +47,7 @@ def unanswered(*_: object) -> None:
     raise OutcomeUnknownError("no answer")
 
 
-def test_a_cancelled_job_that_the_service_does_not_find_is_cancelled_before_the_run_ends(
+def test_a_cancelled_job_missing_at_the_service_is_cancelled_before_the_run_ends(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     podlift_vertex.faults(HOLD)

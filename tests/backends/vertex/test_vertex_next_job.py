@@ -157,7 +157,7 @@ def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Pl
     assert "continues" in after(planned(several), ended("preempted"), same)
 
 
-def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless_the_machines_change(
+def test_attempts_without_progress_are_a_crash_loop_unless_the_machines_change(
     planned: Planned,
 ) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in (1, 2, 3)]

@@ -113,7 +113,7 @@ def lines(made: sdk.Plan, label: str) -> list[str]:
     return [text for name, text in plan_text.lines(made) if name == label]
 
 
-def test_a_refresh_reads_every_page_of_each_service_and_keeps_the_table_with_its_date(google: Catalog) -> None:
+def test_a_refresh_reads_every_page_of_each_service_and_keeps_the_dated_table(google: Catalog) -> None:
     table = refresh(age_days=3)
     assert [url.split("/")[-2] for url in google.urls] == [VERTEX] * 2 + [ENGINE] * 3 + [TPU]
     assert table.units["whole"] == {"core:n1": {"us-central1": 0.036}, "ram:n1": {"us-central1": 0.005}}

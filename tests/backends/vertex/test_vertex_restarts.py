@@ -80,7 +80,7 @@ def counters(cloud: Cloud) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("workers", [1, full_only(2)])
-def test_killed_tasks_restart_in_their_containers_and_the_counters_of_vertex_ai_stay_at_zero(
+def test_killed_tasks_restart_in_their_containers_and_vertex_ai_counts_no_restart(
     podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     run = submit(podlift_vertex, write, workers=workers)

@@ -78,7 +78,7 @@ def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
     assert api.attach(run.url).status().state is State.FAILED
 
 
-def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_is_spent(
+def test_after_a_service_error_the_same_place_is_tried_until_the_budget_is_spent(
     podlift_vertex: Cloud, start: Start
 ) -> None:
     podlift_vertex.faults({**INTERNAL, "times": 6, "after_s": 0.0})
@@ -129,7 +129,7 @@ run.wait()
 
 
 @pytest.mark.full
-def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights(
+def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_weights(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = start(PROGRAM.replace("DISTURBED", "0"))

@@ -45,7 +45,7 @@ def test_what_is_not_configured_or_unknown_to_google_is_refused_before_any_write
     assert made(podlift_vertex) == []
 
 
-def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_resumed(
+def test_a_run_without_a_job_after_a_killed_submit_is_cancelled_at_once_and_resumed(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
@@ -86,7 +86,7 @@ def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start
 
 
 @pytest.mark.full
-def test_a_job_that_was_removed_before_a_client_saw_its_end_has_the_verdict_that_its_tasks_agreed_on(
+def test_a_job_removed_before_its_end_was_read_keeps_the_verdict_of_its_tasks(
     podlift_vertex: Cloud, start: Start
 ) -> None:
     run = start()

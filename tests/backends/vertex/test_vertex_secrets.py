@@ -75,9 +75,7 @@ def test_a_secret_without_an_account_that_could_read_it_is_refused_with_the_role
         sdk.plan(job(), backend=podlift_vertex.backend())
 
 
-def test_a_secret_that_is_not_there_is_refused_and_a_version_that_is_named_is_not_asked_for(
-    podlift_vertex: Cloud, write
-) -> None:
+def test_a_missing_secret_is_refused_and_a_named_version_is_not_looked_up(podlift_vertex: Cloud, write) -> None:
     write("program.py", PROGRAM)
     backend = podlift_vertex.backend(service_account=ACCOUNT)
     with pytest.raises(

@@ -252,7 +252,7 @@ def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore
     assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [])
 
 
-def test_a_run_that_is_cancelled_while_its_lost_job_is_searched_gets_no_further_request(
+def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_request(
     store: PosixStore, clock: FakeClock
 ) -> None:
     service = Service(clock, LOST)

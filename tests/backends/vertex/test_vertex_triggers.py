@@ -115,7 +115,7 @@ def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vert
     assert seen is not None and seen.sync == "in sync"
 
 
-def test_what_someone_changed_or_removed_at_cloud_scheduler_is_listed_and_mended_by_creating_again(
+def test_changes_made_at_cloud_scheduler_are_listed_and_a_second_create_repairs_them(
     podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from google.cloud.scheduler_v1 import Job
@@ -261,7 +261,7 @@ def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(
     assert "is overdue: Cloud Scheduler has not delivered yet" in problem
 
 
-def test_a_schedule_that_moves_to_another_location_stays_paused_and_leaves_no_job_behind(
+def test_a_schedule_moved_to_another_location_stays_paused_and_leaves_no_job(
     podlift_vertex: Cloud, create: Create
 ) -> None:
     first = create()

@@ -95,7 +95,7 @@ def one(plan: Plan, store: PosixStore, job: Latest, clock: FakeClock) -> Resubmi
     return Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
 
 
-def test_a_next_job_is_requested_after_its_delay_in_its_place_with_the_rest_of_the_time(
+def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_left(
     job: Latest, one: Resubmission, requests: Requests
 ) -> None:
     job.requested_s = 29.0
@@ -115,7 +115,7 @@ def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
     assert requests.asked[0]["timeout_s"] is None
 
 
-def test_a_process_without_the_right_only_looks_from_then_on_and_leaves_the_run_to_others(
+def test_a_process_without_permission_stops_submitting_and_leaves_the_run_to_others(
     store: PosixStore, job: Latest, one: Resubmission, requests: Requests
 ) -> None:
     requests.error, job.requested_s = JobNotCreatedError("It may not.", Reason.PERMISSION), 30.0
@@ -147,7 +147,7 @@ def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock:
 # --- The keeper -----------------------------------------------------------------------------------------------------
 
 
-def test_a_keeper_is_booked_since_the_last_job_and_its_time_is_not_that_of_the_training(
+def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(
     plan: Plan, store: PosixStore, clock: FakeClock
 ) -> None:
     store.put_new(KEYS.keeper(1), [b'{"name": "k", "created": 1000.0}'])
@@ -217,7 +217,7 @@ def keep(run: Any, plan: Plan, clock: FakeClock, remarks: Any = None, keep_for_s
     keeper_main.keep(RunKeeper(run, plan, remarks or Heard()), keep_for_s, clock)
 
 
-def test_a_keeper_ends_within_seconds_of_its_run_and_at_the_latest_when_its_time_is_over(
+def test_a_keeper_ends_within_seconds_of_its_run_and_at_its_time_limit_at_the_latest(
     plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = clock.now()

@@ -170,7 +170,7 @@ def test_a_pipeline_that_does_not_repeat_itself_is_told_by_name(name, tmp_path):
     assert reason in feed.position().why
 
 
-def test_a_pipeline_that_draws_from_no_generator_leaves_the_generators_where_they_are():
+def test_a_pipeline_that_draws_no_random_numbers_leaves_the_generators_unchanged():
     random.seed(3)
     feed = position.ResumableIterator(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)))
     next(feed)

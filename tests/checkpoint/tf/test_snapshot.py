@@ -224,7 +224,7 @@ def test_of_several_tasks_each_saves_only_what_no_strategy_keeps_equal():
     assert list(decode(replica_values(found, tasks=1))[1]) == []
 
 
-def test_a_variable_that_is_divided_among_parameter_servers_is_saved_and_loaded_as_one():
+def test_a_variable_sharded_over_parameter_servers_is_saved_and_loaded_as_one():
     sharded = Later("tensorflow.python.distribute.sharded_variable", "ShardedVariable")
 
     def module(*parts):

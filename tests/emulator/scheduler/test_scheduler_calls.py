@@ -69,7 +69,7 @@ def test_a_patch_changes_the_fields_of_its_mask_and_no_others(timetable: Timetab
     assert unknown.status_code == 400 and "'httpTarget.boddy'" in unknown.json()["error"]["message"]
 
 
-def test_a_paused_job_has_no_next_time_and_one_that_is_resumed_waits_for_its_next_slot(timetable: Timetable) -> None:
+def test_a_paused_job_has_no_next_time_and_a_resumed_one_waits_for_its_next_slot(timetable: Timetable) -> None:
     made = timetable.add(schedule="0 3 * * *")
     paused = timetable.scheduler.pause_job(name=made.name, timeout=WAIT_S)
     assert paused.state == Job.State.PAUSED and not paused.schedule_time

@@ -140,9 +140,7 @@ def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
 
 
 @pytest.mark.full
-def test_what_a_job_installs_upgrades_and_removes_leaves_the_developers_environment_alone(
-    cloud, developer, wheels
-) -> None:
+def test_a_jobs_installs_upgrades_and_removals_leave_the_developers_packages_alone(cloud, developer, wheels) -> None:
     given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_COMPILE": "1"}
     given["SITE"] = str(developer / PACKAGES)
     env = [{"name": name, "value": value} for name, value in given.items()]

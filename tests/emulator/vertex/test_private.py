@@ -47,7 +47,7 @@ def test_a_folder_of_an_earlier_podlift_is_closed(serve, tmp_path) -> None:
     assert open_to_others(data) == []
 
 
-def test_a_folder_with_foreign_files_is_left_as_it_is_and_what_is_written_there_is_closed(tmp_path) -> None:
+def test_a_folder_with_foreign_files_keeps_its_mode_and_new_files_in_it_are_private(tmp_path) -> None:
     shared = tmp_path / "project"
     shared.mkdir(mode=0o755)
     (shared / "train.py").write_text("")

@@ -148,7 +148,7 @@ def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs,
     ("machine", "value"),
     [({}, "unset"), ({"acceleratorType": "NVIDIA_L4"}, "1"), ({"machineType": "ct5lp-hightpu-1t"}, "1")],
 )
-def test_a_replica_with_a_stand_in_has_the_kernels_of_its_accelerator_on_any_processor(jobs, machine, value) -> None:
+def test_a_replica_with_a_stand_in_has_its_accelerators_kernels_on_any_processor(jobs, machine, value) -> None:
     assert jobs.run({**shell("echo ${TF_ENABLE_ONEDNN_OPTS:-unset}"), "machineSpec": machine}) == {"workerpool0-0": 0}
     assert jobs.said() == [value]
 
@@ -295,7 +295,7 @@ def test_sigterm_comes_first_and_whoever_stays_is_killed(jobs) -> None:
     assert jobs.said() == ["up", "leaving"]
 
 
-def test_a_replica_that_is_preempted_leaves_the_others_alone_and_comes_back_as_itself(jobs) -> None:
+def test_a_preempted_replica_leaves_the_others_alone_and_returns_with_its_identity(jobs) -> None:
     text = "ls; touch left; trap 'exit 9' TERM; echo $CLUSTER_SPEC; echo up; while :; do sleep 0.02; done"
     group = jobs.make(shell(text), shell(text))
     group.start()
@@ -339,7 +339,7 @@ def test_the_next_emulator_removes_the_scratch_folders_of_one_that_was_killed(st
     assert (precious / "file").exists()
 
 
-def test_a_killed_container_runtime_takes_its_replicas_and_their_shared_memory_with_it(jobs, rooted) -> None:
+def test_a_killed_container_runtime_ends_its_replicas_and_their_shared_memory(jobs, rooted) -> None:
     marker, shared = f"1002.{os.getpid()}", f"/dev/shm/podlift-test-{os.getpid()}"
     left = f"echo state > {shared}; sleep {marker} & (setsid sleep {marker} &) ; cat {shared}; wait"
     group = jobs.make(shell(left))

@@ -104,7 +104,7 @@ def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Se
     assert printed(vertex, job) == ["worker", "step 1", "step 3", "step 4", "end"]
 
 
-def test_a_region_without_machines_refuses_new_and_restarted_jobs_and_no_other_region(vertex: Served) -> None:
+def test_only_a_region_without_machines_refuses_new_and_restarted_jobs(vertex: Served) -> None:
     running = create(vertex, PARENT, **SPOT)
     vertex.until(running, "JOB_STATE_RUNNING")
     vertex.faults({"kind": "stockout", "region": "us-central1"})
@@ -145,7 +145,7 @@ def test_a_misspelt_rule_is_refused_with_the_nearest_word() -> None:
     assert all(word in problem for word, problem in zip(words, caught.value.problems[7:], strict=True))
 
 
-def test_a_container_that_a_line_kills_exits_by_itself_and_a_stockout_begins_with_the_same_line(
+def test_a_log_line_kills_a_container_and_the_same_line_begins_a_stockout(
     vertex: Served,
 ) -> None:
     line = {"log": "step 4$", "writer": "workerpool1-0"}

@@ -174,7 +174,7 @@ def test_a_program_that_hides_gpus_has_fewer(write, root):
 
 
 @pytest.mark.full
-def test_multi_worker_strategies_still_use_one_cpu_without_the_cure_so_the_cure_is_still_needed():
+def test_multi_worker_strategies_use_one_cpu_without_the_cure_that_is_still_needed():
     text = """
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]

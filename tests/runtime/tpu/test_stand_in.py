@@ -189,7 +189,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.full
-def test_a_resolver_without_a_name_means_the_tpu_of_the_machine_as_it_does_on_the_stand_in():
+def test_a_resolver_without_a_name_means_the_machines_tpu_as_on_the_stand_in():
     def resolved(*words):
         done = subprocess.run([sys.executable, "-c", RESOLVERS, *words], capture_output=True, text=True, check=True)
         return json.loads(done.stdout.splitlines()[-1])
