@@ -22,7 +22,7 @@ def test_more_than_a_tenth_is_worse(before: float, now: float, worse: bool) -> N
     assert f"{before:.3f} before, {now:.3f} now" in str(verdict)
 
 
-def test_what_was_not_measured_or_not_kept_is_said_and_fails_nothing() -> None:
+def test_a_missing_measurement_or_record_is_reported_and_fails_nothing() -> None:
     verdicts = judge({"to Ray": 0.15}, [{"by hand": 0.9}])
     assert [str(each) for each in verdicts] == [
         "by hand: 0.900, none was kept before",
@@ -34,9 +34,7 @@ def test_what_was_not_measured_or_not_kept_is_said_and_fails_nothing() -> None:
 @pytest.mark.parametrize(
     ("rounds", "needed", "worse"), [([2.0, 1.0, 1.05], 3, False), ([2.0, 1.0, 1.2], 3, True), ([1.2, 0.9], 2, False)]
 )
-def test_what_seems_worse_is_measured_again_and_the_median_counts(
-    rounds: list[float], needed: int, worse: bool
-) -> None:
+def test_a_worse_ratio_is_measured_again_and_the_median_counts(rounds: list[float], needed: int, worse: bool) -> None:
     left = iter([*rounds, 1.0, 1.0])
     used = 0
 
@@ -99,7 +97,7 @@ def test_a_check_without_a_kept_ratio_says_how_to_record_it_and_compares_the_oth
     assert "worse" in capsys.readouterr().out
 
 
-def test_the_kept_ratios_are_those_of_benchmarks_that_exist() -> None:
+def test_every_kept_ratio_belongs_to_a_benchmark_that_exists() -> None:
     data = json.loads(regressions.FILE.read_text())
     assert data and set(data) <= set(bench.BENCHMARKS)
     assert all(kept.ratio > 0 and kept.measured for found in load().values() for kept in found.values())

@@ -1,4 +1,4 @@
-"""What the documents promise, checked: pages, names, commands and paths that they mention exist."""
+"""The promises of the documents, checked: pages, names, commands and paths that they mention exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ import wrap
 pytestmark = pytest.mark.xdist_group("imports")
 
 DOCS = REPO / "docs"
-# What tells a user what to do. Decisions and measurements tell what was done.
+# Instructions for users. Decisions and measurements report the past.
 MANUAL = [
     REPO / "README.md",
     *sorted(path for path in DOCS.rglob("*.md") if not {"decisions", "benchmarks.md"} & set(path.parts)),
@@ -88,7 +88,7 @@ def test_every_page_and_source_file_that_is_mentioned_exists() -> None:
     for path in tracked(".py", ".md", ".toml", "scripts/bench"):
         if {"golden", "CHANGELOG.md"} & set(path.parts):
             continue
-        # Programs of tests have paths of their own.
+        # Programs of tests have other paths.
         kinds = r"docs/[\w/-]+\.md|examples/\w+\.\w+" + ("" if "tests" in path.parts else r"|sdk/[\w/]+\.py")
         for found in re.findall(rf"(?<![\w/.-])(?:{kinds})\b", path.read_text()):
             if not (REPO / found).exists():

@@ -1,4 +1,7 @@
-"""docs/reference/fidelity.md says what tests show: the marks `@pytest.mark.fidelity(NAME, WHERE)`, read without an import."""
+"""docs/reference/fidelity.md claims only behaviour that a test shows.
+
+The marks `@pytest.mark.fidelity(NAME, WHERE)` are read without an import.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("imports")
 
 
 def rows() -> dict[str, tuple[str, str]]:
-    """Return what the page says of local runs and of the emulator, by name."""
+    """Return the page's claims about local runs and the emulator, by name."""
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in (REPO / "docs" / "reference" / "fidelity.md").read_text().splitlines()

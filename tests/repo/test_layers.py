@@ -1,4 +1,4 @@
-"""The arrows of the package point one way: what each layer may import, in one list without exceptions."""
+"""The arrows of the package point one way: the imports that each layer may have, in one list without exceptions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def imports_of(path: Path, *, by: str = "name") -> frozenset[str]:
 
     Args:
         path: the file.
-        by: "name": by a statement, or by a string that names one; "statement": without those that only a type checker reads.
+        by: "name": by a statement, or by a string that names one; "statement": without imports for a type checker.
     """
     found: set[str] = set()
     nodes: Iterable[ast.AST] = nodes_of(path)
@@ -108,7 +108,7 @@ def imports_of(path: Path, *, by: str = "name") -> frozenset[str]:
             base = _absolute(path, node.level, node.module or "")
             for alias in node.names:
                 each = f"{base}.{alias.name}"
-                # What the package itself offers comes from the top of it.
+                # The names of the package itself come from the top of it.
                 from_above = base == "sdk" and each not in MODULES and alias.name not in ("__version__", "__all__")
                 found.add("sdk.api" if from_above else each if each in MODULES else base)
         elif by == "name" and isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -142,8 +142,8 @@ def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
 
 
 def test_no_modules_import_each_other_in_a_circle_of_any_length() -> None:
-    # A package's own __init__ may offer what its modules hold, and they may use each other. A string that names a module
-    # starts a process of its own.
+    # A package's own __init__ may offer names of its modules, and they may use each other. A string that names a module
+    # starts a process.
     arrows = {
         module: {
             name
@@ -183,7 +183,7 @@ def test_the_pure_layers_touch_no_disk_clock_or_environment() -> None:
 
 
 def test_no_function_of_a_package_has_the_name_of_its_module() -> None:
-    """Importing `package.name` replaces `name` in the package, depending on what was imported first."""
+    """Importing `package.name` replaces `name` in the package, depending on the order of imports."""
     twice = []
     for init in sorted((REPO / "sdk").rglob("__init__.py")):
         tree = tree_of(init)
@@ -196,6 +196,6 @@ def test_no_function_of_a_package_has_the_name_of_its_module() -> None:
 
 
 def test_no_package_has_the_name_of_a_public_function() -> None:
-    """`sdk.name` would be the package, depending on what was imported first."""
+    """`sdk.name` would be the package, depending on the order of imports."""
     packages = {path.parent.name for path in (REPO / "sdk").glob("*/__init__.py")}
     assert packages & set(sdk.__all__) == set()

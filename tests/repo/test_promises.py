@@ -1,4 +1,4 @@
-"""What the repository says about itself, checked."""
+"""The repository's statements about itself, checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
     return found
 
 
-def test_tensorflow_is_imported_by_what_runs_in_a_task_only_and_hardly_at_the_top() -> None:
+def test_only_modules_of_a_task_import_tensorflow_and_hardly_at_the_top() -> None:
     frameworks = ("tensorflow", "keras", "tf_keras")
     users = {path for path in SOURCES if any(name.split(".")[0] in frameworks for name in imports_of(path))}
     assert {room(path) for path in users} <= {"runtime", "checkpoint", "preflight"}
@@ -112,7 +112,7 @@ def test_planning_a_run_loads_no_framework_and_no_cloud_client(tmp_path: Path) -
 
 
 @pytest.mark.process
-def test_what_runs_in_a_training_image_needs_the_standard_library_only() -> None:
+def test_modules_of_a_training_image_need_only_the_standard_library() -> None:
     parts = ["runtime", "runtime.patches", "runtime.hooks"]
     folders = {part: REPO / "sdk" / part.replace(".", "/") for part in parts}
     modules = [f"sdk.{part}.{m.name}" for part, folder in folders.items() for m in pkgutil.iter_modules([str(folder)])]

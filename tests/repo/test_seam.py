@@ -97,7 +97,7 @@ def test_only_the_registry_imports_a_backend() -> None:
         assert "sdk.backends" in found
 
 
-# Also what the service calls its machines, and its exit codes.
+# Also the service's names of machines, and its exit codes.
 FILES = [
     "sdk/storage/gcs/download.py",
     *(str(path.relative_to(REPO)) for path in REPO.glob("sdk/execution/*.py")),
@@ -105,6 +105,6 @@ FILES = [
 OF_VERTEX = re.compile(r"vertex|workerpool|cluster_spec|aiplatform|cloud_ml|\b13[49]\b", re.IGNORECASE)
 
 
-def test_what_runs_in_a_container_knows_nothing_of_the_service_that_runs_it() -> None:
+def test_modules_of_a_container_name_nothing_of_the_service_that_runs_it() -> None:
     lines = [f"{file}: {line}" for file in FILES for line in (REPO / file).read_text().splitlines()]
     assert [line for line in lines if OF_VERTEX.search(line.partition(": ")[2])] == []

@@ -32,7 +32,9 @@ def outcome(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
         ("pass", ""),
     ],
 )
-def test_a_test_without_a_mark_that_does_more_fails_and_says_what(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_test_without_a_mark_fails_for_a_process_or_an_import_and_names_it(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     done = outcome(tmp_path, f"def test_one():\n    {text}\n")
     assert done.returncode == (1 if sentence else 0), done.stdout
     assert (f"A test without a mark {sentence}" in done.stdout) == bool(sentence), done.stdout

@@ -1,4 +1,4 @@
-"""One word per thing: the field's nouns, and no home-made ones in what a person reads."""
+"""One word per thing: the field's nouns, and no home-made ones in texts for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import REPO
 pytestmark = pytest.mark.xdist_group("imports")
 
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md")), *sorted((REPO / "examples").glob("*.*"))]
-# What a reader would have to decode, and the word to use.
+# Words that a reader would have to decode, and the word to use.
 HOME_MADE = {
     r"nobody|somebody|anybody|whoever": "name who: no process, another client, anyone with access",
     r"(?:is|are|be|was|were) told": "receives, is notified",
@@ -44,7 +44,7 @@ def prose_of(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-def test_what_a_person_reads_holds_no_home_made_word() -> None:
+def test_texts_and_pages_hold_no_home_made_word() -> None:
     found = [
         f"{path.relative_to(REPO)}:{number}: {match.group()!r} in {text.strip()[:80]!r}"
         for path in (*SOURCES, *PAGES)
