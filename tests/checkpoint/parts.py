@@ -1,4 +1,4 @@
-"""What the tests of checkpoints share: states that are a function of their step, and attempts that save them."""
+"""Helpers of all checkpoint tests: states that are a function of their step, and attempts that save them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def contents(step: int, rank: int = 0) -> Contents:
 
 
 def check(checkpoint: Checkpoint | None, ranks: int = 1) -> int:
-    """Return the step of a checkpoint whose content is bitwise that step's."""
+    """Return the step of a checkpoint, after a bitwise comparison with the content of that step."""
     assert checkpoint is not None
     step = checkpoint.manifest.step
     assert {name: bytes(array.data) for name, array in checkpoint.arrays.items()} == state(step)
@@ -81,7 +81,7 @@ class Attempt:
 
 
 def manager(folder: Path, attempt: int = 1, *, names: tuple[str, ...] = ("chief-0",), **more: Any) -> CheckpointManager:
-    """Return what the first of these tasks has in an attempt; `more` is its policy, its environment or about the task."""
+    """Return the manager of the first task in an attempt; `more` is its policy, its environment or about the task."""
     policy, env = more.pop("policy", Checkpoints()), more.pop("env", Env())
     info = TaskInfo(**{"run_id": "test", "attempt": attempt, "task": names[0], "tasks": tuple(sorted(names)), **more})
     return CheckpointManager(info, str(folder), policy, env)

@@ -1,7 +1,7 @@
-"""A loss of power, simulated: what a disk would hold of a folder if nothing outlived it but what was synced.
+"""A loss of power, simulated: the content of a folder if only synced data outlives it.
 
 The recorder stands in the place of `os.fsync`. A file that was never synced is empty afterwards, a folder that was never synced
-has no names, and what was synced is as it was at that moment: the least that POSIX promises, and less than most disks keep.
+has no names, and synced data is as it was at that moment: the least that POSIX promises, and less than most disks keep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 
 class Disk:
-    """What is on the disk below a folder, which is there itself; `monkeypatch` puts the recorder in its place."""
+    """The content of the disk below a folder that exists; `monkeypatch` puts the recorder in its place."""
 
     def __init__(self, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._top = top
@@ -26,7 +26,7 @@ class Disk:
         self.look: Callable[[], object] = lambda: None
         self._fsync = os.fsync
         self._lock = threading.RLock()
-        # Each number stays that of one file as long as somebody has it open.
+        # Each number names one file as long as a process has it open.
         self._open: dict[int, int] = {}
         self._content: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""Trainings on this machine that are killed, and what is compared of them."""
+"""Trainings on this machine that are killed, and the values to compare."""
 
 from __future__ import annotations
 

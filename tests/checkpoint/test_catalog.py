@@ -1,4 +1,4 @@
-"""What people see of checkpoints, and what they keep."""
+"""The list of checkpoints that people see, and the checkpoints that they keep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sdk.storage.retry import RetryPolicy
 from .parts import Attempt, check, files, restored
 
 
-def test_a_list_says_what_each_checkpoint_is(store: PosixStore) -> None:
+def test_a_list_shows_the_state_of_each_checkpoint(store: PosixStore) -> None:
     assert catalog.list_checkpoints(store) == []
     attempt = Attempt(store)
     first = attempt.save(1, metrics={"loss": 1.0})
@@ -77,7 +77,9 @@ def test_who_asks_about_checkpoints_in_a_bucket_waits_less_than_a_training(store
     assert url.startswith("gs://mine/runs/test/") and retry.total_s < RetryPolicy().total_s
 
 
-def test_what_retention_has_removed_is_not_removed_again(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_removed_by_retention_is_not_removed_again(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone, delete = list[str](), store.delete
     monkeypatch.setattr(store, "delete", lambda key, **more: gone.append(key) or delete(key, **more))
     attempt = Attempt(store, keep_last=1)
@@ -121,7 +123,7 @@ def test_a_name_that_is_no_pins_is_refused(store: PosixStore, name: str) -> None
         catalog.unpin(store, name)
 
 
-def test_what_is_not_there_is_named_with_what_is(store: PosixStore) -> None:
+def test_a_missing_checkpoint_is_named_with_the_existing_ones(store: PosixStore) -> None:
     with pytest.raises(InputError, match="There are none"):
         catalog.verify(store, "x")
     key = Attempt(store).save(1)

@@ -27,7 +27,7 @@ def attempt(folder: Path, number: int) -> CheckpointManager:
 
 
 def trained(manager: CheckpointManager, models: Sequence[Variable], *, size: int) -> list[int | None]:
-    """Train each model in a phase of its own; return what each phase begins with, which is the number of the phase it was."""
+    """Train each model in one phase; return the values that each phase begins with: the number of that phase."""
     begun: list[int | None] = []
     for number, model in enumerate(models):
         phase = manager.begin("fit", "alike", model)

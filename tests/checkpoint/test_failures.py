@@ -1,4 +1,4 @@
-"""A program that fails: what its training had reached is saved on the way out, and the next attempt continues there."""
+"""A program that fails: the state of its training is saved on the way out, and the next attempt continues there."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def resumed(run: sdk.Run) -> sdk.Run:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[dict, dict]]:
-    """Return a function that gives what a program ends with, which runs once."""
+    """Return a function that runs a program once and gives its end."""
 
     @cache
     def ended(text: str) -> tuple[dict, dict]:
@@ -160,7 +160,7 @@ def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
 
 
 @pytest.mark.full
-def test_a_failure_does_not_save_what_is_no_number() -> None:
+def test_a_failure_does_not_save_weights_that_are_not_finite() -> None:
     fault = "self.model.layers[0].kernel.assign([[np.nan] * 3] * 4); " + RAISE
     run = submit(fit((1, "batch_end", 3), fault), checkpoints=sdk.Checkpoints(every_s=None))
     assert run.checkpoints() == []

@@ -1,6 +1,7 @@
-"""What can go wrong with a store, one by one. The numbers are those of the list of faults.
+"""The faults of a store, one by one. The numbers refer to the list of faults.
 
-Each test ends with the same question: what is restored is bitwise one acknowledged step, and not older than the last one.
+Each test ends with the same question:
+the restored state is bitwise one acknowledged step, and not older than the last one.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def test_34_an_error_while_the_state_is_taken_leaves_those_before_it(store: Posi
     ticket = attempt.savers[0].save(Contents((*contents(2).arrays, Array("x", "uint8", (1,), broken))), step=2)
     with pytest.raises(SaveFailedError, match="RuntimeError: no such device"):
         ticket.wait(20)
-    # What was written of it is removed: a full disk must not stay full.
+    # The part that was written is removed: a full disk must not stay full.
     assert files(store, "data/e000002") == []
     assert restored(store) == 1
 
@@ -156,7 +157,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in LOST.items()])
-def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: StoreFault) -> None:
+def test_a_lost_reply_is_settled_by_the_stored_object(store: PosixStore, fault: StoreFault) -> None:
     attempt = Attempt(FaultyStore(store, fault), keep_last=1)
     for step in (1, 2, 3, 4):
         attempt.save(step)
@@ -166,7 +167,7 @@ def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: Stor
     assert len(files(store, "commits/")) == 1
 
 
-def test_08_a_commit_whose_reply_and_every_other_look_at_it_are_lost_is_acknowledged(store: PosixStore) -> None:
+def test_08_a_commit_with_a_lost_reply_and_lost_reads_is_acknowledged(store: PosixStore) -> None:
     looks = [StoreFault("stat", "commits/", nth=nth) for nth in (1, 3, 5)]
     attempt = Attempt(FaultyStore(store, StoreFault("put_new", "commits/", do="lose"), *looks))
     attempt.save(1)
@@ -174,7 +175,7 @@ def test_08_a_commit_whose_reply_and_every_other_look_at_it_are_lost_is_acknowle
     assert restored(store) == 1
 
 
-def test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stays(store: PosixStore) -> None:
+def test_08_a_commit_with_an_unknown_fate_is_not_acknowledged_and_its_data_stays(store: PosixStore) -> None:
     lost = StoreFault("put_new", "commits/", do="lose")
     attempt = Attempt(FaultyStore(store, lost, StoreFault("stat", "commits/", times=9)))
     with pytest.raises(SaveFailedError, match="It is unknown whether"):
@@ -188,7 +189,7 @@ def made_a_folder(store: PosixStore, key: str) -> None:
 
 
 Damage = Callable[[PosixStore, str], object]
-# What is damaged, and how.
+# The damaged object, and its damage.
 DAMAGES: dict[str, tuple[str, Damage]] = {
     "15-a-bit-of-the-data": ("data", lambda store, key: flip(path_of(store, key))),
     "16-half-of-the-data": ("data", lambda store, key: cut(path_of(store, key))),
@@ -214,7 +215,7 @@ def replaced(store: PosixStore, key: str, data: bytes) -> None:
 
 @pytest.mark.shows("a bit of a checkpoint flips")
 @pytest.mark.parametrize(("part", "damage"), DAMAGES.values(), ids=DAMAGES)
-def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
+def test_a_damaged_checkpoint_is_found_put_into_quarantine_and_not_restored(
     store: PosixStore, part: str, damage: Damage
 ) -> None:
     commits = saved(store, 1, 2, 3)
@@ -224,7 +225,7 @@ def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
     assert check(restore.newest(store)) == 2
     assert len(files(store, "quarantine/")) == 1
     assert any(commits[-1] in line and "Trying an older one" in line for line in said)
-    # The next attempt goes on from there, keeps what is good, and is the newest.
+    # The next attempt continues there, keeps the good checkpoints, and is the newest.
     saved(store, 3, number=1)
     assert restored(store) == 3
     assert "commits/e000001/000000000002-000000.json" in files(store, "commits/")
@@ -238,7 +239,7 @@ def test_19_a_manifest_of_a_newer_podlift_is_an_error_and_no_older_one_replaces_
     assert files(store, "quarantine/") == []
 
 
-def test_21_what_is_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
+def test_21_an_object_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
     saved(store, 1, 2)
     once = StoreFault("get", r"data/.*00001\.bin", error=restore.CorruptObjectError("other bytes"))
     assert check(restore.newest(FaultyStore(store, once))) == 2
@@ -273,7 +274,7 @@ def test_23_if_none_verifies_it_is_an_error_and_never_a_fresh_start(store: Posix
         opening.open_first(store, 1, "me", CLOCK)
 
 
-def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None:
+def test_24_an_object_that_claims_to_be_the_latest_is_not_read(store: PosixStore) -> None:
     saved(store, 1, 2)
     for name in ("LATEST.json", "commits/LATEST", "commits/e000009/latest.json", "data/e000001/x"):
         store.put_new(name, [b'{"step": 1}'])
@@ -345,7 +346,7 @@ class Skewed(SystemClock):
 
 
 @pytest.mark.parametrize("hours", [-1.0, 1.0])
-def test_28_nothing_depends_on_what_time_it_is(store, hours: float, monkeypatch) -> None:
+def test_28_nothing_depends_on_the_time_of_the_clock(store, hours: float, monkeypatch) -> None:
     saved(store, 1, 2)
     monkeypatch.setattr(parts, "CLOCK", Skewed(hours))
     saved(store, 3, 4, 5, 6, number=1)
@@ -439,7 +440,7 @@ def test_35_an_interrupt_of_the_program_leaves_no_half_of_a_checkpoint(store: Po
     assert (found.manifest.step, bytes(found.arrays["x"].data)) == (2, b"x")
 
 
-def test_38_no_loop_of_crashes_shrinks_what_is_kept(store: PosixStore) -> None:
+def test_38_no_loop_of_crashes_shrinks_the_kept_checkpoints(store: PosixStore) -> None:
     for number in range(7):
         # Each one crashes behind its first save: nothing is closed.
         Attempt(store, number, keep_last=3).save(number)
@@ -447,7 +448,7 @@ def test_38_no_loop_of_crashes_shrinks_what_is_kept(store: PosixStore) -> None:
         assert len(files(store, "commits/")) == min(number + 1, 3)
 
 
-def test_38_what_was_restored_stays_until_something_newer_is_proven(store: PosixStore) -> None:
+def test_38_a_restored_checkpoint_stays_until_a_newer_one_is_proven(store: PosixStore) -> None:
     (first,) = saved(store, 1)
     Attempt(store, 1, keep_last=1).save(2)
     assert first not in files(store, "commits/")
@@ -462,13 +463,13 @@ def test_38_what_was_restored_stays_until_something_newer_is_proven(store: Posix
     assert restored(store) == 2
 
 
-def test_43_garbage_of_those_who_may_still_write_is_left_alone(store: PosixStore) -> None:
+def test_43_garbage_of_attempts_that_may_still_write_is_left_alone(store: PosixStore) -> None:
     saved(store, 1)
     old = Attempt(store, 1, tasks=2)
     old.savers[1].save(contents(2, 1), step=2).wait(20)
     in_flight = files(store, "data/e000002/")
     assert in_flight
-    # An attempt collects nothing before its own first commit, and nothing of its own epoch or a later one.
+    # An attempt collects nothing before its own first commit, and nothing of this epoch or a later one.
     successor = Attempt(store, 2)
     assert set(in_flight) <= set(files(store, "data/"))
     assert collect(store, 2) == 0
@@ -508,7 +509,7 @@ def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, dam
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
-def test_33_what_the_disk_says_is_said_in_a_sentence(store, monkeypatch, number: int) -> None:
+def test_33_an_error_of_the_disk_is_reported_in_a_sentence(store, monkeypatch, number: int) -> None:
     saved(store, 1)
     attempt = Attempt(store, 1)
 

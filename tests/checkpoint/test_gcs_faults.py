@@ -1,7 +1,7 @@
-"""What can go wrong between a checkpoint and its bucket, one by one. The numbers are those of the list of faults.
+"""The faults between a checkpoint and its bucket, one by one. The numbers refer to the list of faults.
 
-Each test ends with the same question as on a disk: what is restored is bitwise one acknowledged step, and not older than the
-last one.
+Each test ends with the same question as on a disk:
+the restored state is bitwise one acknowledged step, and not older than the last one.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ CASES += [full_only(rule, id=name) for name, rule in RARER.items()]
 
 
 @pytest.mark.parametrize("rule", CASES)
-def test_what_passes_is_waited_for_and_nothing_is_lost(gcs: GcsServer, rule: dict[str, Any]) -> None:
-    # In a place of its own: a request that comes late may come in the next test.
+def test_a_passing_fault_is_waited_for_and_nothing_is_lost(gcs: GcsServer, rule: dict[str, Any]) -> None:
+    # In a separate place: a request that comes late may come in the next test.
     place = f"bucket/{uuid.uuid4().hex}/store"
     store = GcsStore(place, retry=HASTY if rule["kind"] == "stall" else PATIENT)
     gcs.faults(rule)
@@ -152,7 +152,7 @@ def test_04_who_is_asked_to_come_later_comes_later(gcs: GcsServer) -> None:
     ],
 )
 @pytest.mark.parametrize("part", [pytest.param(DATA, marks=pytest.mark.full), COMMIT])
-def test_what_does_not_pass_fails_in_time_and_the_checkpoint_before_is_untouched(
+def test_a_lasting_fault_fails_in_time_and_the_checkpoint_before_is_untouched(
     gcs: GcsServer, store: GcsStore, rule: dict[str, Any], said: str, part: str
 ) -> None:
     saved(store, 1)
@@ -206,10 +206,12 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-# What a disk has too is in the tests of the disk.
+# Faults that a disk has too are in the tests of the disk.
 @pytest.mark.parametrize("part", ["data", "commit"])
 @pytest.mark.parametrize("damage", [pytest.param(damage, id=name) for name, damage in DAMAGES.items()])
-def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(gcs, store, damage: Damage, part: str) -> None:
+def test_a_damaged_checkpoint_is_found_put_into_quarantine_and_not_restored(
+    gcs, store, damage: Damage, part: str
+) -> None:
     commits = saved(store, 1, 2, 3)
     newest = restore.read_manifest(store, commits[-1])
     damage(gcs, store, newest.files[1].key if part == "data" else commits[-1])
@@ -294,7 +296,7 @@ def test_27_a_late_create_is_never_restored_and_the_next_attempt_removes_it(gcs)
         pytest.param(COMMIT, 401, marks=pytest.mark.full),
     ],
 )
-def test_32_who_may_no_more_is_told_at_once_what_is_missing(gcs, store, status: int, part: str) -> None:
+def test_32_a_denied_request_names_the_missing_right_at_once(gcs, store, status: int, part: str) -> None:
     saved(store, 1)
     attempt = Attempt(store, 1)
     gcs.faults({"kind": "status_before", "status": status, "object": part})

@@ -51,7 +51,7 @@ class Training:
 
 @pytest.fixture
 def training(tmp_path: Path) -> Training:
-    """A training whose interval is chosen."""
+    """A training with a chosen interval."""
     return Training(tmp_path)
 
 
@@ -82,7 +82,7 @@ def test_no_save_is_more_than_five_minutes_after_the_last_one_whatever_it_costs(
 
 def test_a_position_that_takes_a_quarter_of_a_second_is_saved_every_24_seconds(training) -> None:
     training.save(0, waited_s=0.24)
-    training.save(0, waited_s=60.0)  # a single time may be that of a machine that slept
+    training.save(0, waited_s=60.0)  # a single long wait may come from a machine that slept
     assert 24 <= training.waits_s() < 40
 
 
@@ -105,7 +105,7 @@ def test_in_a_bucket_the_state_is_saved_every_thirty_seconds(training, monkeypat
     assert training.waits_s() == 30
 
 
-def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(training, monkeypatch) -> None:
+def test_a_save_with_a_chosen_interval_never_waits_for_a_slow_disk(training, monkeypatch) -> None:
     training.save(10)
     with monkeypatch.context() as slow:
         slow.setattr(AsyncSaver, "busy", True)
@@ -149,7 +149,7 @@ def test_a_fixed_number_of_steps_leaves_nothing_to_the_time(tmp_path: Path) -> N
     ],
 )
 @pytest.mark.usefixtures("here")
-def test_the_plan_says_what_is_at_risk(every: str, root: str, at_risk: str) -> None:
+def test_the_plan_says_how_much_training_is_at_risk(every: str, root: str, at_risk: str) -> None:
     Path("train.py").write_text("print(1)\n")
     plan = sdk.plan("train.py", checkpoint_every=every)
     assert f"; {at_risk}; the last 3 are kept" in str(replace(plan, root=root or plan.root))

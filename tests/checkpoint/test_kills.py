@@ -1,4 +1,4 @@
-"""A writer is killed with SIGKILL; whatever it acknowledged is found again, and nothing of what it left is in the way.
+"""A writer is killed with SIGKILL; each acknowledged object is found again, and no remainder is in the way.
 
 To a bucket it writes while every fifth request goes wrong.
 """
@@ -14,7 +14,7 @@ from support import PROGRAMS
 
 pytestmark = pytest.mark.process
 
-# Each is killed there, and begins with what the one before in its line has left.
+# Each is killed there, and begins with the files of the one before in its line.
 STEPS = {
     "the lease": ["kill before swap LEASE 1", "kill after swap LEASE 1"],
     "the opening": ["kill before put_new openings/ 1", "kill after put_new openings/ 1"],

@@ -1,4 +1,4 @@
-"""What a program is told whose variables are not those of a checkpoint."""
+"""Messages to a program with other variables than its checkpoint."""
 
 from __future__ import annotations
 

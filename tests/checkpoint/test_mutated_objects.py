@@ -138,7 +138,7 @@ def newest_commit(objects: dict[str, bytes]) -> str:
 
 
 def show(found: list[catalog.CheckpointInfo]) -> None:
-    """Do with a list what the command line does."""
+    """Print a list as the command line does."""
     str(found).encode()
     for info in found:
         datetime.datetime.fromtimestamp(info.created_at or 0.0)
@@ -184,7 +184,7 @@ def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_w
         opening.check_lease(store, lease)
 
 
-def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(objects: dict[str, bytes]) -> None:
+def test_with_any_opening_joining_tasks_get_a_right_one_or_an_error(objects: dict[str, bytes]) -> None:
     key = names.opening(2)
     for what, data in mutants("opening", objects[key]):
         try:

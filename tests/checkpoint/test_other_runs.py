@@ -1,4 +1,4 @@
-"""A store holds the checkpoints of one run: those of another one are refused, and those that have gone are missed."""
+"""A store holds the checkpoints of one run: checkpoints of another one are refused, and removed ones are missed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_ANOTHER = (
 
 
 def copied(tmp_path: Path, *own: int) -> tuple[PosixStore, str]:
-    """A store with checkpoints of its own, and one of another run that somebody has copied into it."""
+    """A store with checkpoints of its run, and a copied checkpoint of another run."""
     mine, other = PosixStore(tmp_path / "mine"), PosixStore(tmp_path / "other")
     for step in own:
         attempt = Attempt(mine, step, run_id="mine-aaaaaa")

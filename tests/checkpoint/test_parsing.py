@@ -105,7 +105,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(change: dict[str, Any], s
     | st.text(max_size=12),
     shape=st.lists(st.integers(-2, 9) | st.sampled_from([1 << 40, 1 << 59]), max_size=4),
 )
-def test_what_a_manifest_says_of_an_array_fits_its_bytes_or_is_refused(at: int, dtype: str, shape: list[int]) -> None:
+def test_an_array_in_a_manifest_fits_its_bytes_or_is_refused(at: int, dtype: str, shape: list[int]) -> None:
     arrays = list(GOOD.arrays)
     arrays[at] = replace(arrays[at], dtype=dtype, shape=tuple(shape))
     try:
@@ -189,5 +189,5 @@ def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
 
 
 @pytest.mark.parametrize("key", ["e1/2-3.json", "e000001/000000000001-000001.json.part", "LATEST", "e0000001/1-1.json"])
-def test_what_is_no_commit_of_ours_is_none(key: str) -> None:
+def test_a_foreign_object_is_no_commit(key: str) -> None:
     assert names.parse_commit(f"commits/{key}") is None

@@ -1,4 +1,4 @@
-"""Programs that train several times: what is finished is not done again, and what is gone on with is the right thing."""
+"""Programs that train several times: a finished phase is not repeated, and the right one is continued."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ history = model.fit(data, epochs=3, validation_data=(x, y), verbose=0, callbacks
 print("histories", history.history, history.epoch, flush=True)
 """
 NOT_A_NUMBER = TWO_FITS.replace("x = ", "x = np.float32('nan') + ")
-# The program, its kills, and what is found in its log, the names of its variables and its downgrades.
+# The program, its kills, and the expected lines of its log, names of its variables and downgrades.
 KILLED = {
     # First where nothing of the second fit is saved yet, then in the middle of it.
     "two fits": (TWO_FITS, ["step:21", "step:33"], ["restored its end of phase 1", "of phase 2"]),
@@ -127,7 +127,7 @@ def test_a_program_that_was_disturbed_ends_as_one_that_was_not(program: str, kil
     assert [pattern for pattern in told if not re.search(pattern, known)] == []
 
 
-def test_a_checkpoint_of_another_model_is_refused_with_what_differs() -> None:
+def test_a_checkpoint_of_another_model_is_refused_with_the_difference() -> None:
     run = trained(TWO_FITS + "raise SystemExit('a bug')", **STEADY)
     assert run.status().reason is sdk.Reason.USER_ERROR
     Path("train.py").write_text(TWO_FITS.replace("Dense(3)", "Dense(5)"))
@@ -169,6 +169,6 @@ model.fit(x, np.zeros((64, 2)), batch_size=16, epochs=2, shuffle=False, verbose=
 
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_a_limit_of_steps_counts_those_of_earlier_attempts() -> None:
+def test_a_limit_of_steps_counts_the_steps_of_earlier_attempts() -> None:
     run = trained(TWO_FITS.replace("epochs=2", "epochs=20"), "step:17", limits=sdk.Limits(max_steps=12), **STEADY)
     assert succeeded(run, 2).status().saved_step == 24

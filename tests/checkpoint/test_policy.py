@@ -1,4 +1,4 @@
-"""When to save and what to keep, as tables, and what holds for any of them."""
+"""When to save and which checkpoints to keep, as tables, and the rules for all of them."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def test_what_best_means(best: str | None, expected: tuple[str, str] | None) -> 
         (commits(None, 1, None), Checkpoints(keep_last=1, best="loss"), "", None, "a"),
         (commits(1, 1, 1), Checkpoints(keep_last=1, best="loss"), "", None, "b"),
         (commits(1, 2, 3, ends="a"), Checkpoints(keep_last=1), "", None, "b"),
-        # What a failure has left takes no place of another, and stays while it is the newest.
+        # A checkpoint of a failure takes no place of another, and stays while it is the newest.
         (commits(1, 2, 3, failure="c"), Checkpoints(keep_last=2), "", None, ""),
         (commits(1, 2, 3, 4, failure="cd"), Checkpoints(keep_last=2), "", None, "c"),
         (commits(1, 2, 3, failure="b"), Checkpoints(keep_last=2), "", None, "b"),
         (commits(1, 2, 3, failure="b"), Checkpoints(keep_last=2), "", "b", ""),
-        # What is damaged does not count, and stays until all that is older than what is kept goes.
+        # A damaged one does not count, and stays until all that is older than the kept ones goes.
         (commits(1, 2, 3, 4, damaged="d"), Checkpoints(keep_last=1), "", None, "ab"),
         (commits(1, 2, 3, 4, damaged="b"), Checkpoints(keep_last=1), "", None, "abc"),
         (commits(1, 2, 3, 4, damaged="bcd"), Checkpoints(keep_last=1), "", None, ""),
@@ -116,7 +116,7 @@ def test_what_is_removed(
     assert "".join(retention(known, set(pins), policy, restored)) == expected
 
 
-def test_what_a_kept_checkpoint_refers_to_is_kept() -> None:
+def test_ends_that_a_kept_checkpoint_refers_to_are_kept() -> None:
     ends = {"b": "a", "c": "a", "d": "b", "e": "c"}
     known = [replace(commit, ends=tuple(ends.get(commit.key, ""))) for commit in commits(*range(5))]
     assert "".join(retention(known, (), Checkpoints(keep_last=1))) == "abd"
@@ -135,7 +135,7 @@ def test_the_smaller_a_model_is_the_more_ends_of_its_fits_are_kept(size: int, ke
     st.sampled_from([None, "loss", "max:loss"]),
     st.none() | st.integers(0, 19),
 )
-def test_retention_never_removes_what_anybody_needs(
+def test_retention_never_removes_a_checkpoint_that_is_needed(
     items: list[tuple[float | None, set[int], bool]],
     pinned: set[int],
     keep_last: int,

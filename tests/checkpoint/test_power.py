@@ -1,4 +1,4 @@
-"""After a loss of power, at any moment: what was acknowledged is there, and nothing is there by half."""
+"""After a loss of power, at any moment: acknowledged objects are there, and none partially."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLOCK = SystemClock()
 
 @pytest.fixture
 def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """Watch the folder `disk`: the check gets what each loss of power would leave of it."""
+    """Watch the folder `disk`: the check gets its content after each possible loss of power."""
     (tmp_path / "disk").mkdir()
     disk = Disk(tmp_path / "disk", monkeypatch)
 
@@ -57,7 +57,7 @@ def test_an_acknowledged_file_survives_a_power_cut_with_its_folders_and_never_pa
     assert disk.syncs == 3 + 2 * 3, "each folder that was made, and for each file its bytes and its name"
 
 
-def test_a_copy_may_be_gone_but_is_whole_and_what_passes_costs_no_sync(tmp_path: Path, watch: Watch) -> None:
+def test_a_copy_may_be_gone_but_is_whole_and_passing_files_cost_no_sync(tmp_path: Path, watch: Watch) -> None:
     def checked(world: Path) -> None:
         place = world / "runs/a"
         assert not place.exists() or place.read_bytes() == b"copy"
@@ -132,7 +132,7 @@ def test_the_outputs_of_a_program_are_there_when_the_record_says_so(tmp_path: Pa
     assert (Path(paths.outputs_model) / "deep" / "weights").exists()
 
 
-def test_what_a_store_has_acknowledged_is_there_and_every_object_is_whole(tmp_path: Path, watch: Watch) -> None:
+def test_every_acknowledged_object_is_there_and_every_object_is_whole(tmp_path: Path, watch: Watch) -> None:
     acknowledged: dict[str, bytes] = {}
 
     def checked(world: Path) -> None:

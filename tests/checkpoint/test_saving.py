@@ -27,7 +27,7 @@ def held(go: threading.Event) -> Contents:
     return Contents((Array("a", "uint8", (4,), lambda: memoryview(b"slow" if go.wait(20) else b"late")),))
 
 
-def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:
+def test_a_saved_state_is_restored_bit_by_bit(store: PosixStore) -> None:
     attempt = Attempt(store)
     assert attempt.opening.commit is None
     key = attempt.save(7, metrics={"loss": 0.5}, downgrades=["the data is skipped"], keep=True)
@@ -43,7 +43,7 @@ def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:
     assert all(array.offset % 64 == 0 for array in manifest.arrays)
 
 
-def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(store: PosixStore) -> None:
+def test_all_tasks_join_the_choice_of_the_first_and_have_their_own_blobs_back(store: PosixStore) -> None:
     attempt = Attempt(store, tasks=3)
     attempt.save(1)
     key = attempt.save(2)
@@ -55,7 +55,7 @@ def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(s
     assert first.commit == key
 
 
-def test_those_who_join_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
+def test_joining_tasks_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
     with pytest.raises(StoreError, match="did not choose a checkpoint within 0 s"):
         opening.join(store, 0, SystemClock(), 0)
     late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock()))
@@ -108,7 +108,7 @@ def test_all_mistakes_of_a_save_are_said_at_once_and_nothing_is_written(store: P
     assert restored(store) == 4
 
 
-def test_what_the_program_changes_after_a_save_is_not_in_it(store: PosixStore) -> None:
+def test_a_change_after_a_save_is_not_in_it(store: PosixStore) -> None:
     go = threading.Event()
     attempt = Attempt(store)
     position, metrics = {"batches": [1]}, {"loss": 1.0}
@@ -122,7 +122,7 @@ def test_what_the_program_changes_after_a_save_is_not_in_it(store: PosixStore) -
     assert (manifest.position, manifest.metrics) == ({"batches": [1]}, {"loss": 1.0})
 
 
-def test_only_rank_0_skips_and_what_the_others_wrote_for_it_is_removed(store: PosixStore) -> None:
+def test_only_rank_0_skips_and_the_parts_of_the_others_are_removed(store: PosixStore) -> None:
     go = threading.Event()
     attempt = Attempt(store, on_busy="skip", tasks=2)
     chief, worker = attempt.savers

@@ -1,6 +1,6 @@
-"""Training that was killed goes on to exactly the weights of training that was not: a table of what could be forgotten.
+"""Killed training continues to exactly the weights of undisturbed training: a table of all forgettable state.
 
-Every row is a feature with a state of its own, `fit` or a loop, on one task, two tasks, or one task with four logical
+Every row is a feature that has state, `fit` or a loop, on one task, two tasks, or one task with four logical
 devices; every column is the moment of a SIGKILL. A cell is bitwise equal, or its checkpoint names why it may not be.
 """
 

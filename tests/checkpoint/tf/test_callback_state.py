@@ -1,4 +1,4 @@
-"""Callbacks remember what they knew, or it is said that they do not."""
+"""Callbacks restore their counters, or a message says that they do not."""
 
 import random
 from functools import cache
@@ -29,7 +29,7 @@ def moved(before, after):
         ("History", {}, {"history": {"loss": [1.0, float("inf")]}, "epoch": [0, 1]}),
     ],
 )
-def test_what_keras_callbacks_count_is_kept(package, name, options, state):
+def test_counters_of_keras_callbacks_are_kept(package, name, options, state):
     before, after = (getattr(pytest.importorskip(package).callbacks, name)(**options) for _ in range(2))
     vars(before).update(state)
     assert moved([before], [after]) == []
@@ -88,7 +88,7 @@ def test_an_option_that_the_user_changes_before_a_resume_stays_changed():
     assert (after.patience, after.seen) == (9, [1])
 
 
-def test_a_callback_may_say_itself_what_its_state_is():
+def test_a_callback_may_name_its_state_itself():
     class Counts(keras.callbacks.Callback):
         total, hidden = 0, object()
 
@@ -104,7 +104,7 @@ def test_a_callback_may_say_itself_what_its_state_is():
     assert after.total == 4
 
 
-def test_what_cannot_be_kept_is_told_by_name():
+def test_state_that_cannot_be_kept_is_reported_by_name():
     before = own()
     before.seen = [object()]
     csv, backup = keras.callbacks.CSVLogger("log.csv"), keras.callbacks.BackupAndRestore("backup")

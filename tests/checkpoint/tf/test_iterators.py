@@ -1,4 +1,4 @@
-"""Every pipeline whose position tf.data can save goes on with the very elements that would have come next."""
+"""Every pipeline with a position that tf.data can save continues with the very elements that would have come next."""
 
 import gc
 import json
@@ -152,12 +152,12 @@ def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, 
     found = feed.position()
     assert (found.kind, found.why) == ("skip", "") and reason in found.how
     assert "FAILED_PRECONDITION" not in capfd.readouterr().err, "a save that is in order reads like a failure"
-    # To its end: tf.data fetches an element ahead in a thread of its own, and a late draw there would disturb the second pass.
+    # To its end: tf.data fetches an element ahead in another thread, and a late draw would disturb the second pass.
     expected = rest(feed, 60)
     random.seed(2), np.random.seed(2)
     lines = heard("checkpoint")
     assert rest(position.ResumableIterator(make(tmp_path), state=found.state), 60) == expected
-    # What Python makes may differ from what it made before, which nothing here can see.
+    # Python may make other elements than before, which nothing here can see.
     said = [line for line in lines if "first 9 batches were made again" in line and "give others a seed" in line]
     assert len(said) == (name not in ("seeded_random_map", "variable"))
 
@@ -242,7 +242,7 @@ def test_one_cpu_under_a_strategy_has_an_exact_position():
 
 
 class Handler:
-    """What feeds a `fit` of tf_keras: it holds the data."""
+    """The data handler of a `fit` of tf_keras: it holds the data."""
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -36,7 +36,7 @@ def trained(folder, cases, devices):
 
 
 def differences(folder, case, rank=0):
-    """Return what differs, by point, and what was told about each point."""
+    """Return the differences and the messages, both by point."""
     whole, kept = pickle.loads((folder / f"{case}.whole.{rank}").read_bytes())
     resumed = pickle.loads((folder / f"{case}.resumed.{rank}").read_bytes())
     assert resumed.keys() == kept.keys() and kept
@@ -55,7 +55,7 @@ def differences(folder, case, rank=0):
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_every_kind_of_data_is_resumed_exactly(tmp_path, devices):
-    # Devices of one process hand over to each other thousands of times: a few cases show what they change.
+    # Devices of one process hand over to each other thousands of times: a few cases show the effect.
     cases = EVERY if devices == 1 else [*FOR_TASKS, "shuffled_with_steps", "stateful_random", "own_model"]
     trained(tmp_path, cases, devices)
     found = {case: differences(tmp_path, case) for case in cases}

@@ -1,4 +1,4 @@
-"""What of the logs of an epoch comes back as it was, and what is told to be lost."""
+"""The logs of an epoch that come back unchanged, and the ones that are reported as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot is what the variables held at that moment, under the names that find them again."""
+"""A snapshot holds the values of the variables at that moment, under the names that find them again."""
 
 from types import SimpleNamespace
 
@@ -110,7 +110,7 @@ def test_a_compiled_model_gives_weights_optimizer_metrics_and_seeds():
     assert list(variables_of(model=model, optimizer=model.optimizer)) == list(paths)
 
 
-def test_objects_whose_names_meet_get_their_keyword_and_others_do_not():
+def test_objects_with_colliding_names_get_their_keyword_and_others_do_not():
     generator, critic = (keras.optimizers.Adam(name="adam") for _ in range(2))
     for optimizer in (generator, critic):
         optimizer.build([keras.Variable(np.zeros(3), name="w")])
@@ -161,7 +161,7 @@ def test_a_number_that_tasks_add_up_is_listed_without_being_read(monkeypatch):
     assert list(variables_of(total=total)) == ["total"]
 
 
-def test_what_cannot_be_saved_is_refused_by_name():
+def test_an_object_that_cannot_be_saved_is_refused_by_name():
     with pytest.raises(InputError) as error:
         variables_of(word=tf.Variable("x", name="word"), number=5)
     assert "'word'" in str(error.value) and "strings" in str(error.value) and "number" in str(error.value)
@@ -216,7 +216,7 @@ def test_with_fewer_tasks_sums_are_added_up_and_other_numbers_averaged():
     assert {path: float(v) for path, v in held(found).items()} == {"sum/total": 8.0, "mean": 4.0, "alone": 3.0}
 
 
-def test_of_several_tasks_each_saves_only_what_no_strategy_keeps_equal():
+def test_of_several_tasks_each_saves_only_state_that_no_strategy_keeps_equal():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         equal = tf.Variable([1.0, 2.0], name="equal")
     found = variables_of(equal=equal, own=tf.Variable([3.0, 4.0], name="own"))
