@@ -1,4 +1,4 @@
-"""Compares what the programs that run the cases of `programs/agreement.py` have written."""
+"""Compares the results of the programs that run the cases of `programs/agreement.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tests share: an environment without settings, a root and a project folder of their own."""
+"""Fixtures of all tests: an environment without settings, a private root and project folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _GROUPS = Path("/sys/fs/cgroup/memory")
 # A test says whether something is right; how long that takes is the machine's matter.
 settings.register_profile("podlift", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("podlift")
-# A shell starts what it puts into the background with SIGINT ignored; these tests interrupt processes.
+# A shell starts background jobs with SIGINT ignored; these tests interrupt processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Forget the user's settings, and stop at once if a dependency is missing."""
-    # Fixtures of modules run before `_no_settings`. pytest-xdist gives its workers a width and a path of its own.
+    # Fixtures of modules run before `_no_settings`. pytest-xdist gives each worker another width and path.
     for name in [name for name in os.environ if _is_setting(name) or name in ("COLUMNS", "PYTHONPATH")]:
         del os.environ[name]
     # A supervisor without a dependency fails in ways that do not name it.
@@ -137,7 +137,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
 
 @pytest.fixture
 def with_memory() -> Iterator[Callable[[str, str], str]]:
-    """Run a Python program in a control group with that much memory, and return what it prints: `with_memory("300M", text)`."""
+    """Run a Python program in a control group with that much memory, and return its output: `with_memory("300M", text)`."""
     if not os.access(_GROUPS, os.W_OK):
         pytest.skip("control groups cannot be made here")
     group = _GROUPS / f"podlift-test-{os.getpid()}"

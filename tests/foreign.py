@@ -1,4 +1,4 @@
-"""A package that podlift does not depend on, in an environment of its own, with podlift and all that it needs."""
+"""A package that podlift does not depend on, in a separate environment, with podlift and all that it needs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Foreign:
         self.variables: dict[str, str] = {}
 
     def begin(self, *words: str, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """Start its Python; `output` is a file for what it prints."""
+        """Start its Python; `output` is a file for its output."""
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         env = {**kept, "HOME": str(self._folder), "PYTHONUNBUFFERED": "1", **self.variables}
         return subprocess.Popen(

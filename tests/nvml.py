@@ -1,4 +1,4 @@
-"""A library in the place of NVIDIA's, for processes that a test starts: one GPU whose use stands in a file."""
+"""A library in the place of NVIDIA's, for processes that a test starts: one GPU with its use in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, schedules, models and sweeps for pages, which were never started, and a corpus of what a hostile run may hold."""
+"""Runs, schedules, models and sweeps for pages, which were never started, and a corpus of the texts of a hostile run."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class PaperRuns:
 
 
 class AtOnce(Notifier):
-    """Sends in the caller's thread: what is sent is there."""
+    """Sends in the caller's thread: a sent post has arrived."""
 
     def send(self, targets: Sequence[str], notice: Notice) -> None:
         for target in targets:
@@ -89,7 +89,7 @@ class AtOnce(Notifier):
 
 
 class PaperService:
-    """The service of the triggers; `pauses` are those that it has paused."""
+    """The service of the triggers; `pauses` are the triggers that it has paused."""
 
     def __init__(self) -> None:
         self.pauses: list[str] = []
@@ -133,7 +133,7 @@ class World:
         return record
 
     def spec(self, record: ScheduleRecord, **fields: object) -> ScheduleSpec:
-        """Return what a schedule is, with other rules."""
+        """Return the specification of a schedule, with other rules."""
         return replace(record.spec, **fields)  # type: ignore[arg-type]
 
     def server(self) -> Server:
@@ -143,7 +143,7 @@ class World:
         return AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
 
     def machine(self) -> SlotMachine:
-        """Return what fires slots in a process of its own."""
+        """Return the slot machine of another process."""
 
         def pause(schedule: ScheduleRecord, clock: Clock) -> None:
             self.service.pause(schedule.trigger, clock)
@@ -209,7 +209,7 @@ def at(world: World, hours: float, seconds: float = 0.0) -> None:
 
 
 class PaperKeeper:
-    """A keeper in its container; another one of the same job is what runs after the container was started again."""
+    """A keeper in its container; a restarted container runs another one of the same job."""
 
     def __init__(self, world: World, job: str, *, by_hand: bool) -> None:
         self._world, self._machine = world, world.machine()

@@ -14,7 +14,7 @@ from sdk.model_registry.lineage import Candidate
 from sdk.model_registry.models import Model, ModelVersion
 from sdk.model_registry.records import Lineage
 
-# For tests of models in a folder and in a bucket: what races or may be killed runs in both by default.
+# For tests of models in a folder and in a bucket: races and kills run in both by default.
 in_both = pytest.mark.parametrize("root", ["folder", "bucket"], indirect=True)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -1,4 +1,4 @@
-"""The cells of the matrix of strategies: what each one runs, and what it has to give or why it does not.
+"""The cells of the matrix of strategies: the program of each one, and its expected numbers or the reason why it fails.
 
 `runtime/test_strategy_matrix.py` runs them; `strategy_page.py` writes docs/reference/strategies.md from what they gave.
 """

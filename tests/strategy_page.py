@@ -1,6 +1,6 @@
-"""Writes docs/reference/strategies.md from what the tests of the matrix have measured (`--strategies-file`).
+"""Writes docs/reference/strategies.md from the measurements of the matrix (`--strategies-file`).
 
-What a run has not measured stays as it was, with its date: the cells may be run in pieces (`--strategies-runs`).
+A row that a run has not measured stays as it was, with its date: the cells may be run in pieces (`--strategies-runs`).
 """
 
 from __future__ import annotations

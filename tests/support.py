@@ -1,4 +1,4 @@
-"""What tests of many rooms need: where things are, how long to wait, and waiting itself."""
+"""Helpers for tests of many rooms: places, time limits, and waiting."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def finished_run(root: Path, name: str = FINISHED_RUN.name, **plan: object) -> R
 
 
 class Shown(NamedTuple):
-    """What a command has printed."""
+    """The output of a command."""
 
     code: int
     stdout: str
@@ -177,7 +177,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]) -> It
 
 
 def race(url: str, count: int, *words: str) -> list[list[int]]:
-    """Let processes race for the objects of a store; return each one's number, what it won, and its epoch."""
+    """Let processes race for the objects of a store; return each one's number, the objects that it won, and its epoch."""
     command = [sys.executable, str(PROGRAMS / "races.py"), url, str(count), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]

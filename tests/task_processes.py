@@ -27,7 +27,7 @@ runpy.run_path(script, run_name="__main__")
 
 
 def run(script, arguments, folder, tasks, patched=True, timeout_s=300, python=sys.executable, **environment):
-    """Run `script` to the end on that many tasks; returns each task's exit code and output. Kills what is left."""
+    """Run `script` to the end on that many tasks; returns each task's exit code and output. Kills the remaining ones."""
     folder.mkdir(parents=True, exist_ok=True)
     running = []
     for task in _tasks(tasks):

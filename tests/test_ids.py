@@ -29,7 +29,7 @@ def test_an_illegal_name_is_refused_with_the_nearest_legal_one(name: str) -> Non
         ("My Script.py", "x", "my-script"),
     ],
 )
-def test_a_run_is_named_after_what_it_trains(entry: str, folder: str, name: str) -> None:
+def test_a_run_is_named_after_its_program(entry: str, folder: str, name: str) -> None:
     assert ids.default_name(entry, folder) == name
 
 

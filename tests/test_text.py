@@ -49,7 +49,7 @@ def test_a_duration_is_read(written: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "written", ["", " ", "soon", "10x", "-5s", "m", "30m2h", "1e3", "5 5s", "10 m 3", "inf", "nan", "٣d"]
 )
-def test_what_is_not_a_duration_is_refused(written: str) -> None:
+def test_a_text_that_is_no_duration_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         text.parse_duration(written)
 
@@ -137,5 +137,5 @@ def test_the_reason_inside_errors_is_one_line_without_objects(error: Exception, 
         ("://a" * 100_000 + " ?a" * 100_000 + " @", "://a" * 100_000 + " ?a" * 100_000 + " @"),
     ],
 )
-def test_what_may_be_secret_in_a_url_is_masked_also_in_a_malformed_one(given: str, written: str) -> None:
+def test_possible_secrets_in_a_url_are_masked_also_in_a_malformed_one(given: str, written: str) -> None:
     assert text.without_passwords(given) == written

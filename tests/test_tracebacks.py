@@ -61,7 +61,7 @@ def test_foreign_frames_are_one_line_and_the_programs_keep_source_and_project_pa
         ("<string>", '  File "<string>", line 1, in f'),
     ],
 )
-def test_whose_a_frame_is_is_told_by_its_path(path: str, shown: str) -> None:
+def test_the_path_of_a_frame_decides_its_owner(path: str, shown: str) -> None:
     assert shown in tracebacks.fold(trace(frame(f"{COPY}/top.py"), frame(path)))
 
 

@@ -62,7 +62,7 @@ def test_a_program_sees_no_difference(write, warm: WarmRuns, workers: int) -> No
 
 
 @pytest.mark.process
-def test_a_failure_and_a_resume_are_what_they_are_otherwise(write, warm: WarmRuns) -> None:
+def test_a_failure_and_a_resume_are_the_same_as_without_a_warm_process(write, warm: WarmRuns) -> None:
     write("train.py", "import os, sys\nsys.exit(int(os.environ['PODLIFT_ATTEMPT']) == 1 and 'not yet')")
     with warm:
         run = sdk.submit("train.py")

@@ -1,4 +1,4 @@
-"""The parts of a drill that need no training: which kills are meant, what they have cost, in what two trainings differ."""
+"""The parts of a drill that need no training: the named kills, their cost, the differences of two trainings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_where_there_are_containers_random_kills_are_of_all_that_one_place_can_l
     assert (str(one), one.announcement) == ("worker-0@epoch:2:region", "podlift: drill: worker-0@epoch:2:region")
     found = parse(["random:60"], TASKS, everything, steps=100, seed=4)
     assert {each.what for each in found} == {"process", "agent", "machine"}
-    # The steps are those of the same seed on this machine.
+    # The steps come from the same seed on this machine.
     assert [each.number for each in found] == [each.number for each in parse(["random:60"], TASKS, steps=100, seed=4)]
 
 
@@ -135,7 +135,7 @@ def test_every_mistake_is_reported_before_anything_starts(write, root: Path) -> 
     assert not root.exists()
 
 
-# --- What the kills have cost -------------------------------------------------------------------------------------
+# --- The cost of the kills ----------------------------------------------------------------------------------------
 
 
 def done(step: int | None, attempt: int) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
     assert costs.steps_lost(both) == 4
 
 
-def test_a_machine_whose_notice_was_long_enough_costs_nothing() -> None:
+def test_a_machine_with_a_notice_that_was_long_enough_costs_nothing() -> None:
     wanted = [kill("chief-0@step:1")]
     wanted = [replace(wanted[0], what="machine")]
     (ended,) = costs.killed(wanted, {0: done(40, 1)}, [event("first_step", 1)])
@@ -213,13 +213,13 @@ def test_a_restart_without_a_kill_is_reported() -> None:
     assert costs.other_restarts(found, events) == ["Attempt 2 ended without a kill of the drill: out of memory"]
 
 
-# --- What differs -------------------------------------------------------------------------------------------------
+# --- The differences ----------------------------------------------------------------------------------------------
 
 
 def trained(
     folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b"", stages: int = 1
 ) -> comparison.TrainingEnd:
-    """Save a checkpoint of each step, and return the end: of one array of floats, and of what a replica has for itself."""
+    """Save a checkpoint of each step, and return the end: of one array of floats, and of the state of each replica."""
     paths = RunPaths(str(folder))
     store = open_store(paths.store)
     clock = SystemClock()
@@ -274,7 +274,7 @@ def test_other_steps_phases_shapes_and_replicas_are_differences(tmp_path: Path) 
         assert [found.array for found in comparison.compare_ends(one, other)[0]] == [name]
 
 
-def test_phases_whose_ends_were_not_kept_are_named(tmp_path: Path) -> None:
+def test_phases_without_a_kept_end_are_named(tmp_path: Path) -> None:
     one, other = trained(tmp_path / "a", [1.0], stages=3), trained(tmp_path / "b", [1.0], stages=3)
     assert comparison.compare_ends(one, other) == ([], [1, 2])
 

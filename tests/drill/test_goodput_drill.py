@@ -1,4 +1,4 @@
-"""The drill that kills a task every few minutes and reports what the time was spent on, scaled to seconds."""
+"""The drill that kills a task every few minutes and reports the use of the time, scaled to seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ for step in range(1, 100_000):
 
 @pytest.mark.process
 @pytest.mark.full
-def test_tasks_are_killed_in_time_and_what_that_costs_is_reported(write, root: Path) -> None:
+def test_tasks_are_killed_in_time_and_the_cost_is_reported(write, root: Path) -> None:
     write("train.py", STEPS)
     disturbance = Disturbance(for_s=6.0, kill_every_s=2.0, at_least=0.01)
     plan = prepare_goodput("train.py", {"workers": 2}, Destination(root=str(root)), {}, disturbance)
@@ -77,7 +77,9 @@ def report_of(step_s: float, **given: object) -> GoodputReport:
         (report_of(94, goodput=None), 1, "failed: no task has accounted its time"),
     ],
 )
-def test_the_verdict_is_about_what_the_kills_left_to_the_program(report: GoodputReport, code: int, said: str) -> None:
+def test_the_verdict_is_about_the_time_that_the_kills_left_to_the_program(
+    report: GoodputReport, code: int, said: str
+) -> None:
     assert (report.exit_code, report.passed) == (code, code == 0)
     assert str(report).startswith(said)
     section = PAGE.partition("\n## goodput\n")[2].partition("\n## ")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-# What a terminal would do with these: change its title, fill the clipboard, hide a link, go up and over earlier lines, erase
+# A terminal would obey these: change its title, fill the clipboard, hide a link, go up and over earlier lines, erase
 # them, ring, turn a text around, or begin a line that podlift never printed.
 TERMINAL = {
     "title": "\x1b]0;owned\x07",
@@ -23,7 +23,7 @@ TERMINAL = {
     "separator": "one\u2028two",
     "delete": "a\x7fb",
 }
-# What may not reach a terminal: all but tabs, line ends, colours, and clearing the rest of a line.
+# No terminal may receive these: all but tabs, line ends, colours, and clearing the rest of a line.
 ALLOWED = re.compile(r"\x1b\[[0-9;:]*[mK]")
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 

@@ -74,7 +74,7 @@ def _become() -> None:
 
 
 class Victim:
-    """What this user has: a folder with files, a process, and a place that everybody may write to."""
+    """The possessions of this user: a folder with files, a process, and a place that everybody may write to."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.folder, self._process = folder, process
@@ -98,7 +98,7 @@ class Victim:
 
 @contextmanager
 def victim() -> Iterator[Victim]:
-    """What this user has, in a folder that others may pass through, as no folder of pytest's is."""
+    """The possessions of this user, in a folder that others may pass through, as no folder of pytest's is."""
     folder = Path(tempfile.mkdtemp(prefix="trial-"))
     folder.chmod(0o755)
     with subprocess.Popen(["sleep", "600"]) as process:

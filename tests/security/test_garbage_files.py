@@ -1,4 +1,4 @@
-"""Garbage in the small files that podlift reads from well-known places: it costs what was in them, and never a traceback."""
+"""Garbage in the small files that podlift reads from well-known places: it costs their content, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that somebody else may write to: what lies in it is never written outside of the folder of its run."""
+"""A bucket that another user may write to: its objects are never written outside of the folder of their run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(mine) -> Put:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Callable[[], dict[str, int]]:
-    """Return the modes of all files and links here, but those of the copy of the run."""
+    """Return the modes of all files and links here, except in the copy of the run."""
 
     def found() -> dict[str, int]:
         copies = [path for path in (tmp_path / "here").rglob("*") if path.name == FINISHED_RUN.name]
@@ -64,7 +64,9 @@ def test_the_outputs_of_a_run_in_a_bucket_come_with_their_links_and_modes(put: P
 
 
 @pytest.mark.parametrize("name", hostile.PATHS)
-def test_an_object_whose_name_leads_elsewhere_is_not_downloaded(put: Put, outside, tmp_path: Path, name: str) -> None:
+def test_an_object_with_a_name_that_leads_elsewhere_is_not_downloaded(
+    put: Put, outside, tmp_path: Path, name: str
+) -> None:
     put("outputs/good", b"x")
     try:
         put(f"outputs/{name}" if not name.startswith("/") else f"outputs/x{'/..' * 30}{tmp_path}/owned", b"owned")

@@ -18,7 +18,7 @@ from sdk.job.plan import Plan
 from sdk.schedules import notices
 
 GOOD: dict[str, Any] = {"project": "my-project", "bucket": "my-bucket", "image": "registry/image"}
-# Settings whose values stand in commands of gcloud that podlift prints, or in names at Google.
+# Settings with values that stand in commands of gcloud that podlift prints, or in names at Google.
 FIELDS = {
     "project": lambda text: {"backend": sdk.Vertex(**{**GOOD, "project": text})},
     "bucket": lambda text: {"backend": sdk.Vertex(**{**GOOD, "bucket": text})},
@@ -116,7 +116,7 @@ def test_credentials_go_to_no_host_that_a_record_in_a_bucket_names(monkeypatch: 
         client.send("GET", name, "", dict)
 
 
-# Formats whose readers run code of the file, and calls that give a text to a shell.
+# Formats with readers that run code of the file, and calls that give a text to a shell.
 CODE = re.compile(
     r"^\s*(import|from) (pickle|marshal|shelve|dill|cloudpickle|joblib|yaml)\b|allow_pickle=True|safe_mode=False"
     r"|enable_unsafe_deserialization|shell=True|os\.(system|popen)\(|\.extractall\(|tempfile\.mktemp\(|verify=False",

@@ -72,7 +72,7 @@ def test_no_form_of_any_secret_gets_through(value: str, around: str) -> None:
 
 
 def piped(tmp_path: Path, pieces: Sequence[bytes], secrets: Sequence[str]) -> bytes:
-    """What a reader makes of pieces that are written one after the other."""
+    """The text that a reader makes of pieces that are written one after the other."""
     found: list[bytes] = []
     hidden = secret_values.encoded(secrets)
     pipe = LinePipe(str(tmp_path / "pipe"), lambda data: found.append(secret_values.hidden_bytes(data, hidden)), hidden)

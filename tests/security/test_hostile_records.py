@@ -42,7 +42,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 def is_told(code: int, said: str) -> bool:
-    """True unless the verb broke, or a terminal would obey what it says."""
+    """True unless the verb broke, or a terminal would obey its output."""
     broken = code not in (0, 1, 2, 3) or "internal error" in said or "Traceback" in said
     return not broken and not hostile.FORBIDDEN.search(said)
 
@@ -70,7 +70,7 @@ def mutants(value: Any) -> Iterator[Any]:
 
 
 def broken(store: PosixStore, key: str, every: int, verbs: list[tuple[str, ...]], capsys: Any) -> list[str]:
-    """Write hostile objects in the place of one, and return the verbs that broke, with what they said."""
+    """Write hostile objects in the place of one, and return the verbs that broke, with their output."""
     before, found = bytes(store.get(key)), []
     values = [json.dumps(each).encode() for each in mutants(json.loads(before))][::every]
     # Most of the shapes are the same to a reader of JSON.

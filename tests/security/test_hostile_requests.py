@@ -24,7 +24,7 @@ def answered(port: int, request: bytes) -> bytes:
             client.sendall(request)
             client.shutdown(socket.SHUT_WR)
             return client.makefile("rb").read()
-        except OSError:  # the emulator does not wait for the end of what it refuses
+        except OSError:  # the emulator does not wait for the end of a refused request
             return b"reset"
 
 

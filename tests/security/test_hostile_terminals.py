@@ -34,7 +34,7 @@ def reached(text: str) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run that has failed, and whose every text is hostile."""
+    """A run that has failed, with only hostile texts."""
     folder = Path(finished_run(tmp_path / "root").url)
     log = folder / "attempts/0001/logs/chief-0.log"
     log.write_bytes(log.read_bytes() + f"{ALL.replace(chr(13), '')} in the log\n".encode())
@@ -80,7 +80,7 @@ def test_a_line_of_a_log_keeps_its_colours_and_moves_nothing(capsys, name: str, 
     printer.show(LogLine(task="chief-0", attempt=1, text=text))
     shown = capsys.readouterr().out
     assert reached(shown) == "" and "\x1b[1;31mred\x1b[0m\t" in shown and "é 中 🙂\u200d" in shown
-    # Escaped, not dropped: one sees what the program did.
+    # Escaped, not dropped: the program's output stays visible.
     assert "\\" in shown
 
 
@@ -109,7 +109,7 @@ def test_a_shell_completes_no_name_that_it_would_run(run: Path, capsys, monkeypa
 
 
 @pytest.mark.parametrize("name", hostile.SHELL)
-def test_commands_that_are_printed_quote_what_they_name(run: Path, name: str) -> None:
+def test_printed_commands_quote_the_names_in_them(run: Path, name: str) -> None:
     text = hostile.SHELL[name]
     folder = run.parent.parent.with_name(text.replace("/", "-")) / "runs" / run.name
     shutil.copytree(run, folder)

@@ -35,12 +35,12 @@ def victim() -> Iterator[Victim]:
 
 @dataclass(frozen=True)
 class Removal:
-    """Something that podlift removes in a folder where everybody may rename: what is exchanged, and how it is removed."""
+    """A removal by podlift in a folder where everybody may rename: the exchanged entry, and the way to remove it."""
 
     exchanged: str
     removes: Callable[[Path], object]
     holds: str = "file"
-    leads_to: str = ""  # in what the victim has, where the link leads
+    leads_to: str = ""  # in the victim's folder, where the link leads
 
 
 def _environment(place: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_link_of_a_nameless_root_is_followed_unless_another_user_may_have_made
             assert folder.exists() != is_removed
 
 
-def test_what_is_mounted_in_a_temporary_folder_stays(victim) -> None:
+def test_a_mount_in_a_temporary_folder_stays(victim) -> None:
     folder = victim.folder / "podlift-0"
     (folder / "mounted").mkdir(parents=True)
     memory = victim.folder / "memory"

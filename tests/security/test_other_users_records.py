@@ -48,7 +48,7 @@ def gone() -> str:
 
 @dataclass(frozen=True)
 class Trap:
-    """A run of the other user below the shared root, whose records say what he likes."""
+    """A run of the other user below the shared root, with records of his choice."""
 
     root: Path
     run: Path
@@ -126,7 +126,7 @@ def test_a_folder_that_another_users_record_names_stays_with_its_training(trap) 
 
 
 @pytest.mark.parametrize("whose", ["nobody's", "a link", "a pipe as its note", "a note of another run"])
-def test_a_folder_that_does_not_say_itself_whose_it_is_stays(trap, whose) -> None:
+def test_a_folder_that_does_not_name_its_owner_itself_stays(trap, whose) -> None:
     found = Path(f"/tmp/podlift-{os.urandom(6).hex()}")
     if whose == "a link":
         other_user.does(lambda: found.symlink_to(trap.victim.precious / "thesis"))
@@ -182,9 +182,7 @@ def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) ->
 
 
 @pytest.mark.parametrize("shared", ["by a group", "on a file system that shows another owner"])
-def test_what_killed_supervisors_have_left_in_the_users_own_run_is_ended_and_removed(
-    write, monkeypatch, shared
-) -> None:
+def test_remains_of_killed_supervisors_in_the_users_own_run_are_ended_and_removed(write, monkeypatch, shared) -> None:
     write("train.py", LEAVES)
     with tempfile.TemporaryDirectory() as root:  # short enough for temporary files in the run
         run = sdk.submit("train.py", root=root)
@@ -200,7 +198,7 @@ def test_what_killed_supervisors_have_left_in_the_users_own_run_is_ended_and_rem
         for each in killed:
             each.kill()
         if shared != "by a group":
-            # Not what this process is to the file system.
+            # Not the user of this process for the file system.
             monkeypatch.setattr(os, "geteuid", lambda: UID)
         until(lambda: run.status().state is sdk.State.LOST)
         until(lambda: has_ended(child))

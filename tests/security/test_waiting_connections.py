@@ -1,4 +1,4 @@
-"""Many connections wait for their request: those of another user keep out nobody else, and a burst of one's own is served."""
+"""Many connections wait for their request: another user's keep no one else out, and the user's own burst is served."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_burst_of_the_owner_is_served(address) -> None:
 
 
 @other_user.NEEDS_ROOT
-def test_what_the_owner_has_opened_outlasts_all_that_another_user_opens(address) -> None:
+def test_the_owners_connections_outlast_all_that_another_user_opens(address) -> None:
     ready = os.pipe()
 
     def flood() -> None:
