@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.storage import Bucket
 
-# For a checkout that is not installed, whose plugin pytest does not find.
+# For a checkout that is not installed: pytest does not find its plugin.
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]

@@ -1,4 +1,4 @@
-"""An emulator in this process whose containers are scripts of the test, and Google's own client for it."""
+"""An emulator in this process with scripts of the test as containers, and Google's own client for it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class FakeLauncher:
 class Served:
     """A running emulator."""
 
-    # Whose faults it takes.
+    # The API of its fault rules.
     api = "vertex"
 
     def __init__(self, folder: Path, launcher: FakeLauncher, **options: Any) -> None:
@@ -129,7 +129,7 @@ class Served:
         return requests.request(method, self.url + path, json=body, timeout=WAIT_S, **more)
 
     def store(self, database: str, statement: str) -> None:
-        """Change what is stored behind the emulator's back, as a kill or a full disk would."""
+        """Change the stored state without the emulator, as a kill or a full disk would."""
         with closing(sqlite3.connect(self.folder / f"{database}.sqlite")) as db, db:
             db.execute(statement)
 

@@ -108,7 +108,7 @@ for path in ("/storage/v1/b?project=p", "/v1/projects/p/locations/us-central1/cu
 def test_no_other_user_and_no_other_address_gets_anything_done(gcs, address, token) -> None:
     uid = "65534" if os.geteuid() == 0 else "0"
     gcs.forget_requests()
-    # What has asked and left at once leaves no trace in /proc; all of them are refused.
+    # A client that leaves at once after its request has no trace in /proc; all of them are refused.
     words = [sys.executable, "-c", ANOTHER, address, str(gcs.port), token, uid]
     found = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S)
     assert found.stdout.split() == ["403"] * 3, found.stderr
@@ -116,7 +116,7 @@ def test_no_other_user_and_no_other_address_gets_anything_done(gcs, address, tok
     assert list(gcs.client().list_buckets()) == []
 
 
-def test_what_has_no_token_is_told_where_to_find_it_and_not_what_it_is(gcs) -> None:
+def test_a_request_without_the_token_learns_its_place_and_not_its_value(gcs) -> None:
     bare = gcs.url.rpartition("/")[0]
     for url in (bare, f"{bare}/storage/v1/b/x", f"{bare}/{'0' * 32}"):
         answer = requests.post(url, b"x")

@@ -152,7 +152,7 @@ def test_gcloud_asks_once_and_gives_the_reason_for_unserved_and_wrong_requests(
     gcloud.ask("DELETE", "_requests")
     code, _, err = gcloud.run(*words)
     assert code == 1 and sentence in err
-    # gcloud repeats what it takes for a fault of the service, for half a minute.
+    # gcloud repeats a request after a supposed fault of the service, for half a minute.
     recent = gcloud.ask("GET", "_requests")["recent"]
     asked = Counter(each["path"] for each in recent if each["path"].count("/") > 5 or "v1beta1" in each["path"])
     assert set(asked.values()) <= {1}, asked

@@ -1,4 +1,4 @@
-"""What callers set of objects and buckets: kept wherever it comes in, checked, and refused where it is not known."""
+"""Fields of objects and buckets that callers set: kept on every way in, checked, and refused where unknown."""
 
 from __future__ import annotations
 

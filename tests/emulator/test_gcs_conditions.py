@@ -1,4 +1,4 @@
-"""Preconditions: what each of them lets through."""
+"""Preconditions: the requests that each of them lets through."""
 
 from __future__ import annotations
 

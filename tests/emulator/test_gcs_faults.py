@@ -1,4 +1,4 @@
-"""Each fault as google-cloud-storage meets it: what it is told, and what is stored afterwards."""
+"""Each fault as google-cloud-storage meets it: the answer, and the stored objects afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_status_before_the_work_leaves_nothing(bucket, gcs, status) -> None:
 
 
 @pytest.mark.parametrize("kind", ["drop_after", "status_after"])
-def test_a_create_whose_answer_is_lost_has_happened_and_its_retry_is_told_412(bucket, gcs, kind) -> None:
+def test_a_create_with_a_lost_answer_has_happened_and_its_retry_receives_412(bucket, gcs, kind) -> None:
     gcs.faults({"kind": kind, "object": "object$", "method": "POST", "nth": 1})
     with pytest.raises(exceptions.PreconditionFailed):
         put(bucket, if_generation_match=0, retry=FAST)

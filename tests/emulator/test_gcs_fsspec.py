@@ -1,4 +1,4 @@
-"""gcsfs against the emulator: its basic operations, in a process of its own because it reads its environment when imported."""
+"""gcsfs against the emulator: its basic operations, in a separate process because it reads its environment when imported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def raises(kind, attempt):
 
 @pytest.fixture
 def run(gcs, bucket):
-    """Run a program with a file system `fs`; return what it prints."""
+    """Run a program with a file system `fs`; return its output."""
 
     def runner(program: str) -> str:
         env = {

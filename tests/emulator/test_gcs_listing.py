@@ -1,4 +1,4 @@
-"""Listings: whatever the names, the prefix, the delimiter and the size of the pages, they show what a pure model shows."""
+"""Listings: whatever the names, the prefix, the delimiter and the size of the pages, they show the same as a pure model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def listed(url: str, asked: dict[str, str], page_size: int) -> list[tuple[str, s
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_pages_show_what_the_model_shows(gcs, data) -> None:
+def test_pages_show_the_same_as_the_model(gcs, data) -> None:
     gcs.reset()
     session = requests.Session()
     session.post(f"{gcs.url}/storage/v1/b", json={"name": "bucket"})

@@ -65,7 +65,7 @@ def test_copies_and_moves_keep_bytes_and_metadata(bucket, gcs) -> None:
         bucket.copy_blob(blob, other, "nothing")
 
 
-def test_a_bucket_with_versioning_keeps_what_is_replaced_and_deleted(gcs) -> None:
+def test_a_bucket_with_versioning_keeps_replaced_and_deleted_objects(gcs) -> None:
     bucket = gcs.client().bucket("versioned")
     bucket.versioning_enabled = True
     bucket.create()

@@ -1,4 +1,4 @@
-"""Bodies and headers that nobody sends on purpose: an object is what was sent, or the answer is 400 and there is none."""
+"""Bodies and headers that no client sends on purpose: an object holds the bytes sent, or the answer is 400 without one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_range_header_is_a_crash(text) -> None:
 
 @settings(quick, max_examples=25)
 @given(data=st.data())
-def test_a_resumable_upload_in_any_order_of_steps_ends_as_what_was_sent(gcs, data) -> None:
+def test_a_resumable_upload_in_any_order_of_steps_ends_with_the_bytes_sent(gcs, data) -> None:
     gcs.reset()
     session = requests.Session()
     session.post(f"{gcs.url}/storage/v1/b", json={"name": "bucket"})
@@ -106,7 +106,7 @@ def test_a_resumable_upload_in_any_order_of_steps_ends_as_what_was_sent(gcs, dat
         assert now >= have
         assert now % QUANTUM == 0 or now == len(content)
         have = now
-    # The last chunk may repeat what is there.
+    # The last chunk may repeat stored bytes.
     have = data.draw(st.sampled_from([0, max(have - QUANTUM, 0), have]))
     rest = content[have:]
     ranged = f"bytes {have}-{len(content) - 1}/{len(content)}" if rest else f"bytes */{len(content)}"

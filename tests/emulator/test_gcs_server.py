@@ -1,4 +1,4 @@
-"""The server itself: who may talk to it, what it says about itself, and the command that starts it."""
+"""The server itself: its clients, its own description, and the command that starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stored state promises to its callers, without any server."""
+"""The promises of the stored state to its callers, without any server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder on disk: what was acknowledged is there after a restart and after a kill at any moment."""
+"""The folder on disk: acknowledged objects are there after a restart and after a kill at any moment."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\n" + b"0" * 64
 
 
 class Impostor:
-    """Listens on a port and writes down what it is sent; `answer` returns the reply to what has come so far."""
+    """Listens on a port and keeps the bytes that arrive; `answer` returns the reply to the bytes so far."""
 
     def __init__(self, answer: Callable[[bytes], bytes], address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._answer, self.heard = answer, b""
@@ -92,7 +92,7 @@ def test_a_server_that_cannot_prove_itself_gets_no_token(
 
 
 @pytest.mark.process
-def test_what_takes_the_place_of_an_emulator_gets_no_token_of_its_clients(
+def test_a_process_in_the_place_of_an_emulator_gets_no_token_of_its_clients(
     tmp_path: Path, impostor: Callable[..., Impostor]
 ) -> None:
     with GcsServer(tmp_path) as server:

@@ -1,4 +1,4 @@
-"""TensorFlow's own `gs://` against the emulator, in a process of its own whose environment alone leads it there."""
+"""TensorFlow's own `gs://` against the emulator, in a separate process that only its environment leads there."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
 
 
 def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:
-    """What the proxy answers to a request with these credentials, by default the right ones."""
+    """The answer of the proxy to a request with these credentials, by default the right ones."""
     place = urlsplit(redirect.environment["https_proxy"])
     given = f"{place.username}:{place.password}" if credentials is None else credentials
     basic = f"Proxy-Authorization: Basic {base64.b64encode(given.encode()).decode()}\r\n" if given else ""

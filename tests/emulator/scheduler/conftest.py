@@ -1,4 +1,4 @@
-"""An emulator with a frozen clock whose custom jobs run nothing, and Google's own client of Cloud Scheduler."""
+"""An emulator with a frozen clock and custom jobs that run nothing, and Google's own client of Cloud Scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timetable]:
 
 @pytest.fixture
 def timetable(_one: Timetable) -> Timetable:
-    """An emulator without jobs, whose custom jobs succeed at once."""
+    """An emulator without jobs; its custom jobs succeed at once."""
     assert _one.ask("POST", "/_reset").status_code == 200
     _one.launcher.script = lambda group: group.codes.update({"workerpool0-0": 0})
     return _one

@@ -71,7 +71,7 @@ def test_no_body_is_a_crash(value, mask: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(VALID)
-def test_what_google_can_read_is_read_the_same_and_shown_with_its_defaults(job: dict) -> None:
+def test_a_body_that_google_can_read_is_read_the_same_and_shown_with_its_defaults(job: dict) -> None:
     theirs = Job.pb(Job())
     json_format.ParseDict(job, theirs)
     read_back = Job.pb(Job())

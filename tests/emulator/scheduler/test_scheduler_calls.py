@@ -1,4 +1,4 @@
-"""The calls of Cloud Scheduler's API, by Google's own client: what they answer, and what they refuse."""
+"""The calls of Cloud Scheduler's API, by Google's own client: their answers, and their refusals."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_an_update_that_fails_leaves_a_job_that_does_nothing_until_one_succeeds(
     assert again.state == Job.State.ENABLED and len(timetable.advance(3600)) == 1
 
 
-def test_what_does_not_exist_and_what_exists_already(timetable: Timetable) -> None:
+def test_a_missing_job_is_not_found_and_an_existing_one_conflicts(timetable: Timetable) -> None:
     made = timetable.add()
     with pytest.raises(exceptions.Conflict, match=f"Job {made.name} already exists."):
         timetable.add()

@@ -1,4 +1,4 @@
-"""When the requests of jobs are sent, what they hold, and what follows from their answers, by a clock that the test moves."""
+"""The times and the content of the requests of jobs, and the effect of their answers, by a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gaps(attempts: list[dict]) -> list[float]:
 
 
 class Receiver(ThreadingHTTPServer):
-    """A server of this machine that answers what the test says, and keeps what it got."""
+    """A server of this machine that gives the answers of the test, and keeps the requests."""
 
     daemon_threads = True
 
@@ -111,7 +111,7 @@ def test_a_job_without_a_token_of_oauth_is_unauthenticated_at_google(timetable: 
     assert timetable.custom_jobs() == []
 
 
-def test_what_the_target_refuses_is_the_status_of_the_job(timetable: Timetable) -> None:
+def test_a_refusal_by_the_target_is_the_status_of_the_job(timetable: Timetable) -> None:
     timetable.add("binary", target={"headers": {}})
     timetable.add("empty", target={"body": b"{}"})
     timetable.add("elsewhere", target={"uri": timetable.look("empty").http_target.uri.replace("//us-", "//europe-")})

@@ -1,4 +1,4 @@
-"""An emulator whose containers are scripts of the test."""
+"""An emulator with scripts of the test as containers."""
 
 from __future__ import annotations
 

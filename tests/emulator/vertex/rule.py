@@ -12,7 +12,7 @@ from served import Served
 PROJECT, REGION = "acme", "us-central1"
 PLACE = f"projects/{PROJECT}/locations/{REGION}"
 BUCKETS = f"/storage/v1/b?project={PROJECT}"
-# What is sent first: a method, a path and a body.
+# The first request: a method, a path and a body.
 Sent = tuple[str, str, Any]
 
 

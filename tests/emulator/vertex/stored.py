@@ -1,4 +1,4 @@
-"""Buckets without a server, in a thread of their own, as the emulator has them."""
+"""Buckets without a server, in a separate thread, as the emulator has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sdk.emulator.vertex.bucket_fs import BucketFs, StateThread
 
 
 class Stored:
-    """The state, and what a client would do to it."""
+    """The state, and the operations of a client on it."""
 
     def __init__(self, state: StorageState, thread: StateThread, view: BucketFs) -> None:
         self.state, self.thread, self.view = state, thread, view

@@ -1,4 +1,4 @@
-"""Objects as files and files as objects: what programs see below /gcs, and what they leave there."""
+"""Objects as files and files as objects: programs read them below /gcs, and write them there."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_writing_into_a_file_leaves_the_old_object_as_it_was(stored, gcs) -> Non
     assert stored.get("x") == b"First!"
 
 
-def test_a_marker_never_comes_before_what_it_stands_for(stored, gcs) -> None:
+def test_a_marker_never_comes_before_its_files(stored, gcs) -> None:
     order: list[str] = []
     commit = stored.state.commit
     stored.state.commit = lambda bucket, name, *rest: (order.append(name), commit(bucket, name, *rest))[1]

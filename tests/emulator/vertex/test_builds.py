@@ -1,4 +1,4 @@
-"""Cloud Build and Artifact Registry in the emulator: what a build leaves, and what the services refuse."""
+"""Cloud Build and Artifact Registry in the emulator: the results of a build, and the refusals of the services."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_push_without_a_repository_fails_as_the_real_one_does(ask: Ask, vertex
     assert (found["status"], found["failureInfo"]["type"]) == ("FAILURE", "PUSH_FAILED")
 
 
-def test_what_was_built_survives_a_restart_and_not_a_reset(serve: Callable[..., Served]) -> None:
+def test_a_built_image_survives_a_restart_and_not_a_reset(serve: Callable[..., Served]) -> None:
     path = f"/v1/{PLACE}/builds"
     server = serve()
     server.ask("POST", path, {"steps": [STEP]})

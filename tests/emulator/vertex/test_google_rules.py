@@ -1,4 +1,4 @@
-"""Each rule of Google's documents for what the emulator serves is one test."""
+"""Each rule of Google's documents for a service of the emulator is one test."""
 
 from __future__ import annotations
 

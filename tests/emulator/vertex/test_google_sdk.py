@@ -1,4 +1,4 @@
-"""The job classes of google-cloud-aiplatform, each run for real against an emulator of its own process."""
+"""The job classes of google-cloud-aiplatform, each run for real against an emulator in another process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JobServiceClient = Later("google.cloud.aiplatform_v1", "JobServiceClient")
 JobServiceGrpcTransport = Later("google.cloud.aiplatform_v1.services.job_service.transports", "JobServiceGrpcTransport")
 PipelineState = Later("google.cloud.aiplatform_v1.types", "PipelineState")
 CURRENT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
-# What needs a network in any of these is a folder.
+# A folder stands for everything that needs a network in these.
 OFFLINE = {"PIP_NO_INDEX": "1", "GREETING": "hello world"}
 SCRIPT = """
 import argparse, importlib.util, json, os
@@ -92,13 +92,13 @@ def said(cloud: Cloud, job, task: str = "workerpool0-0") -> list[str]:
 
 def model_files(cloud: Cloud) -> dict[str, bytes]:
     blobs = cloud.client().list_blobs("mine")
-    # A folder is an object whose name ends in /.
+    # A folder is an object with a name that ends in /.
     files = [blob for blob in blobs if "/model/" in blob.name and not blob.name.endswith("/")]
     return {blob.name.split("/model/")[1]: blob.download_as_bytes() for blob in files}
 
 
 @pytest.mark.fidelity("pip-packages", "emulator")
-def test_custom_training_job_installs_its_package_and_what_it_needs(google, script, links) -> None:
+def test_custom_training_job_installs_its_package_and_its_requirements(google, script, links) -> None:
     job = aiplatform.CustomTrainingJob("digits", str(script), CURRENT, requirements=["tiny"])
     given = {**GIVEN, "environment_variables": {**OFFLINE, "PIP_FIND_LINKS": links}}
     model = job.run(**given, timeout=600, restart_job_on_worker_restart=True)
@@ -139,11 +139,11 @@ def test_from_local_script_runs(google, script, links) -> None:
 
 
 def setuptools_link(cloud: Cloud) -> str:
-    """The folder that pip would have used if the job had not named one of its own."""
+    """The folder that pip would have used if the job had not named another one."""
     return (cloud.folder / "vertex" / "wheels").resolve().as_uri()
 
 
-def test_what_is_not_served_is_refused_at_once(google) -> None:
+def test_a_feature_that_is_not_served_is_refused_at_once(google) -> None:
     started = time.monotonic()
     for call in (
         aiplatform.Endpoint.list,

@@ -1,4 +1,4 @@
-"""What a job installs is its own: the environment of the developer who runs the emulator stays as it is."""
+"""A job installs packages for itself: the environment of the developer who runs the emulator stays as it is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if os.environ.get("TEST_DENIED"):
     from sdk.emulator.vertex.containers import client
     client._probe_result["refused"] = {"root": "denied", "pids": "denied"}
 """
-# Word by word what a program on Vertex AI may do on its own disk.
+# Word by word the rights of a program on Vertex AI on its own disk.
 PROGRAM = """
 set -e
 pip install -q --upgrade pip
@@ -80,7 +80,7 @@ def wheels(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def developer(tmp_path_factory) -> Path:
-    """An environment with a pip of its own, a package, and all that runs the emulator."""
+    """An environment with a private pip, a package, and all that runs the emulator."""
     folder = tmp_path_factory.mktemp("developer") / "env"
     venv.create(folder, symlinks=True, with_pip=False)
     packages = folder / PACKAGES
@@ -130,7 +130,7 @@ def texts(cloud: Cloud, job: str) -> list[str]:
 
 
 def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
-    """What a job of Google's client has printed; the environment of the developer is the same before and after."""
+    """The output of a job of Google's client; the environment of the developer is the same before and after."""
     before = listing(developer)
     made, state = finished(cloud, **spec)
     said = texts(cloud, made)
@@ -151,7 +151,7 @@ def test_a_jobs_installs_upgrades_and_removals_leave_the_developers_packages_alo
     assert any("Read-only" in line for line in said) is not cloud.denied
 
 
-def test_a_job_works_whose_data_folder_lies_within_the_developers_environment(developer, monkeypatch) -> None:
+def test_a_job_works_with_its_data_folder_within_the_developers_environment(developer, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", str(developer / "bin" / "python"))
     command = ["sh", "-c", "echo x > here && echo y > $TMPDIR/there && echo z > /gcs/mine/z && cat here"]
     with Cloud(developer / "data") as cloud:

@@ -1,4 +1,4 @@
-"""The data folder holds what callers keep secret: values of variables, objects, lines of logs."""
+"""The data folder holds secrets of callers: values of variables, objects, lines of logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lax() -> None:
     os.umask(old)
 
 
-def test_what_a_job_is_given_can_be_read_by_its_user_alone(serve, tmp_path, lax) -> None:
+def test_the_variables_of_a_job_can_be_read_by_its_user_alone(serve, tmp_path, lax) -> None:
     served = serve()
     secret = "not-for-others-" + "x" * 20
     given = pool()

@@ -1,4 +1,4 @@
-"""Worker pools that really run: what a program on Vertex AI sees of itself, of its buckets and of the others."""
+"""Worker pools that really run: a program sees itself, its buckets and the others as on Vertex AI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ URL = "http://127.0.0.1:9"
 
 
 class Jobs:
-    """Makes launcher, and keeps what they print."""
+    """Makes launchers, and keeps their output."""
 
     def __init__(self, stored: Stored, home: Path) -> None:
         self.stored, self._home = stored, home
@@ -102,7 +102,7 @@ def rooted() -> None:
         pytest.skip(reason)
 
 
-# What a program sees
+# The view of a program
 
 
 @pytest.mark.fidelity("gcs-folder", "emulator")
@@ -118,7 +118,7 @@ def test_any_program_reads_its_bucket_and_finds_the_others_by_name(jobs, stored,
     assert name == host.replace("workerpool1", "workerpool0")
 
 
-def test_what_a_program_leaves_below_gcs_is_there_when_its_exit_is(jobs, stored, rooted) -> None:
+def test_files_of_a_program_below_gcs_are_there_when_its_exit_is(jobs, stored, rooted) -> None:
     kept = "mkdir /gcs/bucket/out; echo model > /gcs/bucket/out/model; exec 3> /gcs/bucket/log; echo l >&3"
     assert jobs.run(shell(f"echo x > /gcs/bukcet; {kept}; kill -9 $$")) == {"workerpool0-0": 137}
     assert (stored.get("out/model"), stored.get("log")) == (b"model\n", b"l\n")
@@ -127,7 +127,7 @@ def test_what_a_program_leaves_below_gcs_is_there_when_its_exit_is(jobs, stored,
 
 @pytest.mark.shows("The same bundle, environment variables")
 @pytest.mark.fidelity("environment", "emulator")
-def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs, monkeypatch) -> None:
+def test_the_environment_holds_the_clouds_variables_and_nothing_of_this_one(jobs, monkeypatch) -> None:
     monkeypatch.setenv("MY_SECRET", "secret")
     base = {"outputUriPrefix": "gs://bucket/run"}
     dump = "python3 -S -c 'import json, os; print(json.dumps(dict(os.environ)))'"
@@ -245,7 +245,7 @@ def test_variables_are_expanded_as_kubernetes_does(value: str, expanded: str) ->
     ("text", "code"),
     [("exit 3", 3), ("kill -ABRT $$", 134), ("kill -TERM $$", 143)],
 )
-def test_exit_codes_are_those_of_a_container(jobs, text: str, code: int) -> None:
+def test_exit_codes_equal_the_codes_of_a_container(jobs, text: str, code: int) -> None:
     assert jobs.run(shell(text)) == {"workerpool0-0": code}
 
 
@@ -311,7 +311,7 @@ def test_a_preempted_replica_leaves_the_others_alone_and_returns_with_its_identi
 
 
 def leaves(marker: str) -> dict:
-    """A program that leaves a child, and one in a session of its own whose parent is gone, and goes on."""
+    """A program that leaves a child, and an orphan in another session, and continues."""
     return shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo up; wait")
 
 

@@ -60,7 +60,7 @@ def below(descriptor, seen: dict) -> dict:
     return seen
 
 
-def test_the_table_is_what_googles_descriptors_say() -> None:
+def test_the_table_equals_googles_descriptors() -> None:
     found: dict = {}
     for message in (CustomJob, TrainingPipeline, Job):
         below(message.pb().DESCRIPTOR, found)
@@ -133,7 +133,7 @@ def scheduled(**fields) -> dict:
         ({"createTime": "yesterday"}, "google.protobuf.Timestamp)"),
     ],
 )
-def test_what_is_no_custom_job_is_refused_in_googles_words(job, expected) -> None:
+def test_a_body_that_is_no_custom_job_is_refused_in_googles_words(job, expected) -> None:
     assert expected in sentence(job)
 
 
@@ -179,7 +179,7 @@ def test_no_body_is_a_crash(value) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(honest("CustomJob"))
-def test_what_google_can_read_is_read_the_same(job) -> None:
+def test_a_body_that_google_can_read_is_read_the_same(job) -> None:
     theirs = CustomJob.pb(CustomJob())
     json_format.ParseDict(job, theirs)
     mine = to_response("CustomJob", read(job), enum_numbers=False)

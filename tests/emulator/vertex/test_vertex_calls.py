@@ -70,7 +70,7 @@ def test_an_image_that_was_built_and_is_gone_is_not_run(vertex: Served) -> None:
     for gone in (f"{name}:t2", f"{name}", f"{name}@sha256:{'0' * 64}", f"{name}:emulated@sha256:{'0' * 64}"):
         with pytest.raises(exceptions.BadRequest, match="was not found"):
             vertex.create(job(gone))
-    # What the registry has never had may be anywhere.
+    # An image that the registry has never had may be anywhere.
     vertex.create(job("us-central1-docker.pkg.dev/acme/podlift/other:1"))
     vertex.ask("POST", "/_reset")
     with pytest.raises(exceptions.BadRequest, match="was not found"):

@@ -1,4 +1,4 @@
-"""What jobs and the service write, as Cloud Logging lists it."""
+"""The lines of jobs and of the service, as Cloud Logging lists them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sdk.emulator.vertex.timing import EmulatorClock
 
 
 def run(vertex: Served, *lines: tuple[str, str, str]):
-    """A job whose replicas write these lines and that succeeds."""
+    """A job with replicas that write these lines and succeed."""
     vertex.launcher.script = lambda group: [group.emit(*line) for line in lines]
     return vertex.finish(vertex.create(body(1)))
 
@@ -25,7 +25,7 @@ def asked(vertex: Served, text: str, **more) -> dict:
     return answer.json()
 
 
-def test_lines_of_tasks_stand_between_those_of_the_service(vertex) -> None:
+def test_lines_of_tasks_stand_between_the_lines_of_the_service(vertex) -> None:
     job = run(
         vertex,
         ("workerpool0-0", "stdout", "epoch 1"),

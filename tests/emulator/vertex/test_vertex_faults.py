@@ -1,4 +1,4 @@
-"""What goes wrong on request, as Google's client meets it."""
+"""Faults on request, as Google's client meets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job, without any process: exit codes, retries, preemptions, stockouts, time."""
+"""The states of a job, without any process: exit codes, retries, preemptions, stockouts, time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
 
 
 class Job:
-    """A job whose containers do at once what they are told."""
+    """A job with containers that obey at once."""
 
     def __init__(self, *replicas: str, **terms) -> None:
         names = replicas or NAMES

@@ -89,7 +89,7 @@ def test_no_filter_is_a_crash(text) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_filter_means_what_its_tree_says(data) -> None:
+def test_a_filter_selects_the_same_as_its_tree(data) -> None:
     """OR binds closer than AND, and NOT closest."""
 
     def draw(depth: int) -> tuple[str, bool]:

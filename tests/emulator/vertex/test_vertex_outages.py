@@ -1,4 +1,4 @@
-"""Faults of the service itself: what it denies, leaves unanswered, gives up on, loses from the log or has no machines for."""
+"""Faults of the service itself: denials, missing answers, given up jobs, lost lines of the log, missing machines."""
 
 from __future__ import annotations
 

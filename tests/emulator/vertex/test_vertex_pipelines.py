@@ -75,7 +75,7 @@ def test_a_pipeline_runs_a_custom_job_and_shows_its_state(vertex, client) -> Non
     assert done.training_task_inputs["worker_pool_specs"][1]["replica_count"] == 2
 
 
-def test_a_failure_and_a_cancellation_are_those_of_the_job(vertex, client) -> None:
+def test_a_pipeline_shows_the_failure_and_the_cancellation_of_its_job(vertex, client) -> None:
     failed = create(client)
     end(vertex, failed, code=3)
     failed = get(client, failed)

@@ -1,4 +1,4 @@
-"""Jobs whose containers are real processes, in an emulator of its own process, asked by Google's client."""
+"""Jobs with real processes as containers, in an emulator of another process, asked by Google's client."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_replica_that_is_preempted_is_told_and_comes_back(cloud, run) -> None:
 
 
 def test_a_killed_server_leaves_no_process_and_a_failed_job(cloud, run) -> None:
-    # One child stays with its parent, and one is in a session of its own whose parent is gone.
+    # One child stays with its parent, and one is an orphan in another session.
     leaves = ["sh", "-c", "sleep 600 & (setsid sleep 600 &) ; wait"]
     job = run(leaves, ["sleep", "600"])
     reached(cloud, job, "JOB_STATE_RUNNING")

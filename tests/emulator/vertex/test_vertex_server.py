@@ -1,4 +1,4 @@
-"""The server: who may talk to it, what a restart leaves, the metadata server, and clients of a higher level."""
+"""The server: its clients, the jobs after a restart, the metadata server, and clients of a higher level."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_job_that_could_not_be_stored_does_not_run(serve) -> None:
     assert [each.job_id for each in server.launcher.made] == [again.name.rpartition("/")[2]]
 
 
-def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
+def test_jobs_survive_the_server_and_a_job_that_ran_has_failed(serve) -> None:
     server = serve(capacity=2)
     running = server.create(body(1))
     server.until(running, "JOB_STATE_RUNNING")

@@ -1,4 +1,4 @@
-"""A list of objects has what programs have written below /gcs, whenever the emulator looks there next."""
+"""A list of objects has the files that programs wrote below /gcs, whenever the emulator looks there next."""
 
 from __future__ import annotations
 
