@@ -1,4 +1,4 @@
-"""What a client and Vertex AI do before and around a container, by hand: orders in a bucket, and processes for containers."""
+"""The work of a client and of Vertex AI around a container, by hand: orders in a bucket, and processes for containers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Container:
 
     Args:
         process: it.
-        log: what it says.
+        log: its output.
     """
 
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
@@ -74,7 +74,7 @@ class Cloud:
         return sdk.plan(sdk.Job(entry, **settings), root=self.root, name="run")
 
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
-        """Upload what the containers of a vendor's job need; return the arguments after the loader."""
+        """Upload the files that the containers of a vendor's job need; return the arguments after the loader."""
         files = open_files(self.root)
         members = plan.code.files
         archive = self.folder / "bundle.tar"

@@ -1,4 +1,4 @@
-"""A cloud for each test: a bucket of its own, and containers that end with it."""
+"""A cloud for each test: one bucket, and containers that end with it."""
 
 from __future__ import annotations
 

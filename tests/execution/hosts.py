@@ -1,4 +1,4 @@
-"""Players of one interface: a run whose tasks have one agent on this machine, and those whose containers have one each."""
+"""Players of one interface: a run of tasks with one agent on this machine, and runs of containers with one agent each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCAL = ("local 1", "local 3")
 START_S = 20
 NO_GPU = {"GPU": None, "accelerator_type:T4": None}
 
-# The tasks of a cluster take each step together, as in training; those of parameter servers do not. FAULTS says where which
+# The tasks of a cluster take each step together, as in training; tasks with parameter servers do not. FAULTS says where which
 # task does what: "worker-0 step 1 kill" is a kill in attempt 1, "1.1" is there after the task was restarted alone. The steps
 # go on until the test has seen enough, or end after STEPS.
 PROGRAM = """
@@ -133,7 +133,7 @@ print("through", flush=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What a row gives to a run: the faults of its tasks, settings of its job, and the use of its GPUs in percent."""
+    """The input of a run from a row: the faults of its tasks, settings of its job, and the use of its GPUs in percent."""
 
     resources: Mapping[str, Any]
     faults: str = ""
@@ -144,7 +144,7 @@ class Given:
 
 
 class Player(ABC):
-    """A run of `PROGRAM`, whose tasks say by files where they are."""
+    """A run of `PROGRAM` with tasks that report their positions in files."""
 
     plan: Plan
     shared: Path
@@ -174,7 +174,7 @@ class Player(ABC):
 
     @abstractmethod
     def output(self, task: str, attempt: int) -> str:
-        """Return what is kept of the output of a task."""
+        """Return the kept output of a task."""
 
     def reach(self, place: str, *, attempt: int = 1, tasks: Sequence[str] = (), restarts: int = 0) -> None:
         """Wait until tasks, by default all that are in step, are at a place."""
@@ -241,7 +241,7 @@ class Local(Submitted):
 
 
 def kept_by_agents(given: Given) -> Given:
-    """Return a row whose time limit has room for the starts of the tasks' processes."""
+    """Return a row with a time limit that has room for the starts of the tasks' processes."""
     limits = dict(given.limits)
     if "timeout_s" in limits:
         limits["timeout_s"] += START_S
@@ -249,7 +249,7 @@ def kept_by_agents(given: Given) -> Given:
 
 
 class OnRay(Submitted):
-    """A run on a real cluster of one node, whose driver starts containers again. The agents keep the time limit."""
+    """A run on a real cluster of one node; its driver starts containers again. The agents keep the time limit."""
 
     asked = ("cancelled",)
 
@@ -290,7 +290,7 @@ class OnRay(Submitted):
 
 
 class OnKubernetes(Submitted):
-    """A run on a test cluster, whose Job replaces pods. The agents keep the time limit."""
+    """A run on a test cluster; its Job replaces pods. The agents keep the time limit."""
 
     asked = ("cancelled",)
     stops_others = True
@@ -329,7 +329,7 @@ class OnKubernetes(Submitted):
 
 
 class Containers(Player):
-    """A run of containers, each with an agent of its own; what Vertex AI does with them is played."""
+    """A run of containers, each with an agent; the actions of Vertex AI are played."""
 
     def __init__(self, given: Given, shared: Path, cloud: Cloud) -> None:
         self.shared, self._cloud = shared, cloud

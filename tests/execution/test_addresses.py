@@ -109,7 +109,7 @@ sys.stdin.read()
 
 
 @pytest.mark.process
-def test_a_container_whose_parent_is_killed_is_stopped_as_a_service_would(tmp_path: Path) -> None:
+def test_a_container_with_a_killed_parent_is_stopped_as_by_a_service(tmp_path: Path) -> None:
     words = [sys.executable, "-c", PARENT, CHILD, str(tmp_path / "saved")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())

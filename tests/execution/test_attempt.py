@@ -1,4 +1,4 @@
-"""One attempt on a host of one task, whose processes, signals and records are played."""
+"""One attempt on a host of one task; its processes, signals and records are played."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_one_container_runs_the_program_and_leaves_its_records_in_the_bucket(clo
 
 
 @pytest.mark.full
-def test_a_container_keeps_what_its_task_uses_where_every_client_finds_it(cloud: Cloud, write, monkeypatch) -> None:
+def test_a_container_keeps_the_use_of_its_task_where_every_client_finds_it(cloud: Cloud, write, monkeypatch) -> None:
     write("train.py", "import time; time.sleep(5)")
     plan = cloud.plan("train.py")
     container = cloud.start(plan, cloud.order(plan))
@@ -72,7 +72,7 @@ def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(clou
     assert [event.attempt for event in cloud.events(again, "attempt_started")] == [1, 2]
 
 
-# What is refused, and what is said then.
+# Refused containers, and their messages.
 REFUSED = {
     "every write": ({}, ["permission denied (403)", "roles/storage.objectUser"]),
     "all after the beginning of the attempt": (

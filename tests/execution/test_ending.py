@@ -1,4 +1,4 @@
-"""How an attempt ends, for every agent: one table of what is seen and what follows."""
+"""How an attempt ends, for every agent: one table of observations and consequences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def end_of(view: View) -> AttemptEnd | None:
     return cause and ending.explained(cause, view, Evidence())
 
 
-# What is seen: exit codes, records of failures; then: state, reason, task of the failure.
+# The observation: exit codes, records of failures; then: state, reason, task of the failure.
 ENDS = {
     "nothing has ended": ({}, [], None),
     "a worker is done": ({"worker-0": 0}, [], None),
@@ -139,7 +139,7 @@ def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reas
         ),
     ],
 )
-def test_a_failure_is_explained_with_what_the_agent_finds_out(data, message) -> None:
+def test_a_failure_is_explained_with_the_findings_of_the_agent(data, message) -> None:
     end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=[record("chief-0", data)]))
     assert end is not None
     assert end.failure == Failure(task="chief-0", message=message, traceback="here", log="chief-0.log")
@@ -155,7 +155,7 @@ def test_an_exit_with_a_number_shows_the_last_five_lines_of_the_output(said: str
     assert end.failure.traceback == f"here{lines}"
 
 
-# What is seen by an agent of all tasks, and by the agent of chief-0 alone; how long each waits for the first failure.
+# The observation of an agent of all tasks, and of the agent of chief-0 alone; how long each waits for the first failure.
 ECHOES = {
     "its own error": ({"chief-0": 1}, [record("chief-0", WRONG)], (), 0.0, 0.0),
     "a lost peer": ({"chief-0": 1}, [record("chief-0", LOST)], (), 3.0, 5.0),
@@ -233,7 +233,7 @@ READ = AttemptEnd(state=State.FAILED, reason=Reason.INFRASTRUCTURE, task="worker
 LATE = ending.failed(Reason.TIMEOUT, Failure(task="", message=""))
 # How containers write it.
 ASKED = AttemptEnd(state=State.FAILED, reason=Reason.CHECKPOINTED, task="worker-1", restart=True)
-# The end, the running task, what it has done; how it is ended by an agent of all tasks, and by one of several agents.
+# The end, the running task, its progress; how it is ended by an agent of all tasks, and by one of several agents.
 STOPS = {
     "done, and it runs": (DONE, "worker-0", {}, Stop(grace_s=2.0), Stop(grace_s=2.0)),
     "both are done": (DONE, "worker-0", {"done": True}, Stop(wait_s=60.0, grace_s=2.0), Stop(wait_s=60.0, grace_s=2.0)),

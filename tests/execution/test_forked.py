@@ -1,4 +1,4 @@
-"""A task is forked from a process that has imported what it needs, already in the first attempt."""
+"""A task is forked from a process that has imported its modules, already in the first attempt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fake(tmp_path: Path, counted: Path) -> Fake:
     return make
 
 
-def test_what_a_task_needs_is_imported_once_and_while_the_others_are_awaited(
+def test_the_modules_of_a_task_are_imported_once_and_while_the_others_are_awaited(
     cloud: Cloud, write, fake: Fake, counted: Path
 ) -> None:
     write("train.py", PROGRAM)

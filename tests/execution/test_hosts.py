@@ -1,4 +1,4 @@
-"""One table for all hosts: what is done to the tasks of a run, and what its records must say then.
+"""One table for all hosts: an act on the tasks of a run, and the records that must follow.
 
 A run on a laptop has one agent for all tasks, and containers have one each; on Ray, a real driver starts those, where Ray is
 installed, and on Kubernetes a Job of the test cluster. Where a host differs, the row says so in data.
@@ -28,7 +28,7 @@ RAY = [pytest.mark.full, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 LACKING = [name for name in ("lightkube", "starlette", "uvicorn") if find_spec(name) is None]
 KUBERNETES = [pytest.mark.full, pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")]
 MARKS = {"ray 2": RAY, "kubernetes 2": KUBERNETES}
-# The state of a run and its exit code, and that of containers which one of these has ended.
+# The state of a run, its exit code, and the exit code of containers that one of these has ended.
 VERDICTS = {
     "done": ("SUCCEEDED", 0, 0),
     "user_error": ("FAILED", 1, None),
@@ -50,7 +50,7 @@ class Exit:
     collateral: bool = False
 
 
-# What the records say of tasks in containers that a service has asked to stop: only the service knows why.
+# The records of tasks in containers that a service has asked to stop: only the service knows why.
 ASKED = {"cancelled": "checkpointed", "timeout": "preempted"}
 # A task that another one's end has ended: one agent sends SIGTERM first (`Scope.failed_grace_s`), others SIGKILL.
 ENDED = {"local": Exit(-15, "preempted", True), "containers": Exit(-9, "killed", True)}
@@ -61,12 +61,12 @@ STOPPED = Exit(-15, "preempted")
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """What the records say of an attempt.
+    """The records of an attempt.
 
     Args:
         reason: why it ended.
-        victim: the exit of the task to which something was done.
-        others: that of the others, by kind of host where that differs.
+        victim: the exit of the task that the act hits.
+        others: the exit of the others, by kind of host where it differs.
         why: a part of the sentence about what follows.
         failure: the beginning of the message about it, where the record has one; "VICTIM" stands for the task.
     """
@@ -83,17 +83,17 @@ SUCCEEDED = End(reason="done", victim=DONE, others=DONE)
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A program, what is done to it, and how its attempts end; the run ends as the last of them.
+    """A program, the acts on it, and the ends of its attempts; the run ends as the last of them.
 
     Args:
-        faults: what tasks do to themselves (`hosts.PROGRAM`); "VICTIM" is a worker, or the only task.
+        faults: acts of tasks on themselves (`hosts.PROGRAM`); "VICTIM" is a worker, or the only task.
         steps: of an attempt; None for as many as it takes until all that is done is done.
-        acts: what the test does, once all tasks are in a step: methods of `Player`.
-        gpu_use: that of the GPU of each agent, in percent; None for no GPU.
-        any_exit: whether any one of the tasks may be the one whose exit is not collateral.
-        says: what the output of the victim's first attempt has.
-        says_all: what the outputs of all tasks of the first attempt have.
-        finding: the end of what the records say about the run beside its end.
+        acts: of the test, once all tasks are in a step: methods of `Player`.
+        gpu_use: of the GPU of each agent, in percent; None for no GPU.
+        any_exit: whether any one of the tasks may be the one with an exit that is not collateral.
+        says: text in the output of the victim's first attempt.
+        says_all: text in the outputs of all tasks of the first attempt.
+        finding: the end of the record about the run beside its end.
         sample: hosts of containers that the default run has.
         full: whether local runs are left to the full run, too.
     """
@@ -245,7 +245,7 @@ ROWS = {
         steps=None, acts=("cancel",), ends=(End(reason="cancelled", victim=DONE, others=DONE),), any_exit=True,
         env={"LEAVES": "0"}, says="saves after step", hosts=LOCAL,
     ),
-    # That of other containers is the service's.
+    # The state of other containers is the service's.
     "time limit": Row(
         steps=None, ends=(End(reason="timeout", victim=STOPPED, others=STOPPED, failure="The run took longer than timeout="),),
         limits={"timeout_s": 2, "grace_s": 1}, any_exit=True, hosts=(*LOCAL, "ray 2", "kubernetes 2"),
@@ -261,7 +261,7 @@ def kind_of(host: str) -> str:
 
 
 def cases() -> list[Any]:
-    """Return the rows with their hosts; the default run has those that are quick, and a sample of each host."""
+    """Return the rows with their hosts; the default run has the quick ones, and a sample of each host."""
     found = []
     for name, row in ROWS.items():
         for host in row.hosts:
@@ -275,7 +275,7 @@ def cases() -> list[Any]:
 @pytest.mark.fidelity("timeout", "local")
 @pytest.mark.fidelity("permanent-errors", "local")
 @pytest.mark.parametrize(("name", "host"), cases())
-def test_what_the_records_say(name: str, host: str, play: Play) -> None:
+def test_the_records_say_the_same_on_every_host(name: str, host: str, play: Play) -> None:
     row, workers = ROWS[name], HOSTS[host]
     victim = (
         row.faults.partition(" ")[0] if row.faults.startswith("chief") else "worker-0" if workers > 1 else "chief-0"
@@ -406,7 +406,7 @@ def check_output(player: Player, row: Row, victim: str) -> None:
     assert all(row.says_all in each for each in said.values())
     steps = [re.findall(r"saves after step (\d+)", each) for each in said.values()]
     assert steps == [steps[0]] * len(steps), "all stop after the same step"
-    if "replace" not in row.acts:  # what was not uploaded is gone with the container
+    if "replace" not in row.acts:  # the rest that was not uploaded is gone with the container
         for number in range(1, len(row.ends) + 1):
             assert f"attempt {number} {victim}" in player.output(victim, number), "every attempt keeps its output"
     if "exit" in row.faults:

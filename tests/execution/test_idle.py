@@ -1,4 +1,4 @@
-"""Containers whose GPUs are all idle end the run (`test_hosts.py`); one that computes keeps it going."""
+"""Containers with only idle GPUs end the run (`test_hosts.py`); one that computes keeps it going."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ while not pathlib.Path(os.environ["SHARED"], "end").exists():
 
 @pytest.fixture
 def gang(cloud: Cloud, write, tmp_path: Path, monkeypatch) -> Iterator[Callable[..., tuple]]:
-    """Start two containers, each with a GPU whose use is in a file."""
+    """Start two containers, each with a GPU and its use in a file."""
 
     def start(**uses: int) -> tuple:
         write("train.py", PROGRAM)
@@ -54,7 +54,7 @@ def test_one_that_computes_keeps_the_run_going_until_it_is_idle_too(cloud: Cloud
 
 
 class RunKeys:
-    """What the containers have reported."""
+    """The reports of the containers."""
 
     def __init__(self, cloud: Cloud, plan) -> None:
         self._cloud, self._plan = cloud, plan

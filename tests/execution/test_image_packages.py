@@ -11,7 +11,7 @@ import pytest
 
 from sdk.execution.entrypoint import has_all
 
-# Distributions of the image: name, version and what they require.
+# Distributions of the image: name, version and requirements.
 IMAGE = {
     ("plain", "1.5"): (),
     ("early", "2.0rc1"): (),

@@ -22,7 +22,7 @@ SERVED = {"workers": 2, "ps": 1}
 
 
 def lives(player: Player, task: str) -> list[tuple[str, str]]:
-    """Return what each process of a task in the first attempt has said: after how many restarts, and its TF_CONFIG."""
+    """Return the first lines of each process of a task in the first attempt: after how many restarts, and its TF_CONFIG."""
     lines = [line for line in player.output(task, 1).splitlines() if line.startswith("attempt 1 ")]
     return [(restarts, config) for *_, restarts, config in (line.split(" ", 4) for line in lines)]
 
@@ -143,7 +143,7 @@ def test_a_workers_new_container_joins_the_attempt_and_continues_output_and_reco
     assert {task: player.pid(task) for task in others} == others and attempts(player) == [1]
     assert [event.data["reason"] for event in player.events("task_restarting")] == ["preempted"] * 2
     assert [event.sequence for event in player.events("entry") if event.source == "worker-0"][:2] == [1, 2]
-    # What the one that was killed without a notice had not uploaded is lost.
+    # Output that a container killed without a notice had not uploaded is lost.
     begun = lives(player, "worker-0")
     assert (begun[0][0], begun[-1][0]) == ("0", "2"), begun
 

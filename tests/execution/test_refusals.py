@@ -1,4 +1,4 @@
-"""Images that do not fit, objects that are not what was planned, and what an image lacks of the requirements."""
+"""Images that do not fit, objects that differ from the plan, and requirements that an image lacks."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
             yield name, b"Mach-O" if ".so" in name else data
 
     monkeypatch.setattr(runtime_archive, "_members", foreign)
-    # A process makes the archive once: this test has one of its own.
+    # A process makes the archive once: this test starts another process.
     monkeypatch.setattr(runtime_archive, "_made", lru_cache(runtime_archive._made.__wrapped__))
     monkeypatch.setattr("platform.machine", lambda: "arm64")
 
@@ -162,7 +162,7 @@ def test_an_image_without_tensorflow_is_refused_where_the_run_needs_it(cloud: Cl
     assert "TensorFlow 2.16 to 2.21" in said
 
 
-def test_what_is_not_the_planned_bytes_is_neither_run_nor_unpacked(cloud: Cloud, plan) -> None:
+def test_bytes_that_differ_from_the_planned_ones_are_neither_run_nor_unpacked(cloud: Cloud, plan) -> None:
     words = cloud.order(plan)
     bucket = cloud.gcs.client().bucket(BUCKET)
     order = json.loads(bucket.blob(words[3]).download_as_bytes())
@@ -204,7 +204,7 @@ def wheel(folder: Path, name: str, version: str, text: str, requires: str = "") 
 
 
 @pytest.mark.full
-def test_what_the_image_lacks_is_installed_beside_it_and_what_it_has_is_left_alone(
+def test_missing_packages_are_installed_beside_the_image_and_its_own_stay_unchanged(
     cloud: Cloud, write, tmp_path
 ) -> None:
     wheels = tmp_path / "wheels"

@@ -95,7 +95,7 @@ def test_a_service_may_name_the_task_in_a_variable() -> None:
         identity.task_of({"POD": "worker-7"}, ALL, other)
 
 
-def test_a_service_without_a_cluster_of_its_own_has_the_addresses_of_tf_config() -> None:
+def test_a_service_without_a_cluster_spec_has_the_addresses_of_tf_config() -> None:
     config = {"cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"], "other": ["d:4"]}}
     environ = {"CLUSTER_SPEC": "{}", "TF_CONFIG": json.dumps(config)}
     found = identity.addresses(environ, ALL, request.terms(ALL))
@@ -124,7 +124,7 @@ def test_a_container_without_usable_variables_reports_that_its_task_is_unknown(e
     assert identity.task_of(environ, ("chief-0",), TERMS) == "chief-0"
 
 
-def test_addresses_are_those_of_vertex_ai() -> None:
+def test_addresses_equal_the_addresses_of_vertex_ai() -> None:
     members = cluster.tasks(3, evaluator=True)
     places = {member.name: f"{cluster.host_name(member, 'run')}:2222" for member in members}
     for member in members:
@@ -135,6 +135,6 @@ def test_addresses_are_those_of_vertex_ai() -> None:
 
 
 def test_the_loader_is_short_and_nothing_in_it_is_expanded_by_vertex_ai() -> None:
-    # It is in the request once for each pool of machines, whose limit is 100,000 characters.
+    # It is in the request once for each pool of machines, with a limit of 100,000 characters.
     assert len(loader()) <= 6000
     assert "$(" not in loader()

@@ -1,4 +1,4 @@
-"""What the containers of a job agree on: who takes part in an attempt, how it ended, and what follows."""
+"""The agreements of the containers of a job: the members of an attempt, its end, and the next step."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: 
     assert service.container("worker-0").end_of(1) == ends[0]
 
 
-def test_a_decision_whose_answer_was_lost_is_the_one_that_holds(service: Service, monkeypatch) -> None:
+def test_a_decision_with_a_lost_answer_is_the_one_that_holds(service: Service, monkeypatch) -> None:
     containers = service.all()
     joined(containers)
     put_new = service.store.put_new
@@ -162,7 +162,7 @@ def test_attempts_of_a_job_share_one_budget_and_an_exhausted_one_makes_the_end_f
     with pytest.raises(LeaveError, match="the run has ended") as left:
         service.container("worker-0").join(wait_s=0)
     assert left.value.code == 137
-    # A job that continues the run by itself shares its budgets, and one after a resume has budgets of its own.
+    # A job that continues the run by itself shares its budgets, and one after a resume has new budgets.
     for job, since, restarts in ((2, 0, False), (3, 2, True)):
         containers = service.all(job=job, resumes_by_users=since)
         attempt = joined(containers).attempt

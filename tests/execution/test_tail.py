@@ -105,7 +105,7 @@ def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(
     assert sum(map(len, stored(store))) <= 2 * TAIL_BYTES
 
 
-def test_an_upload_whose_answer_was_lost_is_not_another_one(store: PosixStore, kept: TailUploader, monkeypatch) -> None:
+def test_an_upload_with_a_lost_answer_is_not_another_one(store: PosixStore, kept: TailUploader, monkeypatch) -> None:
     put_new = store.put_new
 
     def lose(key: str, data: list[bytes]) -> None:
@@ -118,7 +118,7 @@ def test_an_upload_whose_answer_was_lost_is_not_another_one(store: PosixStore, k
     assert stored(store) == [b"one\n"]
 
 
-def test_what_could_not_be_uploaded_is_uploaded_the_next_time(
+def test_output_that_could_not_be_uploaded_is_uploaded_the_next_time(
     store: PosixStore, kept: TailUploader, monkeypatch
 ) -> None:
     put_new, failures = store.put_new, 15
@@ -201,7 +201,7 @@ def test_while_the_bucket_is_not_reachable_no_more_is_waiting_than_is_kept(
     assert TAIL_BYTES <= uploaded <= TAIL_BYTES + 2 * 2_000_000, "of 40 MB"
 
 
-def test_what_was_dropped_before_an_upload_is_told_by_its_size(store: PosixStore, kept: TailUploader) -> None:
+def test_output_dropped_before_an_upload_is_reported_by_its_size(store: PosixStore, kept: TailUploader) -> None:
     for number in range(13):
         kept.buffer.add(b"%x" % number * 450_000 + b"\n" + b"%x" % number * 450_000)
     kept.push()
@@ -247,7 +247,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
 
 
 class Copied:
-    """The output of a task, and what its container's output gets, one write after the other."""
+    """The output of a task, and the output of its container, one write after the other."""
 
     def __init__(self, folder: str, secrets: Sequence[str]) -> None:
         self.shown: list[bytes] = []
@@ -277,7 +277,7 @@ def test_a_tasks_output_is_copied_to_the_last_byte_and_needs_no_reader(
     def takes(data: bytes) -> int:
         if broken:
             raise BrokenPipeError
-        # A pipe takes what fits into it.
+        # A pipe takes as much as fits into it.
         return output.take(data[:3])
 
     output.takes = takes
@@ -361,7 +361,7 @@ def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
 
 
 @pytest.mark.parametrize("secrets", [{}, {"KEY": "s3cr3t-value"}])
-def test_logs_hold_what_tasks_write_without_secrets_and_an_index_says_when(
+def test_logs_hold_the_output_of_tasks_without_secrets_and_an_index_of_times(
     tmp_path: Path, clock: FakeClock, secrets: dict[str, str]
 ) -> None:
     paths = RunPaths(str(tmp_path / "run"))
@@ -386,7 +386,7 @@ def test_logs_hold_what_tasks_write_without_secrets_and_an_index_says_when(
     assert output.last_lines("chief-0").endswith("the end")
 
 
-def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud: Cloud, write) -> None:
+def test_a_killed_container_leaves_the_output_of_its_task_until_then(cloud: Cloud, write) -> None:
     write(
         "train.py",
         """

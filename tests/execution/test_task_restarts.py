@@ -1,4 +1,4 @@
-"""What containers agree on when a task is restarted alone: the budgets, who runs the task, and that the others go on."""
+"""The agreements of containers when a task is restarted alone: the budgets, the task's container, the others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job)
     )
     job.clock.time += 60
     assert not job.containers["worker-1"].restart_alone(1, "worker-1", Reason.KILLED).restart
-    # Preemptions have a budget of their own, and a parameter server ends the attempt as always.
+    # Preemptions have a separate budget, and a parameter server ends the attempt as always.
     assert job.containers["worker-1"].restart_alone(1, "worker-1", Reason.PREEMPTED).restart
     end = job.containers["ps-0"].conclude(1, ended(Reason.PREEMPTED), exit_code=134)
     assert end.restart
@@ -109,7 +109,7 @@ def test_two_that_decide_at_the_same_time_do_not_both_take_the_last_restart(job:
     assert not slower.restart_alone(1, "worker-0", Reason.KILLED).restart
 
 
-def test_a_decision_whose_answer_was_lost_is_one_restart(job: Job, monkeypatch) -> None:
+def test_a_decision_with_a_lost_answer_is_one_restart(job: Job, monkeypatch) -> None:
     put_new = job.store.put_new
 
     def lose(key: str, data: list[bytes]):

@@ -21,7 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What survives a loss of power is tested with the store."""
+    """Tests of the store cover a loss of power."""
     monkeypatch.setattr(posix, "sync_file", lambda handle: None)
     monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
 
@@ -62,7 +62,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, Callable[
 
 @pytest.fixture
 def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
-    """Register a version whose weights are `text`; without one, those of its number."""
+    """Register a version with `text` as weights; without a text, the weights of its number."""
 
     def register(
         text: str = "", *, ask: str = "", number: int = 0, warm_start: InitialWeights | None = None

@@ -1,4 +1,4 @@
-"""What a gate decides, from the numbers of both models alone."""
+"""The decision of a gate, from the numbers of both models alone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def decided(asked: sdk.Gate, challenger: object, champion: object = None) -> Dec
         ({"min_gain": "0.01", "ask_below": "0.05"}, 0.85, 0.8, "promote", "better by 0.05"),
         ({"min_gain": "0.01", "ask_below": "0.05"}, 0.805, 0.8, "keep", "less than min_gain"),
         ({"ask_below": "1%"}, 100.5, 100.0, "ask", "less than ask_below, 1% (1)"),
-        # What is no number.
+        # Values that are no numbers.
         ({}, math.nan, 0.8, "keep", "accuracy is nan, which is no result"),
         ({"metric": "min:accuracy"}, -math.inf, 0.8, "keep", "accuracy is -inf"),
         ({}, 0.9, math.nan, "keep", "accuracy of the champion is nan, with which nothing can be compared"),

@@ -1,4 +1,4 @@
-"""What a gate has found lies beside the version: written once, shown, and what an approval refers to."""
+"""The evidence of a gate lies beside the version: written once, shown, and named by an approval."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def three_versions(model: Model, add: Callable[..., ModelVersion]) -> None:
 
 @pytest.fixture
 def evaluated(model: Model) -> Callable[..., Evidence]:
-    """Write what the gate finds about a version."""
+    """Write the evidence of the gate about a version."""
 
     def write(
         number: int, mine: dict | str, theirs: dict | str | None, *, champion: int = 1, time: float = 2000.0

@@ -25,7 +25,7 @@ GATE = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", min_
 
 
 class World:
-    """A root, the data of a gate, and runs whose models are files with their accuracy."""
+    """A root, the data of a gate, and runs with models that are files with their accuracy."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, str(folder / "root")
@@ -58,7 +58,7 @@ class World:
         return candidate(folder, run)
 
     def phase(self, run: str, weights: str, *, gate: sdk.Gate = GATE, store: Store | None = None) -> Registered:
-        """What the last phase of a run does with its model."""
+        """The last phase of a run with its model."""
         model = self.model(store)
         version = model.of_run(run, "model") or model.add(self.candidate(run, weights))
         return judge(version, self.trial(gate))

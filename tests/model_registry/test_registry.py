@@ -239,7 +239,7 @@ def test_large_files_are_stored_in_parts(model: Model, add, tmp_path: Path, monk
     assert made.download(tmp_path / "home")
 
 
-def test_the_versions_differ_in_what_the_difference_says(model: Model, add) -> None:
+def test_the_difference_names_every_difference_of_two_versions(model: Model, add) -> None:
     add(), add(), add("weights 1")
     found = model.diff(1, 2)
     assert (found.metrics, found.changed, found.added) == ({"accuracy": (0.01, 0.02)}, ("model.keras",), ())
@@ -251,7 +251,7 @@ def test_the_versions_differ_in_what_the_difference_says(model: Model, add) -> N
     assert (model.diff(1, 4).warm_start, model.diff(1, 2).warm_start) == ((0, 2), (0, 0))
 
 
-def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, add) -> None:
+def test_unknown_models_and_versions_are_named_with_the_existing_ones(model: Model, add) -> None:
     with pytest.raises(InputError, match=r"Received: 'digits'. There is none. Next: podlift models add RUN"):
         sdk.models(model.root)["digits"]
     for _ in range(10):
@@ -312,7 +312,7 @@ def test_the_files_of_a_download_are_on_the_disk_before_they_have_their_name(
     assert [Path(two, name).read_bytes() for name in ("a", "b")] == [b"1", b"2"]
 
 
-def test_a_run_whose_outputs_may_be_incomplete_registers_no_model(tmp_path: Path) -> None:
+def test_a_run_with_possibly_incomplete_outputs_registers_no_model(tmp_path: Path) -> None:
     run = finished_run(tmp_path, "digits-aaaaaa")
     Path(run.outputs_model).mkdir(parents=True)
     Path(run.outputs_model, "model.keras").write_text("weights")

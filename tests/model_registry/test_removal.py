@@ -1,4 +1,4 @@
-"""Removed versions: what is refused, freed and kept for others, and how promotions, registrations and remove meet them."""
+"""Removed versions: refusals, freed and kept files, and their meeting with promotions, registrations and remove."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def removed(model: Model) -> list[str]:
     return sorted(item.name for item in result.items if item.kind == "model part")
 
 
-def test_the_champion_and_what_a_rollback_could_return_to_are_not_removed_by_mistake(model: Model, add) -> None:
+def test_the_champion_and_versions_for_a_rollback_are_not_removed_by_mistake(model: Model, add) -> None:
     for number in (1, 2, 3):
         add()
         model.promote(number)
@@ -53,7 +53,7 @@ def test_the_champion_and_what_a_rollback_could_return_to_are_not_removed_by_mis
     assert model.rollback().number == 1
 
 
-def test_a_removal_frees_what_no_other_version_has_and_the_number_is_not_used_again(
+def test_a_removal_frees_files_of_no_other_version_and_never_reuses_the_number(
     model: Model, add: Callable[..., ModelVersion], settled: None
 ) -> None:
     first, second = add(), add()
@@ -68,7 +68,9 @@ def test_a_removal_frees_what_no_other_version_has_and_the_number_is_not_used_ag
     assert model.version(3).damage() == []
 
 
-def test_podlift_remove_keeps_young_parts_and_those_of_every_version(model: Model, add, settled, monkeypatch) -> None:
+def test_podlift_remove_keeps_young_parts_and_the_parts_of_every_version(
+    model: Model, add, settled, monkeypatch
+) -> None:
     add(), add()
     model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
     monkeypatch.setattr(removing, "JOB_SETTLED_S", 3600.0)

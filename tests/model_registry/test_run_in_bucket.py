@@ -1,4 +1,4 @@
-"""A run whose root is a bucket: its last phase registers and promotes its model."""
+"""A run with a bucket as root: its last phase registers and promotes its model."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ KNOWN = REQUIRED | {"--project", "--region", "--artifact-uri", "--model-id", "--
 
 @pytest.fixture
 def model(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """A model of a bucket, whose objects are in a folder; Vertex AI is configured by a variable."""
+    """A model of a bucket with its objects in a folder; Vertex AI is configured by a variable."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PODLIFT_VERTEX_PROJECT", "acme")
     return Model("gs://mine/podlift", "digits", store=open_store(str(tmp_path / "objects")))
