@@ -1,4 +1,4 @@
-"""An environment of its own with podlift from a built wheel, as a user has it: not this checkout."""
+"""A separate environment with podlift from a built wheel, as a user has it: not this checkout."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Fresh
 
 @pytest.fixture
 def fresh(_environment: Fresh) -> Iterator[Fresh]:
-    """Return a fresh environment that holds the wheel: what a test adds to its packages is removed after the test."""
+    """Return a fresh environment that holds the wheel: packages that a test adds are removed after the test."""
     before = set(_environment.site.iterdir())
     yield _environment
     for added in set(_environment.site.iterdir()) - before:

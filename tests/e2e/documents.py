@@ -1,4 +1,4 @@
-"""Reads the examples of a page, and compares what commands print with what the page shows."""
+"""Reads the examples of a page, and compares the output of commands with the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FENCE = re.compile(
     r"```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-# What differs from run to run: durations, addresses, paths, names of runs, numbers.
+# Texts that differ from run to run: durations, addresses, paths, names of runs, numbers.
 _VARIABLE = (
     (r"(?:\d[\d.]* (?:min|h|s|days?)\b ?)+", "TIME "),
     (r"\bhttps?://\S+", "URL"),
@@ -38,7 +38,7 @@ _LIMIT_S = 180.0
 
 @dataclass(frozen=True)
 class Example:
-    """One fenced block: its language, the file that it is, its text, and what the page's author says about running it."""
+    """One fenced block: its language, the file that it is, its text, and the author's marks for running it."""
 
     kind: str
     title: str

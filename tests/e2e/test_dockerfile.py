@@ -1,4 +1,4 @@
-"""The Dockerfile of training images: what it pins, that the wheel has it, and its pip lines in fresh environments."""
+"""The Dockerfile of training images: its pins, its place in the wheel, and its pip lines in fresh environments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_family_has_a_stage_and_everything_is_pinned_with_its_date() -> No
     assert len(re.findall(r"^# (?:Python \S+ )?Pinned (?:on \d{4}-\d\d-\d\d|by hand)", TEXT, re.M)) == 1 + len(FAMILIES)
 
 
-def test_the_releases_are_those_that_podlift_and_the_hardware_run() -> None:
+def test_podlift_and_the_hardware_run_every_pinned_release() -> None:
     low, high = TENSORFLOW_RANGE
     v5e = lookup("v5e-1").tensorflow
     assert low <= tensorflow("cpu") <= high and tensorflow("gpu") == tensorflow("cpu")
@@ -66,7 +66,7 @@ def script() -> ModuleType:
     return module
 
 
-def test_the_script_takes_newer_pins_with_their_date_and_leaves_what_it_cannot_know() -> None:
+def test_the_script_takes_newer_pins_with_their_date_and_leaves_unknown_ones() -> None:
     digest, pins = "sha256:" + "1" * 64, {"tensorflow": "9.9.9", "google-cloud-storage": "", "libtpu": "0.1"}
     found = script().compare(TEXT, lambda name: pins.get(name, "2.20.0"), lambda name, tag: digest, "2030-01-02")
     assert f"FROM python:3.11-slim-bookworm@{digest} AS base" in found.text

@@ -1,4 +1,4 @@
-"""The tutorial and the how-to guides, done word for word in a folder of their own."""
+"""The tutorial and the how-to guides, done word for word in a separate folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def runs(name: str) -> bool:
     return any(each.kind in ("console", "python") and not each.mark.startswith(("not", "only")) for each in found)
 
 
-# Left to the full run: tests of the command show what these show, not word for word.
+# Left to the full run: tests of the command show the same, not word for word.
 _FULL = (
     "ci.md", "data.md", "first-hour.md", "first-schedule.md", "follow-a-run.md", "from-custom-jobs.md", "from-ray-train.md",
     "from-keras-tuner.md", "from-tensorflow-cloud.md", "from-tf-config.md", "restarts.md", "run-a-program.md", "schedules.md",
@@ -65,7 +65,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A folder with a short name: pages show what a terminal of 80 columns shows, where a long one breaks lines."""
+    """A folder with a short name: pages show a terminal of 80 columns, where a long one breaks lines."""
     with tempfile.TemporaryDirectory(prefix="d-") as folder:
         yield Path(folder)
 
@@ -93,7 +93,7 @@ def wait_for_step(shell: Shell, step: int) -> None:
 
 
 def do_commands(shell: Shell, example: Example) -> list[str]:
-    """Run the commands of a block, and return what the page shows and they did not print."""
+    """Run the commands of a block, and return the lines of the page that they did not print."""
     differences = []
     for command, shown in example.commands():
         code, output = shell.run_on_terminal(command) if shown else shell.run(command)

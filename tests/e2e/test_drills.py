@@ -1,4 +1,4 @@
-"""Drills of real trainings: they pass if nothing is lost, and report what is wrong with the program otherwise."""
+"""Drills of real trainings: they pass if nothing is lost, and report the mistake of the program otherwise."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
 
 @pytest.mark.process
 @pytest.mark.full
-def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, mine, tmp_path) -> None:
+def test_a_drill_with_runs_in_a_bucket_compares_their_objects(write, mine, tmp_path) -> None:
     write("train.py", FIT)
     root = "gs://mine/podlift"
     code, told, said = drill_by_command(
@@ -125,7 +125,7 @@ def test_a_drill_reports_the_first_array_that_differs_and_the_unseeded_line(writ
 
 
 @pytest.mark.process
-def test_a_program_that_saves_nothing_learns_what_a_drill_needs(podlift_drill, write, tmp_path: Path) -> None:
+def test_a_program_that_saves_nothing_learns_the_needs_of_a_drill(podlift_drill, write, tmp_path: Path) -> None:
     write("train.py", "print('no training here')")
     code, told, _ = drill_by_command("train.py", "--kill", "random:1")
     assert (code, told["verdict"], told["weights_sha"]) == (1, "nothing_saved", None)
@@ -148,7 +148,7 @@ def test_a_program_that_fails_undisturbed_is_reported_with_its_traceback(write) 
 
 
 @pytest.mark.process
-def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_there(write) -> None:
+def test_unseeded_values_are_noted_where_the_program_asks_for_them_and_only_there(write) -> None:
     write(
         "train.py",
         """
@@ -233,7 +233,7 @@ def test_the_digits_job_passes_on_two_workers_under_kills_at_random_steps(root: 
 @pytest.mark.process
 @pytest.mark.full
 @pytest.mark.parametrize(("more", "verdict"), [("", "passed"), ("hidden += 1.0", "not_equal")])
-def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, more: str, verdict: str) -> None:
+def test_a_loop_passes_unless_it_keeps_state_outside_of_its_checkpoints(write, more: str, verdict: str) -> None:
     write("train.py", LOOP.format(more=more))
     report = run_drill("train.py", kills=["chief-0@step:17"], checkpoint_every="5steps")
     assert report.verdict == verdict, report
@@ -255,7 +255,7 @@ def test_a_fit_behind_a_large_shuffle_goes_on_with_the_same_weights(write) -> No
 
 @pytest.mark.process
 @pytest.mark.full
-def test_a_kill_whose_point_is_never_reached_is_reported(podlift_drill, write) -> None:
+def test_a_kill_at_a_point_that_is_never_reached_is_reported(podlift_drill, write) -> None:
     write("train.py", FIT)
     report: DrillReport = podlift_drill(
         "train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], checkpoint_every="5steps"

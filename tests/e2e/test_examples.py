@@ -44,7 +44,7 @@ def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES, code: int 
         ("07_sweep.py", "best: {'rate': "),
     ],
 )
-def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Path) -> None:
+def test_an_example_prints_the_output_that_it_promises(name: str, output: str, tmp_path: Path) -> None:
     assert output in shown_by([sys.executable, name], tmp_path)
 
 

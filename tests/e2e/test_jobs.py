@@ -1,4 +1,4 @@
-"""The programs in `jobs/`: each learns what its first lines and the README promise."""
+"""The programs in `jobs/`: each learns as its first lines and the README promise."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sdk.process import namespaces
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 
-# What a process sees of the network. Connecting a datagram socket sends nothing: it fails where there is no route. The
+# The network as a process sees it. Connecting a datagram socket sends nothing: it fails where there is no route. The
 # addresses: one that is reserved for documents, the metadata server of Google's machines, this machine.
 LOOK = """
 import errno, json, os, socket

@@ -55,7 +55,7 @@ GATE = {
 
 
 class Retraining:
-    """A weekly schedule whose gate decides, and the rows that it trains on."""
+    """A weekly schedule with a gate that decides, and the rows that it trains on."""
 
     def __init__(self, project: Path, added: list[bytes], test: bytes) -> None:
         self.project, self.added = project, added

@@ -1,4 +1,4 @@
-"""Runs for experiment trackers: what is exported, and what is refused before anything is written."""
+"""Runs for experiment trackers: the exported values, and the refusals before anything is written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def exported(root: Path) -> Callable[..., ExportedRun]:
     return build
 
 
-def test_every_number_has_its_step_and_time_and_what_is_no_number_is_left_out(exported) -> None:
+def test_every_number_has_its_step_and_time_and_other_values_are_left_out(exported) -> None:
     run = exported(*RECORDS)
     first, second, third = run.points
     assert (first.number, first.step, first.metrics["loss"]) == (0, 10, 1.5) and math.isnan(first.metrics["acc"])
@@ -48,7 +48,7 @@ def test_every_number_has_its_step_and_time_and_what_is_no_number_is_left_out(ex
     assert first.time > 1e9 and run.ended is not None and run.label == "digits"
 
 
-def test_arguments_and_resources_are_params_and_what_became_of_the_run_are_tags(exported) -> None:
+def test_arguments_and_resources_are_params_and_the_end_of_the_run_are_tags(exported) -> None:
     run = exported(args={"lr": 0.1, "layers": [1, 2]})
     assert run.params["lr"] == 0.1 and run.params["layers"] == [1, 2] and run.params["podlift.accelerator"] == "cpu"
     assert run.tags["podlift.state"] == run.state.value and run.tags["podlift.url"] == run.url

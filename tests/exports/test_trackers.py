@@ -1,4 +1,4 @@
-"""Exports to the real MLflow, W&B and Trackio, each installed into an environment of its own, without their services."""
+"""Exports to the real MLflow, W&B and Trackio, each installed into a separate environment, without their services."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = [
 ]
 LATER = {"step": 30, "time": 1_795_193_600.0, "metrics": {"loss": 0.125}}
 
-# Each prints what the tracker holds, by its public calls, as JSON: a list of runs.
+# Each prints the content of the tracker, by its public calls, as JSON: a list of runs.
 READ_MLFLOW = """
 import json
 from mlflow import MlflowClient
@@ -123,7 +123,7 @@ def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_
     assert [each[0] for each in found["points"]["loss"]] == [10, 20, 20, 30]
 
 
-def test_mlflow_without_a_store_that_it_can_use_says_what_to_set(tmp_path: Path, run) -> None:
+def test_mlflow_without_a_usable_store_names_the_setting(tmp_path: Path, run) -> None:
     tracker = Foreign(tmp_path, "mlflow-skinny")
     for address in (f"sqlite:///{tmp_path}/mlflow.db", f"file://{tmp_path}/mlruns"):
         tracker.variables = {"MLFLOW_TRACKING_URI": address}

@@ -1,4 +1,4 @@
-"""What is known of a process: one that was forked by another and is a child of this one, one with an odd name."""
+"""Facts about a process: one that was forked by another and is a child of this one, one with an odd name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_process_that_was_reaped_with_the_orphans_counts_as_killed() -> None:
     assert ended.stdout.split() == ["False", "True", str(-signal.SIGKILL), str(-signal.SIGKILL)], ended.stderr
 
 
-# One whose name the kernel cuts within a letter, and one of another user on a machine that hides those (hidepid=1).
+# One with a name that the kernel cuts within a letter, and one of another user on a machine that hides it (hidepid=1).
 ODD = """
 import os, pathlib, shutil, subprocess
 from sdk.process import janitor, machine, spawn

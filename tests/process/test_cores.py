@@ -42,7 +42,7 @@ def divided(tasks: tuple[str, ...], available: Cores, wanted: str = "share") -> 
     [
         (2, 2, [(0,), (1,)]),
         (8, 2, [(0, 1, 2, 3), (4, 5, 6, 7)]),
-        # What is left over is shared: the slowest task decides how long a step takes.
+        # The remaining CPUs are shared: the slowest task decides how long a step takes.
         (3, 2, [(0, 2), (1, 2)]),
         (2, 3, [(0, 1)] * 3),
     ],
@@ -56,7 +56,7 @@ def test_one_task_is_not_restricted_and_more_tasks_than_cpus_have_a_thread_each(
     assert divided((*PAIR, "worker-1"), machine(range(2))) == {task: ((), 1) for task in (*PAIR, "worker-1")}
 
 
-def test_what_mostly_waits_has_no_cpus_of_its_own() -> None:
+def test_a_task_that_mostly_waits_has_no_reserved_cpus() -> None:
     served = divided((*PAIR, "worker-1", "ps-0"), machine(range(8)))
     # The chief gives out the steps that the workers compute.
     assert {task: cpus for task, (cpus, _) in served.items() if cpus} == {
@@ -64,7 +64,7 @@ def test_what_mostly_waits_has_no_cpus_of_its_own() -> None:
         "worker-1": (4, 5, 6, 7),
     }
     assert served["chief-0"] == served["ps-0"] == ((), 2)
-    # A single task that trains keeps all, and forked tasks share what is read at imports.
+    # A single task that trains keeps all, and forked tasks share the values read at imports.
     watched = cores.divide(("chief-0", "evaluator-0"), machine(range(2)))
     assert watched.variables("chief-0") == {}
     assert watched.variables("evaluator-0") == {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
@@ -126,7 +126,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("0::/", {"cpu.max": "150000 100000"}, 1.5),
         ("0::/", {"cpu.max": "max 100000"}, None),
-        # The group above has the lower limit, as that of a pod.
+        # The group above has the lower limit, as the group of a pod.
         ("0::/pod/a", {"pod/cpu.max": "50000 100000", "pod/a/cpu.max": "max 100000"}, 0.5),
         ("4:cpu,cpuacct:/", {"cpu,cpuacct/cpu.cfs_quota_us": "50000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 0.5),
         ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),

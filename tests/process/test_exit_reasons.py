@@ -1,4 +1,4 @@
-"""What is said of a process that ended without a traceback."""
+"""The message about a process that ended without a traceback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GROUPS = {
     "v2": ("0::/user/shell", "user/shell/memory.events"),
     # A container's own group is mounted at the top.
     "v1": ("9:cpu,cpuacct:/a\n4:memory:/docker/abc/job\n0::/", "memory/memory.oom_control"),
-    # A shell's own group has no controller of memory; those that contain it count what others lose.
+    # A shell's own group has no controller of memory; the groups around it count the losses of others.
     "above": ("0::/user/shell", "user/memory.events"),
     "none": ("", ""),
     "damaged": ("5", ""),
@@ -53,7 +53,7 @@ GROUPS = {
 
 
 def kernel(top: Path, version: str, group: int | None, machine: int | None) -> None:
-    """Write what a kernel would say."""
+    """Write the line of a kernel."""
     groups, counter = GROUPS[version]
     texts = {"proc/self/cgroup": groups}
     if machine is not None:
@@ -82,7 +82,7 @@ def kernel(top: Path, version: str, group: int | None, machine: int | None) -> N
         ("damaged", (None, None), (None, None), OutOfMemory.UNKNOWN),
     ],
 )
-def test_what_the_kernel_counts_tells_whether_memory_ran_out(
+def test_the_counters_of_the_kernel_decide_whether_memory_ran_out(
     tmp_path: Path, version: str, group: tuple, machine: tuple, expected: OutOfMemory
 ) -> None:
     kernel(tmp_path, version, group[0], machine[0])

@@ -19,7 +19,7 @@ FIRST = {"proc/self/cgroup": "7:pids:/\n4:memory:/job\n"}
 
 
 def group(name: str, *, limit: int, used: int, **stat: int) -> dict[str, str]:
-    """The files of a control group, in MB; `stat` is what it knows of its memory."""
+    """The files of a control group, in MB; `stat` has its statistics of memory."""
     limit_name, used_name = ("limit_in_bytes", "usage_in_bytes") if name.startswith("memory") else ("max", "current")
     texts = {limit_name: f"{limit * MB}\n", used_name: f"{used * MB}\n"}
     if stat:
@@ -56,7 +56,7 @@ def written(folder: Path, files: dict[str, str]) -> None:
         ({**FIRST, **group("memory", limit=9223372036854, used=400)}, None),
     ],
 )
-def test_42_what_is_left_is_what_the_kernel_and_the_control_group_leave(
+def test_42_free_memory_is_the_least_of_the_kernels_and_the_control_groups(
     tmp_path: Path, files: dict[str, str], free: int | None
 ) -> None:
     written(tmp_path, files)

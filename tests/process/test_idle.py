@@ -1,4 +1,4 @@
-"""A run whose GPUs are idle for too long ends, if that is asked for: here, in the plan, and in containers."""
+"""A run with GPUs that are idle for too long ends, if that is asked for: here, in the plan, and in containers."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_plan_shows_the_limit(write) -> None:
 
 @pytest.fixture
 def with_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], Path]:
-    """Give this machine a GPU with that use; what is returned holds the use."""
+    """Give this machine a GPU with that use; the returned file holds the use."""
 
     def begin(use: int) -> Path:
         variables, file = one_gpu(tmp_path / "nvml", use)
@@ -155,7 +155,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int],
 PROGRAM = "import time, pathlib\nwhile not pathlib.Path('{}').exists(): time.sleep(0.05)\n"
 
 
-def test_a_run_here_whose_gpu_is_idle_ends_with_its_own_reason_and_is_not_restarted(write, with_gpu, capsys) -> None:
+def test_a_local_run_with_an_idle_gpu_ends_with_its_own_reason_and_without_restart(write, with_gpu, capsys) -> None:
     with_gpu(0)
     write("train.py", PROGRAM.format("never"))
     local = sdk.Local(gpus="real")
@@ -171,7 +171,7 @@ def test_a_run_here_whose_gpu_is_idle_ends_with_its_own_reason_and_is_not_restar
     assert "FAILED (accelerator_idle)" in capsys.readouterr().out
 
 
-def test_a_run_here_whose_gpu_is_used_goes_on(write, with_gpu, tmp_path: Path) -> None:
+def test_a_local_run_with_a_busy_gpu_continues(write, with_gpu, tmp_path: Path) -> None:
     use = with_gpu(50)
     write("train.py", "import time\ntime.sleep(2.5)\n")
     run = sdk.submit("train.py", accelerator="t4", backend=sdk.Local(gpus="real"), limit_idle_accelerator=1)

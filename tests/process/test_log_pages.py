@@ -26,7 +26,7 @@ def test_pages_before_a_place_meet_and_hold_every_line(log: Path) -> None:
     assert lines == [f"line {number}" for number in range(10)]
 
 
-def test_what_is_new_comes_once_and_an_unfinished_line_when_it_is_whole(log: Path) -> None:
+def test_new_lines_come_once_and_an_unfinished_line_when_it_is_whole(log: Path) -> None:
     first = log_pages.before(str(log), 100)
     assert log_pages.after(str(log), 100, first.end).lines == []
     with log.open("a") as file:
@@ -48,7 +48,7 @@ def test_a_log_that_grew_fast_or_began_anew_shows_its_end_and_says_so(log: Path)
 
 
 @pytest.mark.parametrize("chunk", [18, 25, 1 << 20])
-def test_the_last_lines_with_a_word_are_found_across_the_edges_of_what_is_read(
+def test_the_last_lines_with_a_word_are_found_across_the_edges_of_reads(
     log: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_pages, "_SEARCH_BYTES", chunk)

@@ -1,4 +1,4 @@
-"""What a task uses of its machine: counted from /proc and NVML, kept as records, shown to people and programs."""
+"""The use of the machine by a task: counted from /proc and NVML, kept as records, shown to people and programs."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, 
     assert [sample.cpu_cores for sample in use.samples] == [0.0, 0.0]
 
 
-def test_a_sample_has_what_was_used_in_each_second_since_the_one_before(tmp_path: Path, monkeypatch) -> None:
+def test_a_sample_has_the_use_per_second_since_the_one_before(tmp_path: Path, monkeypatch) -> None:
     paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
 
     def read(pid: int) -> machine.Reading:

@@ -51,7 +51,7 @@ VICTIMS = (
     "janitor",
 )
 REPO = str(Path(sdk.__file__).parent.parent)
-# Each task leaves one process in a session of its own, one without an environment whose parents are gone, and one that
+# Each task leaves one process in a separate session, one without an environment whose parents are gone, and one that
 # holds the task's port; all have the mark in their command.
 PROGRAM = """
     import json, os, socket, subprocess, sys, tempfile, time
@@ -82,7 +82,7 @@ CLIENT = """
 
 @dataclass(frozen=True)
 class Trial:
-    """What is killed when; everything follows from the seed."""
+    """The kills and their times; everything follows from the seed."""
 
     seed: int
     home: Path
@@ -163,14 +163,14 @@ def targets(trial: Trial, client: int) -> list[int]:
 
 
 def run_trial(trial: Trial) -> str:
-    """Kill what the trial says, look at what is left, and return how it went."""
+    """Kill the processes of the trial, look for remaining ones, and return the outcome."""
     with client_of(trial) as client:
         if trial.seed < len(VICTIMS):
             # Once for each victim when everything is up, so that no run of the tests goes without.
             until(lambda: sum(c.startswith("sleep ") for c in commands(trial).values()) == 6, lambda: commands(trial))
         else:
             until(lambda: targets(trial, client.pid) or client.poll() is not None, lambda: "it never began")
-            time.sleep(trial.moment_s)  # the moment is what is tried
+            time.sleep(trial.moment_s)  # the trial is about the moment
         killed = []
         number = signal.SIGSTOP if trial.victim.startswith("stopped") else signal.SIGKILL
         for pid in targets(trial, client.pid):
@@ -200,7 +200,7 @@ def run_trial(trial: Trial) -> str:
 
 
 def status_of(url: Path, trial: Trial) -> str:
-    """Check what is left of a run, and that its status is right; return it."""
+    """Check the remains of a run, and that its status is right; return it."""
     run = sdk.attach(url)
     status = run.wait(LIMIT_S)
     events = read_events(run.plan.paths)
@@ -243,7 +243,7 @@ def can_bind(address: str) -> bool:
 
 
 def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
-    """What follows from how the tasks of the last attempt ended."""
+    """The status that follows from the ends of the tasks of the last attempt."""
     codes = {e.data["task"]: e.data["code"] for e in events if e.kind == "exited" and e.attempt == attempt}
     if codes["chief-0"] == 0:
         return sdk.State.SUCCEEDED, sdk.Reason.DONE
@@ -253,7 +253,7 @@ def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
 
 @pytest.fixture
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose client was killed before it started a supervisor is lost soon: it is looked at when all is quiet."""
+    """A run with a client that was killed before it started a supervisor is lost soon: it is looked at when all is quiet."""
     monkeypatch.setattr(janitor_watch, "_START_LIMIT_S", 1.0)
 
 
@@ -278,7 +278,7 @@ def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, 
     assert outcomes.total() == trials
 
 
-def test_what_a_task_has_started_ends_with_it_while_the_others_go_on(write: Callable[..., Path]) -> None:
+def test_processes_of_a_task_end_with_it_while_the_other_tasks_continue(write: Callable[..., Path]) -> None:
     write(
         "program.py",
         """
@@ -455,7 +455,7 @@ def test_a_process_of_another_user_changes_no_verdict_and_is_named(write, sleep:
         run.wait(60)
         print(run.url)
     """
-    # Like a user who is not root: what belongs to another one may not be sent a signal.
+    # Like a user who is not root: a process of another user may not be sent a signal.
     command = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill", sys.executable, "-c", program]
     run = sdk.attach(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
     stranger = int(Path(run.url, "outputs/work/left.txt").read_text())

@@ -29,7 +29,7 @@ from sdk.storage.cache import environments as environments_folder
 
 pytestmark = pytest.mark.process
 
-# A source distribution whose build says that it began, and waits until it may end.
+# A source distribution with a build that says that it began, and waits until it may end.
 BACKEND = """
     import os, time
     from pathlib import Path
@@ -159,7 +159,7 @@ def say(python: Path | str, code: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
-    """One environment for all tests that only look at it, built by somebody whose variables point elsewhere."""
+    """One environment for all tests that only look at it, built with variables that point elsewhere."""
     place = Place(tmp_path_factory.mktemp("built"))
     wheel(place.dists, "tiny_top", "1.5", requires=("tiny-base>=1",), scripts="tiny = tiny_top:main")
     wheel(place.dists, "tiny_base", "1.0")
@@ -211,7 +211,7 @@ def test_scripts_of_an_environment_start(built) -> None:
     assert done.stdout.strip() == str(python.parent.parent)
 
 
-def test_files_of_an_environment_are_not_those_of_uvs_cache(built) -> None:
+def test_files_of_an_environment_are_not_shared_with_uvs_cache(built) -> None:
     _, python = built
     (module,) = python.parents[1].glob("lib/*/site-packages/tiny_top.py")
     assert module.stat().st_nlink == 1
@@ -271,7 +271,7 @@ def test_a_run_that_comes_while_uv_works_waits_and_builds_nothing(place: Place) 
 
 
 @pytest.mark.full
-def test_what_a_killed_builder_left_is_built_anew_and_its_uv_dies_with_it(place: Place) -> None:
+def test_the_environment_of_a_killed_builder_is_built_again_and_its_uv_dies_with_it(place: Place) -> None:
     slow_source(place.dists)
     victim = place.in_another_process("log-0", "slow==1.0")
     until(place.began)
@@ -296,7 +296,7 @@ def pids_with(text: str) -> list[int]:
 
 
 @pytest.mark.full
-def test_stop_while_building_kills_uv_and_what_it_has_started(place: Place) -> None:
+def test_stop_while_building_kills_uv_and_its_children(place: Place) -> None:
     slow_source(place.dists)
     with pytest.raises(uv.EnvironmentStoppedError):
         place.ensure("slow==1.0", stop=lambda: bool(place.began()))
@@ -504,7 +504,7 @@ def test_a_cache_of_uv_that_cannot_be_written_is_named_with_its_variable(place: 
 
 
 class Index(http.server.BaseHTTPRequestHandler):
-    """An index with one distribution, in whose folder each transfer ends too early."""
+    """An index with one distribution; each transfer of its folder ends too early."""
 
     protocol_version = "HTTP/1.1"
     stall = threading.Event()

@@ -32,7 +32,7 @@ def start(folder: Path, *command: str, cpus: tuple[int, ...] = ()) -> TaskStart:
 
 
 @linux
-def test_one_whose_orders_end_within_an_attempt_ends(tmp_path: Path) -> None:
+def test_a_template_ends_if_its_orders_end_within_an_attempt(tmp_path: Path) -> None:
     orders, end = os.pipe()
     config = f'{{"orders": {orders}, "go": {orders}, "news": 1, "log": "/dev/null", "modules": [], '
     config += '"outside": [], "work": "/", "yields": false}'

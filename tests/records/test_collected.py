@@ -1,4 +1,4 @@
-"""What is collected of the files of a program, without a program."""
+"""The collected files of a program, without a program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sdk.records.outputs import collect
 from sdk.records.recorder import Recorder, read_events
 
 
-def test_links_lead_to_the_same_files_and_what_leads_nowhere_is_named(tmp_path: Path) -> None:
+def test_links_lead_to_the_same_files_and_broken_links_are_named(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "run"))
     model, outputs = Path(paths.model), Path(paths.outputs_model)
     (model / "steps/2").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What the time of a run was spent on: the parts add up, whatever happened to its attempts and clocks."""
+"""The uses of the time of a run: the parts add up, whatever happened to its attempts and clocks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def of(events: Sequence[Event], accounts: dict[int, TaskAccount], now: float, **
 SUBMITTED = at(0, "submitted", source="client")
 
 
-def test_a_run_without_failures_is_divided_into_what_it_did() -> None:
+def test_a_run_without_failures_is_divided_into_its_activities() -> None:
     parts = {"start": 6, "compile": 2, "input_wait": 5, "step": 80, "checkpoint": 1, "evaluation": 3, "other": 1}
     events = [SUBMITTED, at(1, "attempt_started", 1), at(102, "final", state="SUCCEEDED")]
     found = of(events, {1: spent(3, steps=800, **parts)}, now=500)
@@ -156,7 +156,7 @@ def test_the_sleep_of_a_laptop_is_idle_and_a_hang_is_lost() -> None:
         assert (found.step_s, found.lost_to_failures_s) == (50, 640)
 
 
-def test_what_a_running_task_does_now_counts_as_its_present_part() -> None:
+def test_the_present_activity_of_a_running_task_counts_as_its_part() -> None:
     account = replace(spent(0, start=10, step=50, steps=50), part="evaluation")
     assert of([SUBMITTED, at(0, "attempt_started", 1)], {1: account}, now=90).evaluation_s == 30
 
@@ -253,7 +253,7 @@ def test_the_parts_add_up_whatever_the_records_and_the_clocks_say(events, found,
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Event], dict[int, TaskAccount], float]:
-    """A run of several attempts whose clocks are right."""
+    """A run of several attempts with right clocks."""
     time, base = draw(st.floats(0, 100)), 0
     events, kept = [SUBMITTED], {}
     count = draw(st.integers(1, 5))

@@ -72,7 +72,7 @@ def listed() -> dict[str, sdk.RunInfo]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(records, finals, values)
-def test_the_summary_of_a_run_says_what_its_records_say(
+def test_the_summary_of_a_run_agrees_with_its_records(
     tmp_path_factory: pytest.TempPathFactory, events: list[Event], final: dict, value: object
 ) -> None:
     paths = RunPaths(str(tmp_path_factory.mktemp("runs") / "digits-aaaaaa"))
@@ -145,7 +145,7 @@ def test_a_copy_under_another_name_is_no_run_for_its_summary_either(make) -> Non
     assert "holds the run 'a-aaaaaa'" in listed()["b-aaaaaa"].problem
 
 
-def test_what_is_no_run_is_listed_with_its_problem_and_hides_no_other(make, root: Path) -> None:
+def test_a_folder_that_is_no_run_is_listed_with_its_problem_and_hides_no_other(make, root: Path) -> None:
     make("good")
     folder = root / "runs"
     for name in ("pipe", "folder", "nothing", "empty"):
@@ -199,7 +199,7 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     summaries.write(paths)
     found = summaries.read(paths)
     assert found is not None and (found.shown.metric, found.shown.best) == ("acc", 7)
-    # What a later podlift adds is small, whatever the run has.
+    # Additions of a later podlift are small, whatever the run has.
     assert len(summaries.shape([float(value) for value in range(100_000)])) == 40
     assert summaries.shape([7.0, 7.0]) == "ii"
     assert summaries.shape([]) == ""

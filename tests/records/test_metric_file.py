@@ -1,4 +1,4 @@
-"""A metrics file that was read before gives what a first reading gives, whatever was done to it; only what is new is parsed."""
+"""A metrics file that was read before gives the same as a first reading, whatever was done to it; only new lines are parsed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def found(path: Path) -> list[dict] | str:
         return str(error)
 
 
-# What writers, copies and damage do to a file: add to it, write it anew in place, replace it, cut it, remove it.
+# The effects of writers, copies and damage on a file: add to it, write it anew in place, replace it, cut it, remove it.
 TEXTS = st.lists(
     st.sampled_from([LINE, LINE.replace(b"7", b"8"), LINE[:20], LINE[20:], b"\n", b"[]\n", b"{}"]), max_size=6
 )
@@ -77,7 +77,7 @@ def test_a_file_that_was_read_before_is_read_like_a_new_one(tmp_path_factory, ch
         metric_file._RECORDS = kept
 
 
-def test_only_what_is_new_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_lines_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, parsed = tmp_path / "chief-0.jsonl", list[bytes]()
     monkeypatch.setattr(metric_file.json, "loads", lambda line, loads=json.loads: parsed.append(line) or loads(line))
     path.write_bytes(LINE * 1000 + LINE[:10])

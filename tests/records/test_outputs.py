@@ -1,4 +1,4 @@
-"""What a program leaves outlives it, however it ends; nothing else comes along, and nothing of yours is overwritten."""
+"""The outputs of a program outlive it, however it ends; nothing else comes along, and nothing of yours is overwritten."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEFT = {"work/log.csv": b"epoch,loss", "model/m.keras": b"weights"}
 
 
 def files(folder: str | Path) -> dict[str, bytes]:
-    """Content of every file below a folder, by path, less the one that says whose folder it is."""
+    """Content of every file below a folder, by path, less the one that names the owner of the folder."""
     found = {}
     for here, _, names in os.walk(folder):
         for name in set(names) - {".podlift-folder"}:
@@ -45,7 +45,7 @@ def files(folder: str | Path) -> dict[str, bytes]:
 
 
 def ended(run: sdk.Run) -> dict[str, bytes]:
-    """What a run has left once it has ended."""
+    """The outputs of a run once it has ended."""
     assert run.wait(LIMIT_S).state.terminal
     return files(run.plan.paths.outputs)
 
@@ -87,7 +87,7 @@ def end_supervisor(run: sdk.Run, number: signal.Signals = signal.SIGTERM) -> Non
         ("time.sleep(600)", end_supervisor, "FAILED"),
     ],
 )
-def test_what_was_left_is_there_after_every_way_out(write, way: str, act: Callable, state: str) -> None:
+def test_outputs_are_there_after_every_way_out(write, way: str, act: Callable, state: str) -> None:
     write("train.py", LEAVE + way)
     run = sdk.submit("train.py")
     act(run)
@@ -134,7 +134,7 @@ def test_a_program_that_leaves_nothing_has_no_outputs(write, tmp_path: Path) -> 
     assert not (tmp_path / "home").exists()
 
 
-def test_new_and_changed_files_are_what_is_left_however_well_the_change_is_hidden(write) -> None:
+def test_new_and_changed_files_are_outputs_however_well_the_change_is_hidden(write) -> None:
     text = """
         import os, pathlib
         pathlib.Path("grown.txt").write_text("longer than before")
@@ -158,7 +158,7 @@ def test_new_and_changed_files_are_what_is_left_however_well_the_change_is_hidde
     }
 
 
-def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) -> None:
+def test_no_file_from_outside_is_collected_and_uncollected_files_are_named(write) -> None:
     text = """
         import os, socket
         os.remove("config.ini"); os.symlink("/etc/passwd", "config.ini")
@@ -243,7 +243,7 @@ def test_a_path_too_long_for_the_system_is_named_and_the_rest_is_there(write) ->
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_nobody_may_read_is_named_and_the_rest_is_there(write) -> None:
+def test_an_unreadable_output_is_named_and_the_rest_is_there(write) -> None:
     write("train.py", LEAVE + "open('x', 'w').close(); os.chmod('x', 0); os.mkdir('y'); os.chmod('y', 0)")
     run = sdk.submit("train.py")
     assert ended(run) == LEFT
@@ -271,7 +271,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
     return run
 
 
-def test_download_copies_what_was_left_and_says_what_it_wrote(left: sdk.Run, tmp_path: Path) -> None:
+def test_download_copies_the_outputs_and_names_the_written_files(left: sdk.Run, tmp_path: Path) -> None:
     home = tmp_path / "new" / "home"
     assert left.download(home) == [str(home / "model/m.keras"), str(home / "work/log.csv")]
     assert files(home) == LEFT
@@ -326,7 +326,7 @@ def test_a_run_that_is_going_on_has_nothing_to_download_yet(write, tmp_path: Pat
     run.wait(LIMIT_S)
 
 
-def test_what_cannot_be_copied_is_said_before_anything_is(left: sdk.Run, tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_copied_are_named_before_any_copy(left: sdk.Run, tmp_path: Path) -> None:
     passwords = Path(left.plan.paths.outputs, "work/passwords")
     passwords.symlink_to("/etc/passwd")
     try:

@@ -1,4 +1,4 @@
-"""What jobs of a run have spent, and whether its limits allow another one: by tables, and by chance."""
+"""The cost of the jobs of a run, and whether its limits allow another one: by tables, and by chance."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_job_costs_its_running_time(started, until, price, expected: Spent) ->
         (Spent(seconds=90, at_least=True), "1 min 30 s, at an unknown price"),
     ],
 )
-def test_what_was_spent_in_words(used: Spent, text: str) -> None:
+def test_a_cost_is_written_in_words(used: Spent, text: str) -> None:
     assert str(used) == text
 
 
@@ -151,7 +151,7 @@ def test_no_chain_of_allowed_jobs_takes_or_costs_more_than_the_run_may(timeout_s
 
 
 @given(st.lists(st.builds(Spent, seconds=st.floats(0, 1e6), usd=st.none() | st.floats(0, 1e6), at_least=st.booleans())))
-def test_what_is_booked_is_read_back(parts: list[Spent]) -> None:
+def test_a_booked_cost_is_read_back(parts: list[Spent]) -> None:
     found = spending.total([*({"state": "FAILED", **spending.booked(part)} for part in parts), {"state": "FAILED"}])
     expected = sum(parts[1:], parts[0]) if parts else None
     assert found == expected
@@ -172,7 +172,7 @@ def test_a_resume_begins_the_time_again_but_not_the_money_and_counts_its_keeper(
     assert spending.remedies(limit, used, KNOWN, unknown, keeper=UNKNOWN) == ""
 
 
-def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume() -> None:
+def test_a_status_adds_the_cost_of_every_job_of_the_run_also_before_a_resume() -> None:
     part = spending.booked(Spent(seconds=HOUR, usd=2.0))
     end = {"state": "FAILED", "reason": "preempted", "failure": None}
     events = [

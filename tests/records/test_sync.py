@@ -1,4 +1,4 @@
-"""Push and pull share one index of what a bucket has of a run: no kill of the uploader or of a client loses a file."""
+"""Push and pull share one index of a run's objects in a bucket: no kill of the uploader or of a client loses a file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_reader_that_was_killed_in_the_middle_of_a_part_goes_on_at_the_byte(bu
     log, there = Path(here.log(1, "chief-0")), RunPaths(str(tmp_path / "there" / "runs" / "digits-aaaaaa"))
     for end in (3000, 6000, len(TEXT)):
         log.write_bytes(TEXT[:end])
-        # Each push is one of another process: it knows only what the bucket has.
+        # Each push is one of another process: it knows only the objects of the bucket.
         push(here)
     assert len(list(bucket.client.list_blobs("mine", prefix=f"runs/digits-aaaaaa/{LOG}/"))) == 3
     assert pulled(there) == TEXT
@@ -116,7 +116,7 @@ def test_two_writers_of_a_heartbeat_replace_each_other(bucket, here) -> None:
         one.read_heartbeat()
 
 
-def test_a_heartbeat_tells_other_machines_what_the_first_task_spends_its_time_on(bucket, here) -> None:
+def test_a_heartbeat_shows_other_machines_the_activity_of_the_first_task(bucket, here) -> None:
     writer = ProgressWriter(here.progress(3, "chief-0"))
     writer.begin(30)
     writer.step()
@@ -218,13 +218,13 @@ def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(
     ):
         (outputs / name).parent.mkdir(parents=True, exist_ok=True)
         (outputs / name).write_text("x")
-    # The names in an ISO-8859-1 locale are other bytes than those of the object's name.
+    # The names in an ISO-8859-1 locale are other bytes than the bytes of the object's name.
     monkeypatch.setattr(os, "fsencode", lambda path: str(path).encode("iso-8859-1", "surrogateescape"))
     Pusher(here, URL, SystemClock()).push(last=True)
     assert {name for name in uploaded(bucket) if name.startswith("outputs/")} == {"outputs/Grüße.txt"}
 
 
-def test_a_container_whose_uploader_hangs_uploads_the_rest_at_its_end(bucket, podlift_gcs, here) -> None:
+def test_a_container_with_a_hanging_uploader_uploads_the_rest_at_its_end(bucket, podlift_gcs, here) -> None:
     Path(here.log(1, "chief-0")).write_bytes(TEXT)
     podlift_gcs.faults({"kind": "stall", "method": "POST", "seconds": 15, "nth": 1})
     uploader = ContainerUploader(here, URL, SystemClock())

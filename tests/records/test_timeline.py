@@ -89,13 +89,13 @@ def test_a_task_restart_is_shown_with_its_sequel_and_is_no_failure_of_the_attemp
         "Restarting worker-1 alone.",
     ]
     assert shown(events) == restarted
-    # What it does afterwards counts again.
+    # Its later failures count again.
     again = [failed(20.0, "worker-0", "ValueError", "x"), event("stopping", 21.0, reason="user_error")]
     ended = ["00:00:20 worker-0 failed: ValueError: x", "00:00:21 attempt 1 ended (user_error)"]
     assert shown([*events, *again]) == [*restarted, *ended]
 
 
-def test_what_the_service_did_is_in_the_order_of_time_and_what_is_true_now_is_last() -> None:
+def test_acts_of_the_service_are_in_the_order_of_time_and_its_present_state_is_last() -> None:
     service = (
         Moment(time=5.0, source="service", text="created job 7"),
         Moment(time=NOW, source="service", text="the job is QUEUED", causes=("quota",)),

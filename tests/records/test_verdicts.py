@@ -1,4 +1,4 @@
-"""One verdict for all backends: what follows from the end that agents have agreed on, the records, and the service's answer."""
+"""One verdict for all backends: it follows from the end that agents have agreed on, the records, and the service's answer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ NEXT = {"state": "FAILED", "reason": "preempted", "failure": None, "number": 1, 
 FOLLOWED = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=31.5, data=NEXT)
 IDLE = {"task": "", "message": "No GPU was used.", "traceback": "", "log": ""}
 
-# What happened; the records, the service's answer and what is else known; the state, the reason and words of the failure.
+# The event; the records, the service's answer and other facts; the state, the reason and words of the failure.
 ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]] = {
     "success": ([BEGUN, DONE], says(SUCCEEDED), {}, "SUCCEEDED done", ""),
     "success that no record tells of": ([BEGUN], says(SUCCEEDED), {}, "SUCCEEDED done", ""),

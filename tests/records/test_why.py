@@ -1,4 +1,4 @@
-"""What a person is told about a run: live, after its end, after a crash, from anywhere."""
+"""The explanation of a run for people: live, after its end, after a crash, from anywhere."""
 
 from __future__ import annotations
 
@@ -155,14 +155,14 @@ def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> No
         ([*STEPPED, final("CHECKPOINTED", "checkpointed")], False, ["asked to be restarted"]),
     ],
 )
-def test_the_state_what_is_waited_for_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
+def test_why_names_the_state_the_wait_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
     text = told(*events, alive=alive)
     words = " ".join(text.split())
     assert [part for part in parts if part not in words] == [], text
     assert text.count("worker-0 failed: KeyError") <= 1
 
 
-def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -> None:
+def test_the_cause_comes_first_and_the_deaths_of_its_peers_are_folded_under_it() -> None:
     failure = {
         "task": "worker-0",
         "message": "worker-0 failed: KeyError: 'x'",
@@ -271,7 +271,7 @@ def test_the_last_step_and_the_last_checkpoint_are_named(events: list, step, sav
     assert (f"saved step {saved}, the last checkpoint" in text) is (saved is not None)
 
 
-def test_what_the_service_says_that_a_run_waits_for_comes_before_its_timeline() -> None:
+def test_the_services_reason_for_a_wait_comes_before_the_timeline() -> None:
     waiting = Moment(time=NOW, source="service", text="the job is QUEUED", causes=("Other jobs use the quota.",))
     status = replace(fold([SUBMITTED], supervisor_alive=True), reason=sdk.Reason.QUEUED)
     lines = explain([SUBMITTED], status, replace(CONTEXT, cloud=True, service=(waiting,))).splitlines()
@@ -329,7 +329,7 @@ def test_whatever_the_records_are_there_is_an_explanation(events: list[Event], a
         ("ValueError", "connection reset", False),
     ],
 )
-def test_what_a_dead_peer_causes_is_no_cause(kind: str, message: str, collateral: bool) -> None:
+def test_a_consequence_of_a_dead_peer_is_no_cause(kind: str, message: str, collateral: bool) -> None:
     echo = failed(kind, 1.0, "chief-0", message=message)
     cause = failed("KeyError", 2.0, "worker-0")
     assert is_collateral(echo) is collateral
@@ -378,7 +378,7 @@ def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhe
 
 
 @pytest.mark.process
-def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(write, capsys) -> None:
+def test_the_explanation_is_the_message_of_the_error_and_the_output_of_the_command(write, capsys) -> None:
     from sdk.cli import app
 
     write("train.py", "def train():\n    {}['the column']\ntrain()")

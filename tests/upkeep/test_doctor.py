@@ -33,7 +33,7 @@ pytestmark = pytest.mark.process
 class Answer(Shown):
     @property
     def lines(self) -> list[str]:
-        """One line for each check, with what is to be done."""
+        """One line for each check, with the next step."""
         return [" ".join(each.split()) for each in re.split(r"\n(?! )", self.stdout.strip())]
 
     def line(self, *words: str) -> str:
@@ -282,7 +282,7 @@ def test_an_account_that_is_not_asked_in_time_fails(
     )  # fmt: skip
 
 
-def test_the_limits_are_those_of_the_shell() -> None:
+def test_the_limits_equal_the_limits_of_the_shell() -> None:
     program = "from sdk.upkeep.doctor import machine; print(machine.limits())"
     shown = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", program],
@@ -323,7 +323,7 @@ def test_the_limits_are_those_of_the_shell() -> None:
         (root.file_system("/r", Mount("/r", "tmpfs")), False, "warning"),
     ],
 )
-def test_what_was_found_is_judged(check, ok: bool, level: str | None) -> None:
+def test_every_finding_is_judged(check, ok: bool, level: str | None) -> None:
     assert (check.ok, bool(check.fix)) == (ok, not ok)
     assert level is None or check.level == level
     assert check.said
@@ -374,7 +374,7 @@ def test_the_mount_that_holds_a_path_is_the_deepest_and_the_latest() -> None:
         ({"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 1}}, ""),
     ],
 )
-def test_lifecycle_rules_that_delete_what_a_schedule_needs_are_named(rule: dict, said: str) -> None:
+def test_lifecycle_rules_that_delete_files_of_a_schedule_are_named(rule: dict, said: str) -> None:
     check = root.lifecycle("gs://mine/podlift", {"lifecycle": {"rule": [rule]}})
     assert check.ok is not bool(said)
     assert said in check.said

@@ -1,4 +1,4 @@
-"""What goes, what stays, and what nobody may touch: folders of real runs, made older than they are."""
+"""Removed, kept and untouchable files: folders of real runs, made older than they are."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def find(root: Path) -> Callable[..., remove.RemovalPlan]:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a process, whose caches are not those of whoever runs the tests."""
+    """Return the variables of a process, with other caches than the user's who runs the tests."""
     return {**os.environ, "PYTHONPATH": str(REPO), "XDG_CACHE_HOME": f"{os.environ['PODLIFT_ROOT']}-cache"}
 
 
@@ -105,7 +105,7 @@ def test_old_runs_and_their_bundles_go_and_the_newest_stay_however_old_they_are(
     assert sorted(path.name for path in (root / "bundles").iterdir()) == [f"{name * 64}.tar" for name in "abc"]
 
 
-def test_sizes_and_ages_are_those_of_the_files_and_of_the_last_change_of_anything(make, find) -> None:
+def test_sizes_count_all_files_and_ages_the_last_change_of_any_file(make, find) -> None:
     run = make("a", days=40)
     (run / "weights").write_bytes(b"x" * 5000)
     os.link(run / "weights", run / "again")
@@ -118,7 +118,7 @@ def test_sizes_and_ages_are_those_of_the_files_and_of_the_last_change_of_anythin
     assert names(find()) == []
 
 
-def test_a_copied_root_of_cloud_runs_and_what_other_folders_name_are_understood_too(make, find, root: Path) -> None:
+def test_a_copied_root_of_cloud_runs_and_names_in_other_folders_are_understood_too(make, find, root: Path) -> None:
     runs = {name: make(name, days=40 if name == "a" else 50) for name in "abc"}
     spec = runs["a"] / "jobs" / "0001.launch_spec.json"
     spec.parent.mkdir()
@@ -168,7 +168,7 @@ def test_only_a_run_that_is_over_goes(make, find, state: str, reason: str) -> No
     assert names(find(), "bundle") == (["a" * 64] if over else []), "a run that stays needs its bundle"
 
 
-def test_a_run_that_trains_stays_and_one_whose_supervisor_was_killed_goes(write, root: Path) -> None:
+def test_a_run_that_trains_stays_and_one_with_a_killed_supervisor_goes(write, root: Path) -> None:
     write("train.py", "import time; time.sleep(600)")
     run = sdk.submit("train.py")
     later = time.time() + 400 * DAY_S
@@ -187,7 +187,7 @@ def test_a_run_that_trains_stays_and_one_whose_supervisor_was_killed_goes(write,
     assert [list((root / name).iterdir()) for name in ("runs", "bundles")] == [[], []]
 
 
-def test_what_changed_since_it_was_found_stays_with_a_sentence(make, find, root: Path) -> None:
+def test_an_item_that_changed_since_the_search_stays_with_a_sentence(make, find, root: Path) -> None:
     for name in "abc":
         make(name, days=40)
     found = find()
@@ -287,7 +287,7 @@ def test_a_damaged_run_stays_and_its_bundle_too(make, find) -> None:
     assert "its records (events/) are missing" in why(found)["a-aaaaaa"]
 
 
-def test_what_is_not_podlifts_is_reported_and_stays(make, find, root: Path, tmp_path: Path) -> None:
+def test_a_foreign_file_is_reported_and_stays(make, find, root: Path, tmp_path: Path) -> None:
     make("a", days=40)
     (root / "runs" / "notes").mkdir()
     (root / "runs" / "todo.txt").write_text("x")
@@ -365,7 +365,7 @@ def test_a_run_that_a_record_names_behind_an_escaped_line_end_stays(make, find, 
     assert names(find()) == []
 
 
-def test_a_root_whose_prefix_is_called_runs_keeps_what_is_not_uploaded(make, find, tmp_path: Path) -> None:
+def test_a_root_with_the_prefix_runs_keeps_files_that_are_not_uploaded(make, find, tmp_path: Path) -> None:
     copies = tmp_path / "cache" / "gs" / "bucket" / "runs"
     shutil.copytree(make("a", days=40), copies / "runs" / "a-aaaaaa")
     (copies / "runs" / "my notes").mkdir()
@@ -373,7 +373,7 @@ def test_a_root_whose_prefix_is_called_runs_keeps_what_is_not_uploaded(make, fin
     assert names(find(cache=tmp_path / "cache"), "copy") == ["a-aaaaaa"], "a copy, which everything is uploaded of"
 
 
-def test_what_a_removal_that_was_cut_short_has_left_goes_the_next_time(make, find, root: Path) -> None:
+def test_the_rest_of_an_interrupted_removal_goes_the_next_time(make, find, root: Path) -> None:
     run = make("a")
     half = run.rename(run.with_name(".a-aaaaaa.0123abcd.removed"))
     (half / "plan.json").unlink()
@@ -456,7 +456,7 @@ def test_folders_that_their_owner_has_closed_do_not_stop_it(make, root: Path) ->
     assert list((root / "runs").iterdir()) == []
 
 
-def test_what_resists_is_a_sentence_and_the_others_go(make, root: Path) -> None:
+def test_a_folder_that_cannot_be_removed_is_a_sentence_and_the_others_go(make, root: Path) -> None:
     for name in "ab":
         make(name)
     before = as_somebody(*POWERLESS)

@@ -1,4 +1,4 @@
-"""What goes from a bucket, what stays there, and which copies of its runs this machine need not keep."""
+"""Removed and kept objects of a bucket, and the copies of its runs that this machine need not keep."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def objects(gcs, prefix: str = "") -> dict[str, int]:
     }
 
 
-def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make, put, settled, monkeypatch) -> None:
+def test_old_runs_and_their_bundles_go_and_active_runs_are_not_touched(gcs, make, put, settled, monkeypatch) -> None:
     make("a"), make("b", digest="c" * 64)
     make("c", without=(FINAL,))
     put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "resumes": 0}')
@@ -211,9 +211,7 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     assert f"bundles/{'a' * 64}.tar" in objects(gcs)
 
 
-def test_what_containers_download_goes_once_no_job_of_a_run_that_stays_names_it(
-    gcs, make, put, settled, monkeypatch
-) -> None:
+def test_downloads_of_containers_go_once_no_job_of_a_kept_run_names_them(gcs, make, put, settled, monkeypatch) -> None:
     runs = {name: make(name) for name in "abc"}
     put("runs/c-aaaaaa/jobs/0001.launch_spec.json", json.dumps({"runtime": {"sha256": "1" * 64}}).encode())
     put("runs/c-aaaaaa/jobs/0001.intent.json", json.dumps({"body": {"args": [f"entrypoints/{'2' * 64}.py"]}}).encode())
@@ -242,7 +240,7 @@ def test_what_containers_download_goes_once_no_job_of_a_run_that_stays_names_it(
     assert left == {"runtime/mine.tar", *(f"runtime/{digit * 64}.tar" for digit in "14"), f"entrypoints/{'2' * 64}.py"}
 
 
-def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, monkeypatch) -> None:
+def test_a_run_named_by_another_folder_of_the_root_stays(gcs, make, put, settled, monkeypatch) -> None:
     for name in "abc":
         make(name)
     put(f"runtime/{'1' * 64}.tar", b"x")

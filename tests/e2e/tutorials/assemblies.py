@@ -1,4 +1,4 @@
-"""The programs that a reader of the tutorials would end up with, and what becomes of each one today."""
+"""The programs that a reader of the tutorials would end up with, and the outcome of each one today."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Cell:
     kind: str = PYTHON  # or "shell" (commands, notebook magics), or the file that a notebook writes it to
     # A cell that lost its line breaks: which words of the line, from 0, and the (indent, number of words) of each line.
     words: tuple[int, tuple[tuple[int, int], ...]] | None = None
-    instead: str = ""  # what a person writes with podlift where the cell is no part of a training program
+    instead: str = ""  # a person's code with podlift where the cell is no part of a training program
 
     @property
     def seed(self) -> str:

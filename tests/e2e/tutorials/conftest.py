@@ -1,4 +1,4 @@
-"""Collects what the tests of the tutorials measured; once all have run, they write docs/reference/tensorflow-tutorials.md."""
+"""Collects the measurements of the tutorials; once all have run, they write docs/reference/tensorflow-tutorials.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs are made of, and how they end."""
+"""The parts of programs, and their ends."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Program:
     accelerator: str = "cpu"  # "t4:2" where the text has GPUs, for which logical CPU devices stand in
     network: str = "host"  # "isolated" where the tutorial's own port numbers are used
     says: str = ""  # must stand in the log of every task of a run that succeeds
-    notes: str = ""  # what is not the tutorial's, for the table
+    notes: str = ""  # the changes to the tutorial, for the table
     absent: str = ""  # a package without which the outcome was measured; with it, another one is due
     changed: str = ""  # the one change without which it would fail; "" for a program as written
 

@@ -1,4 +1,4 @@
-"""docs/reference/tensorflow-tutorials.md, from the catalogue, whose outcomes the tests measure.
+"""docs/reference/tensorflow-tutorials.md, from the catalogue; the tests measure its outcomes.
 
 `python -m tests.e2e.tutorials.report` writes it again without running anything; measuring is `pytest tests/e2e/tutorials`.
 """
@@ -16,7 +16,7 @@ from .parts import Fails, Ours, Outcome, Part, Program
 MODES = ("keras3", "legacy")
 DOCUMENT = REPO / "docs" / "reference" / "tensorflow-tutorials.md"
 _PACKAGES = ("tensorflow", "keras", "tf_keras")
-# Notes that say why a program cannot run; others say what was added to it.
+# Notes that say why a program cannot run; others name an addition.
 _REASONS = ("needs", "no ", "jobs", "an outline")
 _SEEDS = {
     "000": "Keras guide to several GPUs and workers",
@@ -41,7 +41,7 @@ The fifth text, a talk from 2018, contains no code; the end of this page has wha
 
 
 class Measurements:
-    """What the tests of one session measured."""
+    """The measurements of the tests of one session."""
 
     def __init__(self) -> None:
         self.outcomes: set[str] = set()
@@ -84,7 +84,7 @@ def _in_program(cell: Cell, program: Program, mode: str) -> str:
 
 
 def reason(cell: Cell) -> str:
-    """Return why a cell does not run, what makes it run, or what stands in its place."""
+    """Return why a cell does not run, the change that makes it run, or its replacement."""
     said: list[str] = []
     for mode in MODES:
         if verdict(cell, mode) != "fails":

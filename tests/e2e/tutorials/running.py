@@ -41,7 +41,7 @@ def assemble(parts: tuple[Part | Ours, ...], shared: str) -> tuple[str, list[str
     """Return a program's text and the cell of each of its lines.
 
     Args:
-        parts: what it is made of.
+        parts: the parts of the program.
         shared: stands in for /tmp, which is not ours alone.
     """
     lines: list[str] = []
@@ -65,7 +65,7 @@ def assemble(parts: tuple[Part | Ours, ...], shared: str) -> tuple[str, list[str
 
 
 def write_project(program: Program, folder: Path) -> list[str]:
-    """Write a program of cells as a project whose entry is `program.py`, or `main.py` where the tutorial calls it so."""
+    """Write a program of cells as a project with the entry `program.py`, or `main.py` where the tutorial calls it so."""
     project, shared = folder / "project", folder / "shared"
     project.mkdir()
     shared.mkdir()

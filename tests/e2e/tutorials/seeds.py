@@ -40,5 +40,5 @@ def text(cell: Cell) -> str:
 
 
 def digest(cells: Iterable[Cell]) -> str:
-    """Return what the catalogue knows the text of its cells by."""
+    """Return the keys by which the catalogue knows the text of its cells."""
     return hashlib.sha256("".join(map(text, cells)).encode()).hexdigest()
