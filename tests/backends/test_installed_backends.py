@@ -65,7 +65,7 @@ def podlift(tmp_path: Path, root: Path) -> Callable[..., subprocess.CompletedPro
     return run
 
 
-def test_a_package_adds_a_backend_whose_runs_are_read_where_it_is_not_installed(
+def test_runs_of_an_installed_backend_are_read_where_it_is_not_installed(
     podlift: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('on the shelf')")

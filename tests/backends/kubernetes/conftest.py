@@ -1,4 +1,4 @@
-"""The plugin's own cluster, if what it needs is installed."""
+"""The plugin's own cluster, if its requirements are installed."""
 
 from __future__ import annotations
 

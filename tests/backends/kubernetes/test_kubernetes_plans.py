@@ -1,4 +1,4 @@
-"""Plans for Kubernetes: the objects, which its own schemas accept, and what is refused before anything is asked."""
+"""Plans for Kubernetes: the objects, which its own schemas accept, and the refusals before any request."""
 
 from __future__ import annotations
 
@@ -177,7 +177,9 @@ def test_a_container_that_a_mesh_adds_is_not_taken_for_the_task() -> None:
         ),
     ],
 )
-def test_what_cannot_run_there_is_refused_with_the_next_step(settings: dict[str, Any], message: str) -> None:
+def test_a_job_that_cannot_run_on_kubernetes_is_refused_with_the_next_step(
+    settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=f"(?s){message}"):
         planned(**settings)
 
@@ -251,7 +253,7 @@ def test_a_manifest_names_the_cluster_and_namespace_for_kubectl(tmp_path: Path) 
     assert "It needs: kubectl --context=mine --namespace=team create secret" in service.manifest(plan)
 
 
-def test_a_plan_without_settings_shows_what_is_missing_and_a_start_refuses_it(monkeypatch) -> None:
+def test_a_plan_without_settings_shows_the_missing_ones_and_a_start_refuses_it(monkeypatch) -> None:
     monkeypatch.delenv("PODLIFT_ROOT", raising=False)
     plan = sdk.plan("train.py", backend="kubernetes")
     text = str(plan)

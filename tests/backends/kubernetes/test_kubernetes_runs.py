@@ -1,4 +1,4 @@
-"""Runs on a cluster whose pods are processes: evictions, secrets, queues, what a job waits for, and what is left after it."""
+"""Runs on a cluster with processes as pods: evictions, secrets, queues, reasons of a wait, and objects left after a job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def pods_of(cluster: KubernetesCluster, run: sdk.Run) -> list[dict[str, Any]]:
 
 
 def names_of(cluster: KubernetesCluster, run: sdk.Run) -> list[str]:
-    """Return the kinds and names of what a run has on the cluster."""
+    """Return the kinds and names of the objects of a run on the cluster."""
     kinds = ("Job", "JobSet", "Pod", "Secret", "Service", "ConfigMap")
     found = [(kind, item["metadata"]["name"]) for kind in kinds for item in cluster.objects(kind)]
     return [f"{kind} {name}" for kind, name in found if name.startswith(run.id)]
@@ -133,7 +133,7 @@ def test_the_time_limit_holds_in_the_last_phase(cluster: KubernetesCluster) -> N
     assert status.failure is not None and status.failure.message == "The run took longer than timeout='30s'."
 
 
-def test_why_names_what_a_job_waits_for_and_a_cancelled_one_leaves_nothing(cluster: KubernetesCluster) -> None:
+def test_why_names_the_reason_of_a_wait_and_a_cancelled_job_leaves_nothing(cluster: KubernetesCluster) -> None:
     cluster.unschedulable = "0/3 nodes are available: 3 Insufficient cpu."
     run = submitted(cluster, "print(1)", {"cpu": "64"})
     until(lambda: "3 Insufficient cpu" in str(run.why()), run.why)
@@ -180,7 +180,7 @@ def test_a_quota_that_forbids_pods_is_named(cluster: KubernetesCluster) -> None:
         (Fault("create", "Secret", 403, 'User "me" cannot create "secrets"'), "No permission to create secrets"),
     ],
 )
-def test_what_the_cluster_refuses_is_one_sentence_before_anything_is_written(
+def test_a_refusal_by_the_cluster_is_one_sentence_before_anything_is_written(
     cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
 ) -> None:
     monkeypatch.setenv("HOME_OF_MINE", "h0me-of-mine")
@@ -411,7 +411,7 @@ def releases() -> list[Any]:
     folders = [Path(shutil.which("kubectl") or "/none").resolve().parent, Path(os.environ.get("KUBECTLS") or "/none")]
     files = {file.name: file for folder in folders for file in sorted(folder.glob("kubectl*")) if file.is_file()}
     for old in ("kubectl.1.20", "kubectl.1.27", "kubectl.1.28"):
-        # They ask for the schema in a format of its own, which the test cluster lacks, and do not fit to a server of today.
+        # They ask for the schema in another format, which the test cluster lacks, and do not fit to a server of today.
         files.pop(old, None)
     none = pytest.param("", marks=pytest.mark.skip(reason="kubectl is not installed"))
     return [pytest.param(str(file), id=name) for name, file in files.items()] or [none]

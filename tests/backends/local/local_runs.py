@@ -1,4 +1,4 @@
-"""What tests of local runs ask their records and this machine."""
+"""Questions of tests of local runs to their records and this machine."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, cap
     for path, content in FAKE.items():
         write(path, content)
     write("train.py", f"import tensorflow, sdk\n{server}\n{REPORT}\n{REPORT}")
-    # A template would import the real TensorFlow before it finds out that the project has one of its own.
+    # A template would import the real TensorFlow before it finds out that the project has another one.
     run = sdk.submit("train.py", workers=2, local_start="spawn")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     words = "run this program without a connection"

@@ -1,4 +1,4 @@
-"""Runs whose directory is in a bucket: all that they write reaches it, and any machine can look after them from there."""
+"""Runs with a directory in a bucket: all that they write reaches it, and any machine can supervise them from there."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     assert uploader.is_uploaded(run.plan.paths)
 
 
-def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatch) -> None:
+def test_a_failed_upload_never_counts_as_uploaded(gcs, write, monkeypatch) -> None:
     run = submit("import os; open('run.sh', 'w').close(); os.chmod('run.sh', 0o755)")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 

@@ -47,7 +47,7 @@ def install(out, last):
 if "sdk.backends.local.supervisor" in open("/proc/self/cmdline").read().split("\\0"):
     install(os.open(os.environ["CREATED"], os.O_WRONLY | os.O_APPEND | os.O_CREAT), os.environ["LAST"])
 """
-# What a supervisor creates for an attempt before its record of it. A new row belongs here before a new file does there.
+# Files that a supervisor creates for an attempt before its record of it. A new row belongs here before a new file does there.
 CREATED = (
     "reserves/0001.supervisor",
     "attempts",
@@ -68,7 +68,7 @@ ALWAYS = ("attempts/0001/payload.json",)
 
 
 class Starts:
-    """Submits and resumes, whose supervisors are killed once they have created a file with this name."""
+    """Submits and resumes, with supervisors that are killed once they have created a file with this name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._monkeypatch, self._log = monkeypatch, folder / "created"
@@ -83,7 +83,7 @@ class Starts:
         self._monkeypatch.setenv("LAST", ".*/" + re.escape(name).replace(r"\*", "[^/]+"))
 
     def created(self, run: sdk.Run) -> list[str]:
-        """Return what was created, as names in the run's directory."""
+        """Return the created files, as names in the run's directory."""
         (started,) = read_events(run.plan.paths, ("started",))
         temporary = str(started.data["temporary"])
         names = self._log.read_text().replace(f"{run.url}/", "").replace(f"{temporary}/", "*/").splitlines()

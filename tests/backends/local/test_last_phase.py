@@ -1,4 +1,4 @@
-"""The end of a run whose job has a model: it is registered and evaluated in a process of its own, on the same machine."""
+"""The end of a run with a model: it is registered and evaluated in another process, on the same machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if ctx.is_chief:
     ctx.report({"loss": 0.5}, step=7)
 print("trained")
 """
-# The text in the model says what happens to its evaluation.
+# The text in the model decides the end of its evaluation.
 QUALITY = """
 import os, signal, time
 from pathlib import Path
@@ -154,7 +154,7 @@ def test_a_run_without_a_model_is_named(project: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_version_without_a_gate_is_judged_by_that_of_another_run_as_status_tells(
+def test_a_version_without_a_gate_is_judged_by_the_gate_of_another_run(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gated = submit("0.5")
@@ -182,7 +182,7 @@ def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: P
 
 
 @pytest.mark.full
-def test_a_run_whose_supervisor_was_killed_in_the_last_phase_is_resumed_there(project: Path) -> None:
+def test_a_run_with_a_supervisor_killed_in_the_last_phase_is_resumed_there(project: Path) -> None:
     run = submit("hang")
     phase = psutil.Process(evaluating(run))
     assert run.status().reason is sdk.Reason.EVALUATING
@@ -228,6 +228,6 @@ def test_a_crashed_or_killed_phase_does_not_end_with_the_message_of_an_earlier_o
         ({1: 0.5}, "It returned no numbers by name: 1 is no text."),
     ],
 )
-def test_what_a_function_returns_is_numbers_by_name_or_named(returned: object, found: object) -> None:
+def test_a_function_must_return_numbers_by_name_and_other_values_are_named(returned: object, found: object) -> None:
     evaluated = checked(returned)
     assert (evaluated.problem or dict(evaluated.metrics)) == found

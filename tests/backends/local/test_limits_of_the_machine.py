@@ -41,7 +41,7 @@ for number in range(10**6):
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A root on a file system of its own, of 4 MB and 300 files."""
+    """A root on a separate file system, of 4 MB and 300 files."""
     folder = tmp_path / "small"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=300", "tmpfs", str(folder)]
@@ -137,7 +137,7 @@ def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
     assert describe(OSError(123, "odd"), str(tmp_path)) == "OSError: [Errno 123] odd"
 
 
-def test_what_the_disk_does_not_take_lies_in_the_reserve_and_is_read_with_the_rest(
+def test_records_for_a_full_disk_lie_in_the_reserve_and_are_read_with_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = RunPaths(str(tmp_path))

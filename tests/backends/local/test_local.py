@@ -1,4 +1,4 @@
-"""Real processes on this machine, without TensorFlow: what a task sees, and how a run ends."""
+"""Real processes on this machine, without TensorFlow: the view of a task, and the end of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def left_alive() -> Alive:
 
 @pytest.fixture(autouse=True)
 def _warm(request: pytest.FixtureRequest) -> None:
-    """Begin runs as forks, but where a test asks for processes by what only processes of their own have."""
+    """Begin runs as forks, except where a test needs a feature of started processes."""
     if "left_alive" not in request.fixturenames:
         request.getfixturevalue("warm_podlift")
 
@@ -56,7 +56,7 @@ def reports(run: sdk.Run) -> dict[str, dict]:
 @pytest.mark.shows("The same bundle, environment variables")
 @pytest.mark.fidelity("cluster-variables", "local")
 @pytest.mark.fidelity("environment", "local")
-def test_tasks_see_what_vertex_would_show_them(write) -> None:
+def test_tasks_see_the_same_environment_as_on_vertex(write) -> None:
     write("train.py", REPORT)
     run = sdk.submit(sdk.Job("train.py", args=["--x", "a b"], env={"MINE": "1"}, resources=sdk.Resources(workers=3)))
     found = reports(run)
@@ -332,7 +332,7 @@ def test_the_identity_of_a_process_does_not_move_with_the_clock(monkeypatch: pyt
     assert name is not None and name.rpartition(":")[2] == ticks
 
 
-def test_what_psutil_says_of_a_process(tmp_path: Path) -> None:
+def test_psutil_gives_the_cpu_time_the_name_and_the_state_of_a_process(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         until(lambda: spawn.cpu_s(child.pid) > 0)

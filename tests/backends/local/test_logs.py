@@ -25,7 +25,7 @@ pieces = st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"\r", b"\r\n"
 
 
 def texts(found: Iterable[LogLine], task: str | None = None) -> list[str]:
-    """What the program itself printed: podlift's own lines start with its name."""
+    """The output of the program itself: podlift's own lines start with its name."""
     wanted = [line for line in found if task in (None, line.task)]
     return [line.text for line in wanted if not line.text.startswith("podlift: ")]
 
@@ -37,7 +37,7 @@ def cut(chunks: list[bytes]) -> list[log_tail.Line]:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A run that is over, whose log files can be written anew."""
+    """A run that is over; a test may write its log files again."""
     run = tmp_path / "runs" / FINISHED_RUN.name
     shutil.copytree(FINISHED_RUN, run)
     for log in (run / "attempts" / "0001" / "logs").iterdir():
@@ -75,7 +75,7 @@ def test_lines_do_not_depend_on_how_the_bytes_came_in(chunks: list[bytes], short
         (b"\r", []),
     ],
 )
-def test_what_ends_a_line_and_what_is_printed_over(printed: bytes, expected: list[log_tail.Line]) -> None:
+def test_output_is_cut_into_lines_and_overprinted_text_is_marked(printed: bytes, expected: list[log_tail.Line]) -> None:
     assert cut([printed]) == expected
 
 
@@ -88,7 +88,7 @@ def test_a_line_that_never_ends_comes_in_pieces_without_cutting_a_character(old:
     assert max(len(line.text.encode()) for line in found) <= 1 << 20
 
 
-def test_what_is_followed_is_what_is_read_afterwards(write) -> None:
+def test_followed_lines_equal_the_lines_read_afterwards(write) -> None:
     text = r"""
         import os, time
         for i in range(8):
@@ -165,7 +165,7 @@ def test_attempts_come_one_after_the_other(old: Path) -> None:
         (b"begins before " * 20_000 + b"\nlast", "last"),
     ],
 )
-def test_the_last_lines_are_those_that_a_terminal_would_show(old: Path, printed: bytes, expected: str) -> None:
+def test_the_last_lines_equal_the_lines_of_a_terminal(old: Path, printed: bytes, expected: str) -> None:
     log_of(old).write_bytes(printed)
     assert last_lines(str(log_of(old)), 2) == expected
     assert last_lines(str(old / "nothing"), 2) == last_lines(str(old), 2) == ""

@@ -54,7 +54,7 @@ def test_a_lost_heartbeat_is_no_error_of_the_program(kind: str, message: str) ->
 
 
 @pytest.mark.parametrize(("kind", "message"), OWN)
-def test_what_a_program_raises_itself_is_its_own(kind: str, message: str) -> None:
+def test_an_exception_raised_by_the_program_is_a_user_error(kind: str, message: str) -> None:
     assert reason_of(failure(kind, message)) is Reason.USER_ERROR
 
 

@@ -84,7 +84,7 @@ def test_a_run_that_is_preempted_and_then_cancelled_goes_on_where_it_was_each_ti
     preempted, cancelled = (re.findall(rf"{words} after step (\d+)", said) for words in ("exits", "leaves its loop"))
     assert re.findall(r"restored step (\d+) of", said) == preempted, "not a step is lost"
     assert status.saved_step == sum(map(int, preempted + cancelled)), "the steps of both attempts"
-    # Without its checkpoints it would begin anew: that is refused, with what is known of them.
+    # Without its checkpoints it would begin anew: that is refused, with the known facts about them.
     store = Path(run.plan.paths.store)
     store.rename(store.with_name("aside"))
     with pytest.raises(sdk.InputError, match=r"according to its records step \d+ was saved.*submit a new run"):

@@ -1,4 +1,4 @@
-"""Programs that do what programs do: the run must not be different from `python program.py`."""
+"""Programs as users write them: the run must not be different from `python program.py`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROGRAMS = {
 }
 
 
-# One program for each thing that a task has of its own: its main module, its streams, its end.
+# One program for each thing that each task has: its main module, its streams, its end.
 IN_EVERY_RUN = {
     "a fork that leaves by an exception",
     "a class of the program in a spawned process",
@@ -56,7 +56,7 @@ IN_EVERY_RUN = {
 
 @pytest.fixture
 def cold() -> None:
-    """The run begins as a process of its own: a fork ends otherwise where its program has closed its streams."""
+    """The run begins as a started process: a fork ends otherwise where its program has closed its streams."""
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -
 
 
 @pytest.mark.fidelity("chief-decides", "local")
-def test_success_of_the_chief_is_not_undone_by_what_its_end_does_to_the_others(write) -> None:
+def test_success_of_the_chief_is_not_undone_by_the_failures_that_its_end_causes(write) -> None:
     text = """
         import json, os, pathlib, time
         mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
@@ -168,7 +168,7 @@ raise Answer({"code": 7})
         ("program.py", ODD_ERROR, "chief-0 failed: Answer: {'code': 7}"),
     ],
 )
-def test_no_frame_of_podlift_is_in_what_the_user_sees(write, entry: str, text: str, kind: str) -> None:
+def test_no_traceback_shows_a_frame_of_podlift(write, entry: str, text: str, kind: str) -> None:
     write("program.py", text)
     with pytest.raises(sdk.RunFailedError) as caught:
         sdk.submit(entry).result(LIMIT_S)

@@ -53,7 +53,7 @@ def test_a_run_that_reached_its_time_limit_goes_on_with_another_one(write, capsy
     assert run.wait(LIMIT_S).reason is sdk.Reason.TIMEOUT
     assert app.run(["resume", run.id, "--timeout", "300s", "--max-cost-usd", "7"]) == 0
     said = capsys.readouterr().err.splitlines()
-    # The metrics of the first attempt, then those of the second below a heading.
+    # The metrics of the first attempt, then the metrics of the second below a heading.
     assert said[0] == "before:" and [line.split(" attempt ")[1] for line in said if " attempt " in line] == ["2:"]
     again = sdk.attach(run.id)
     assert (again.plan.job.limits.timeout_s, again.plan.job.limits.max_cost_usd) == (300.0, 7.0)
@@ -71,7 +71,7 @@ def test_a_cancelled_run_can_be_resumed_and_cancelled_again(write) -> None:
             run.resume()
 
 
-def test_resuming_says_what_is_missing(write, monkeypatch) -> None:
+def test_a_refused_resume_names_everything_that_is_missing(write, monkeypatch) -> None:
     monkeypatch.setenv("TOKEN", "x")
     run = submit("raise SystemExit(1)", env={"TOKEN": sdk.FromCaller()})
     run.wait(LIMIT_S)

@@ -25,7 +25,7 @@ def printed(run: sdk.Run, task: str) -> str:
     return "\n".join(line.text for line in run.logs(task=task))
 
 
-def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> None:
+def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(write: Any) -> None:
     write(
         "train.py",
         """
@@ -97,7 +97,7 @@ def test_tf_keras_survives_a_killed_worker_and_resumes_the_epoch_after_a_killed_
 
 
 @pytest.mark.full
-def test_a_fit_of_keras_3_with_parameter_servers_ends_with_what_can_train_with_them(write: Any) -> None:
+def test_a_keras_3_fit_with_parameter_servers_fails_and_names_the_alternatives(write: Any) -> None:
     write(
         "train.py",
         """

@@ -1,6 +1,6 @@
 """The process with TensorFlow that waits for the next attempt: it is used, replaced and ended.
 
-The tests import a `tensorflow` of their own, which notes each import.
+The tests import a fake `tensorflow`, which notes each import.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDS = """
 
 @pytest.fixture
 def importers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
-    """Return what returns the processes that have imported TensorFlow, and have it found by the tasks."""
+    """Return a function that returns the processes that have imported TensorFlow; the tasks find the fake."""
     site, notes = tmp_path / "site", tmp_path / "notes"
     for name, text in {
         "keras": "",
@@ -89,7 +89,7 @@ def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, im
     assert "stands by for restarts" in str(run.plan)
 
 
-def test_what_was_taken_for_an_attempt_that_is_never_started_is_ended() -> None:
+def test_a_process_taken_for_an_attempt_that_never_starts_is_ended() -> None:
     closed: list[bool] = []
     taken = SimpleNamespace(close=lambda: closed.append(True))
     forks = SimpleNamespace(why_not_first="")

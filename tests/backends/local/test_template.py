@@ -1,6 +1,6 @@
 """Tasks that are forked from a process that has imported for them: like tasks that have imported themselves, or not forked.
 
-Most of these tests import a `tensorflow` of their own, which does what the test needs.
+Most of these tests import a fake `tensorflow` with the behaviour that the test needs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sdk.job.job import FromCaller
 pytestmark = pytest.mark.process
 
 Fake = Callable[..., dict]
-# Prints what a process is, but for what cannot be the same twice.
+# Prints the state of a process, except values that cannot be the same twice.
 STATE = """
     import ctypes, json, locale, logging, os, resource, signal, sys, tempfile, threading, warnings
 
@@ -117,7 +117,7 @@ def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", co
     return sdk.submit(job, local_start=start)
 
 
-def test_what_is_imported_once_says_and_sets_is_in_every_task(write, fake: Fake, tmp_path: Path) -> None:
+def test_output_and_settings_of_a_shared_import_are_in_every_task(write, fake: Fake, tmp_path: Path) -> None:
     once = f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')"
     env = fake(f"{once}; os.environ['SET_BY_IMPORT'] = '1'\n{NAMED_THREAD}")
     write("train.py", "import os, tensorflow; print(*map(os.environ.get, ('PODLIFT_TASK', 'SET_BY_IMPORT', 'MINE')))")
@@ -131,8 +131,8 @@ def test_what_is_imported_once_says_and_sets_is_in_every_task(write, fake: Fake,
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_a_forked_task_is_what_a_started_one_is(write) -> None:
-    """But for: numbers of processes, the idle threads of OpenBLAS, the hash seed, and what has just been imported."""
+def test_a_forked_task_equals_a_started_one(write) -> None:
+    """But for: numbers of processes, the idle threads of OpenBLAS, the hash seed, and the latest imports."""
     write("train.py", f"""{STATE}
     import tensorflow, keras
     found = state()
@@ -287,7 +287,7 @@ def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
     assert left_alive(run) == []
 
 
-def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fake) -> None:
+def test_a_killed_supervisor_takes_its_forked_processes_along(write, fake: Fake) -> None:
     write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
     run = submit(fake())
     until(lambda: len(said(run)) == 2)

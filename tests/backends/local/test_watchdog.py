@@ -1,4 +1,4 @@
-"""What keeps a process going that a signal has ended."""
+"""The watchdog, which restarts a process that a signal has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backend in one folder, with an option and services of its own: what it starts is remembered in this process."""
+"""A backend in one folder, with its option and services: this process remembers the runs that it starts."""
 
 from __future__ import annotations
 

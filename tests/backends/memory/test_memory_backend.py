@@ -1,4 +1,4 @@
-"""A backend with an option of its own is one folder and one row: no other file knows it, and everything offers its option."""
+"""A backend with a new option is one folder and one row: no other file knows it, and everything offers its option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sdk.job import option_classes
 from sdk.testing.backend import BackendContract
 
 pytestmark = pytest.mark.process
-# Registers the backend first, as a program with a backend of its own does, and then is the command.
+# Registers the backend first, as a program with its own backend does, and then is the command.
 COMMAND = (
     "import sys, memory_backend; memory_backend.register(); from sdk.cli import app; sys.exit(app.run(sys.argv[1:]))"
 )

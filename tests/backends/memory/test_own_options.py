@@ -32,14 +32,14 @@ def _registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_options_derived_from_those_of_a_cloud_belong_to_their_own_backend() -> None:
+def test_options_derived_from_a_clouds_options_belong_to_their_own_backend() -> None:
     backends.register("derived", FakeBackend, options=Derived)
     assert option_classes.backend_of(Derived()) == "derived"
     assert option_classes.backend_of(sdk.Vertex()) == "vertex"
 
 
 @pytest.mark.parametrize("name", ["code", "resources", "limit", "limits", "my_own", "my-own", ""])
-def test_a_name_whose_settings_would_be_others_is_refused(name: str) -> None:
+def test_a_name_with_the_settings_of_another_backend_is_refused(name: str) -> None:
     with pytest.raises(sdk.InputError, match="choose another name"):
         backends.register(name, FakeBackend, options=Own)
     assert name not in backends.names()

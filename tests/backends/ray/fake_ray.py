@@ -20,13 +20,13 @@ class FakeRay:
 
     Args:
         version: the version of Ray that it tells.
-        token: what a request must have as `Authorization: Bearer TOKEN`; "" for nothing.
+        token: of `Authorization: Bearer TOKEN` in each request; "" for nothing.
         old: it is older than the Jobs API.
         foreign: it is not Ray's dashboard, and answers everything with a page.
 
     Attributes:
-        jobs: what it tells about each job, by name.
-        logs: what the driver of a job has printed.
+        jobs: its answers about each job, by name.
+        logs: the output of the driver of a job.
         bodies: the bodies of all requests that asked for a job.
         lost: how many of the next such requests are executed without an answer.
         failing: how many of the next such requests fail with status 500, without being executed.

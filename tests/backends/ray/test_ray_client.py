@@ -77,14 +77,14 @@ def test_a_rejected_job_ends_the_run_with_the_reason(ray: FakeRay, tmp_path: Pat
     assert ray.jobs == {}
 
 
-def test_a_resumed_run_has_a_job_of_its_own(ray: FakeRay, run: sdk.Run) -> None:
+def test_a_resumed_run_has_another_job(ray: FakeRay, run: sdk.Run) -> None:
     ray.set(f"{run.id}-1", "FAILED", message="boom")
     assert run.wait(20).state is State.FAILED
     run.resume()
     assert list(ray.jobs) == [f"{run.id}-1", f"{run.id}-2"]
 
 
-# --- What a client sees of a job
+# --- The view of a client on a job
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"])

@@ -1,4 +1,4 @@
-"""What the driver of a job does with its agents, and what it says when a cluster has no room: on a played cluster."""
+"""The driver of a job with its agents, and its message when a cluster has no room: on a played cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TASKS = ["chief-0", "worker-0"]
 
 
 class PlayedCluster:
-    """A cluster whose agents end as a test says: `ends` are (task, code), and each is reported once its task was started."""
+    """A cluster with agents that end on demand: `ends` are (task, code), and each is reported once its task has started."""
 
     def __init__(self, clock: FakeClock, *ends: AgentEnd, reserved: bool = True) -> None:
         self.clock, self._ends, self.reserved = clock, deque(ends), reserved
@@ -72,7 +72,7 @@ class PlayedCluster:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch):
-    """Return what runs a driver on a played cluster, and returns its exit code and the data of its verdict."""
+    """Return a function that runs a driver on a played cluster, and returns its exit code and the data of its verdict."""
     monkeypatch.setenv("PODLIFT_LOADER", "loader")
     url = tmp_path / "root" / "runs" / "run-abcdef"
 
@@ -116,7 +116,7 @@ def test_the_exit_code_of_the_first_task_decides(play) -> None:
     assert cluster.started == TASKS
 
 
-def test_an_agent_that_asks_for_it_and_one_whose_node_is_gone_are_started_again(play) -> None:
+def test_an_agent_that_asks_for_it_and_one_of_a_lost_node_are_started_again(play) -> None:
     code, _, cluster = play(ended("worker-0", 134), ended("chief-0", None), ended("worker-0", 0), ended("chief-0", 0))
     assert code == 0
     assert sorted(cluster.started) == ["chief-0", "chief-0", "worker-0", "worker-0"]
@@ -140,7 +140,7 @@ def test_a_machine_that_does_not_see_the_root_ends_the_run_with_its_name(play) -
     assert Path(cluster.seen).read_bytes() == b"{}"
 
 
-def test_a_cluster_without_room_ends_the_run_with_what_is_missing(play) -> None:
+def test_a_cluster_without_room_ends_the_run_and_names_the_missing_resources(play) -> None:
     clock = FakeClock()
     code, verdict, cluster = play(cluster=PlayedCluster(clock, reserved=False))
     assert (code, verdict["state"], verdict["reason"]) == (3, "FAILED", "stockout")
@@ -150,7 +150,7 @@ def test_a_cluster_without_room_ends_the_run_with_what_is_missing(play) -> None:
 
 
 def cancelling(play, grace_s: float, *, reserved: bool) -> PlayedCluster:
-    """Return a cluster during whose first tick somebody cancels the run."""
+    """Return a cluster with a cancel request for the run during its first tick."""
     cluster = PlayedCluster(FakeClock(), reserved=reserved)
 
     def cancel() -> None:
@@ -194,7 +194,7 @@ def test_the_first_of_two_cancel_requests_counts_and_the_shorter_grace(play) -> 
     assert (code, verdict["state"]) == (4, "CANCELLED")
 
 
-def test_a_driver_whose_run_has_a_verdict_starts_nothing(play) -> None:
+def test_a_driver_of_a_run_with_a_verdict_starts_nothing(play) -> None:
     PosixStore(play.url).put_new("events/0000.supervisor.000001.final.json", [b'{"data": {"state": "CANCELLED"}}'])
     code, verdict, cluster = play(ended("chief-0", 0))
     assert (code, verdict, cluster.started) == (3, {"state": "CANCELLED"}, [])
@@ -220,7 +220,7 @@ NODES = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0}]
         ),
     ],
 )
-def test_what_a_cluster_lacks_is_named_with_how_much_it_has(strategy, tasks, nodes, free, said) -> None:
+def test_a_missing_resource_is_named_with_the_clusters_amount(strategy, tasks, nodes, free, said) -> None:
     wanted = Placement(
         strategy=strategy, pending_timeout_s=1, tasks={f"worker-{n}": each for n, each in enumerate(tasks)}
     )

@@ -1,4 +1,4 @@
-"""What is lost on a real cluster: a node, a job that somebody stops, resources that no node has, clients without a token."""
+"""Losses on a real cluster: a node, a job that another client stops, resources that no node has, clients without a token."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_resources_that_no_node_has_are_named_when_the_time_is_over(cluster: Ray
     assert "2 GPU needed, and the cluster has 0" in str(status.failure)
 
 
-def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None:
+def test_a_task_gets_the_devices_that_ray_assigns(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "devices.py").write_text("import os; print('devices', os.environ.get('CUDA_VISIBLE_DEVICES'))")
     monkeypatch.chdir(tmp_path)
     raw = {"placement": {"tasks": {task: {"GPU": 2} for task in ("chief-0", "worker-0")}}}

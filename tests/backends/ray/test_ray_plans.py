@@ -1,4 +1,4 @@
-"""Plans for a Ray cluster: the whole request, and what is refused before anything is asked."""
+"""Plans for a Ray cluster: the whole request, and the refusals before anything is asked."""
 
 from __future__ import annotations
 

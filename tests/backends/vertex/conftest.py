@@ -1,4 +1,4 @@
-"""Projects whose programs are submitted to the emulated cloud. Google's own type judges every request that is rendered."""
+"""Projects with programs that are submitted to the emulated cloud. Google's own type judges every request that is rendered."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _held_run(podlift_vertex_server: Cloud, tmp_path_factory: pytest.TempPathFac
 def held(
     podlift_vertex_server: Cloud, _held_run: sdk.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Cloud, sdk.Run]:
-    """A run whose job waits, for all tests of a file: they leave it as it is, and none uses `podlift_vertex`."""
+    """A run with a waiting job, for all tests of a file: they leave it as it is, and none uses `podlift_vertex`."""
     podlift_vertex_server.faults(HOLD)
     podlift_vertex_server.forget_requests()
     monkeypatch.setenv("PODLIFT_EMULATOR", podlift_vertex_server.url)

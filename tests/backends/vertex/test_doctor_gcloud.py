@@ -38,7 +38,7 @@ def gcloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcloud]:
 
 @pytest.fixture
 def folder(gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project's folder whose account lacks nothing."""
+    """A project's folder with an account that lacks nothing."""
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)
     gcloud.ask("POST", "_reset")
     gcloud.ask(
@@ -79,7 +79,7 @@ def test_the_printed_command_mends_its_line(
     assert wrong(doctor(capsys)) == {}
 
 
-def test_what_init_did_not_find_is_made_by_its_commands(
+def test_the_commands_of_init_create_the_missing_resources(
     gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)

@@ -1,4 +1,4 @@
-"""The job of Cloud Scheduler that a schedule on Vertex AI gets, whole and read by Google's own messages; what is refused."""
+"""The job of Cloud Scheduler that a schedule on Vertex AI gets, whole and read by Google's own messages; refusals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: RuntimeFil
 
 
 def rendered(made: Prepared) -> dict[str, Any]:
-    """Return the request in JSON, with the posted body decoded, and without what changes with each commit of podlift."""
+    """Return the request in JSON, with the posted body decoded, and without values that change with each commit of podlift."""
     assert made.service is not None and made.trigger is not None
     request = made.service.render(replace(made.trigger, id="1a2b3c4d", digest="d" * 64))
     found: dict[str, Any] = json.loads(json.dumps(request.body))
@@ -100,7 +100,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_the_whole_requests_are_those_of_the_golden_file(prepare: Prepare) -> None:
+def test_the_whole_requests_equal_the_golden_file(prepare: Prepare) -> None:
     found = {name: rendered(prepare(**more)) for name, more in SHAPES.items()}
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -270,6 +270,6 @@ def test_an_image_for_keepers_is_in_request_and_plan_and_needs_a_digest_too(prep
         (403, "Permission 'cloudscheduler.jobs.update' denied", "roles/cloudscheduler.admin, in the project p"),
     ],
 )  # fmt: skip
-def test_what_cloud_scheduler_says_is_quoted_and_explained(status: int, text: str, step: str) -> None:
+def test_an_answer_of_cloud_scheduler_is_quoted_and_explained(status: int, text: str, step: str) -> None:
     shown = str(_failure(status, text, "projects/p/locations/europe-west4/jobs/podlift-x-y"))
     assert text.rstrip(".") in shown and step in shown

@@ -36,7 +36,7 @@ PLACE: dict[str, Any] = {
     "image": "us-docker.pkg.dev/my-project/train/tf:2.19",
 }
 ROWS = [row for row in accelerators.ROWS if "vertex" in row.backends and not row.refused]
-# What no row shows: name -> a Job's values, and what else of the Vertex is set.
+# Cases that no row shows: name -> a Job's values, and the other settings of the Vertex.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one task": ({}, {}),
     "parameter servers and no workers": ({"resources": {"ps": 2}}, {}),
@@ -191,7 +191,7 @@ def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies: dict[str, 
             assert written == pool, name
 
 
-def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: Plan) -> None:
+def test_the_command_is_the_loader_and_its_arguments_name_its_downloads(base: Plan) -> None:
     stage, order = "a" * 64, "b" * 64
     body = request.render(planned(base, {}, {}), number=2, entrypoint=stage, spec_digest=order)
     container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
@@ -221,7 +221,7 @@ def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_
         (command, *_) = commands(base, row.name)
         assert command[-3:] == ["python3", "-c", loader()]
         assert command[:-3] == [] or command[3] == "/usr/local/gib/scripts/set_nccl_env.sh"
-        # No word of the user's stands in what the shell reads.
+        # No word of the user's stands in the text that the shell reads.
         assert "$(" not in "".join(command[:-3])
 
 
@@ -257,7 +257,7 @@ def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(
 
 
 def kubernetes(text: str) -> str:
-    """What becomes of a variable's value in a container: `$$` is `$`, and `$(NAME)` the value of NAME."""
+    """A variable's value in a container: `$$` is `$`, and `$(NAME)` the value of NAME."""
     return re.sub(r"\$(\$|\(([^)]*)\))", lambda found: "$" if found[1] == "$" else f"<{found[2]}>", text)
 
 
@@ -265,7 +265,7 @@ def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
     return VertexBackend().review(plan, Preload(), starting=starting)
 
 
-def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) -> None:
+def test_a_missing_setting_is_shown_and_refused_at_the_start(base: Plan) -> None:
     bare = replace(
         base,
         root="gs://<bucket>/podlift",
@@ -355,7 +355,7 @@ def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job
     assert {name: sent[name] for name in expected} == expected
 
 
-def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_place(base: Plan) -> None:
+def test_a_written_plan_is_read_with_this_podlifts_knowledge_of_its_place(base: Plan) -> None:
     written = json.loads(base.to_json())
     assert request.render(Plan.from_json(json.dumps(written), "plan.json")) == request.render(base)
     # A later podlift may know something else.
@@ -373,7 +373,7 @@ NEEDED = ("account.locations", "account.offline", "account.prices", "images.reci
 
 
 @pytest.mark.process
-def test_the_command_that_plans_asks_nobody_and_loads_what_a_plan_needs_alone(tmp_path: Path) -> None:
+def test_the_command_that_plans_sends_no_request_and_loads_only_its_modules(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
     rooms = tuple(f"sdk.backends.vertex.{room}." for room in ("account", "images", "job", "schedule", "wait"))
     slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", *rooms)

@@ -1,4 +1,4 @@
-"""What a service that starts schedules has to do: Cloud Scheduler, on the emulator."""
+"""The contract of a service that starts schedules: Cloud Scheduler, on the emulator."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestCloudScheduler:
         assert found is not None
         return found
 
-    def test_a_trigger_is_what_was_asked_for_and_says_whose_it_is(self) -> None:
+    def test_a_trigger_equals_its_request_and_names_its_schedule(self) -> None:
         assert self.service.get(self.request.name, CLOCK) is None
         made = self.create()
         parent = self.service.parent(self.draft.plan, "")
@@ -69,7 +69,7 @@ class TestCloudScheduler:
         assert self.there().broken == ""
 
     def test_keepers_that_fail_are_found_with_their_slots_and_the_ends_of_their_logs(self) -> None:
-        """What they start from was never stored."""
+        """The files that they start from were never stored."""
         slot, made = 1_700_000_000.0, self.create()
         started = [self.service.fire_now(made, CLOCK, slot), self.service.fire_now(made, CLOCK)]
 

@@ -1,4 +1,4 @@
-"""The job service by REST, with time limits and rules for what is sent twice: here a server answers as a script says."""
+"""The job service by REST, with time limits and rules for repeated requests: here a server answers as a script says."""
 
 import io
 import json
@@ -188,7 +188,7 @@ def test_after_a_lost_response_an_unreadable_list_leaves_the_outcome_unknown(
 
 
 @pytest.mark.parametrize("status", [400, 403, 429])
-def test_what_was_refused_was_not_done(server: Server, jobs: JobClient, status: int) -> None:
+def test_a_refused_request_had_no_effect(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "The words of the service.")]
     with pytest.raises(VertexRejectedError) as caught:
         jobs.create("us-central1", BODY)
@@ -323,7 +323,7 @@ def test_every_page_of_a_list_is_read_with_the_runs_label(server: Server, jobs: 
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_cancelling_what_has_ended_or_is_gone_does_nothing(server: Server, jobs: JobClient, status: int) -> None:
+def test_cancelling_an_ended_or_missing_job_does_nothing(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "it is over")]
     jobs.cancel(NAME)
     assert server.asked[0][1].partition("?")[0] == f"/v1/{NAME}:cancel"
@@ -351,7 +351,7 @@ def test_a_name_from_a_bucket_does_not_lead_to_another_host(server: Server, jobs
     assert server.asked == []
 
 
-def test_requests_share_a_connection_and_a_forked_process_has_one_of_its_own(server: Server, jobs: JobClient) -> None:
+def test_requests_share_a_connection_and_a_forked_process_opens_another(server: Server, jobs: JobClient) -> None:
     server.script = [(200, JOB)]
     for _ in range(3):
         jobs.get(NAME)
@@ -431,7 +431,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[reque
 
 
 def said_to_google(request: requests.PreparedRequest) -> dict[str, object]:
-    """What decides how Google executes a request. States may come as names or as numbers."""
+    """The fields that decide how Google executes a request. States may come as names or as numbers."""
     parts = urlsplit(str(request.url))
     names = ["authorization", "x-goog-request-params", "x-goog-user-project"]
     names += ["content-type"] if request.method == "POST" else []
@@ -464,7 +464,7 @@ CALLS: dict[str, tuple[Callable[[JobClient], object], Callable[[Any], object]]] 
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_google_gets_what_its_own_client_would_send(
+def test_google_gets_the_same_requests_as_from_its_own_client(
     google: Callable[..., list[requests.PreparedRequest]], call: str
 ) -> None:
     sent, (ours, its) = google(Token()), CALLS[call]

@@ -1,4 +1,4 @@
-"""Clients whose clocks are wrong: what they decide about a run depends on the clocks of the bucket and of the service alone."""
+"""Clients with wrong clocks: their decisions about a run depend only on the clocks of the bucket and of the service."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
     until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
 
 
-def test_an_emulator_whose_clock_was_moved_is_asked_for_it_and_google_is_not(
+def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     podlift_vertex.advance(3 * DAY)

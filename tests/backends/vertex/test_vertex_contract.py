@@ -1,4 +1,4 @@
-"""What every backend owes, by Vertex AI too: the real client against the emulator, whose jobs really run."""
+"""The contract of every backend, for Vertex AI too: the real client against the emulator with jobs that really run."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -7,7 +7,7 @@ from sdk.backends.vertex.job.diagnose import diagnose, diagnose_program
 
 QUOTA = "429 The following quota metrics exceed quota limits: aiplatform.googleapis.com/custom_model_training_"
 
-# (text, code) -> reason, what must be said
+# (text, code) -> reason, words of the message
 TEXTS = [
     (QUOTA + "nvidia_l4_gpus", 8, "quota", ["custom_model_training_nvidia_l4_gpus", "quotas", "Compute Engine"]),
     (
@@ -196,7 +196,7 @@ def test_an_unknown_text_is_quoted_and_its_code_decides(code: int, reason: str, 
         ("NotFound: 404 Not found: Dataset project s4f2a8e9c1b3d5e7f-tp:data", "user_error", "CLOUD_ML_PROJECT_ID"),
     ],
 )
-def test_what_google_answers_to_a_program_is_explained_too(error: str, reason: str, said: str) -> None:
+def test_an_answer_of_google_to_a_program_is_explained_too(error: str, reason: str, said: str) -> None:
     found = diagnose_program(error)
     assert found is not None
     assert found.reason is Reason(reason)
@@ -217,7 +217,7 @@ def test_an_error_of_the_program_itself_is_left_to_its_traceback(error: str) -> 
     assert diagnose_program(error) is None
 
 
-def test_what_is_advised_depends_on_the_kind_of_machine() -> None:
+def test_the_advice_depends_on_the_kind_of_machine() -> None:
     stockout = "Resources are insufficient in region: europe-west4."
     assert "flex" in diagnose(stockout).advice
     assert "provisioning='standard'" in diagnose(stockout, provisioning="spot").advice

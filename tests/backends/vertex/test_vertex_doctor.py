@@ -40,7 +40,7 @@ def off(*apis: str) -> dict[str, Any]:
     return {"disabled": [f"{each}.googleapis.com" for each in apis]}
 
 
-# What is taken away, the check that fails, and its command without its beginning "gcloud ".
+# The missing resource, the check that fails, and its command without its beginning "gcloud ".
 MENDED = {
     "an API is disabled": (off("aiplatform"), "apis", f"services enable aiplatform.googleapis.com --project={PROJECT}"),
     "the caller may not create jobs": (
@@ -128,7 +128,7 @@ def doctor(podlift_vertex: Cloud, project: Path, capsys: pytest.CaptureFixture[s
 
 
 def wrong(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what is not fine, by its name, without what is never known."""
+    """Return the checks that are not fine, by name, without the ones that are never known."""
     usual = {*NEVER_KNOWN, "image"}
     return {each["name"]: each for each in found["checks"] if not each["ok"] and each["name"] not in usual}
 
@@ -142,7 +142,7 @@ def test_a_complete_project_passes_and_only_unreadable_facts_stay_unknown(doctor
 
 @pytest.mark.shows("`podlift init vertex` writes the settings")
 @pytest.mark.parametrize("case", MENDED)
-def test_what_is_missing_is_one_line_with_the_command_that_mends_it(
+def test_a_missing_resource_is_one_line_with_the_command_that_repairs_it(
     case: str, doctor: Doctor, podlift_vertex: Cloud
 ) -> None:
     setup, name, mends = MENDED[case]
@@ -191,7 +191,7 @@ def test_a_bucket_elsewhere_stays_there_and_another_one_is_named(doctor: Doctor,
     assert check["said"] == "gs://podlift-runs is in us-central1, but the job is in europe-west4"
 
 
-def test_what_a_bucket_keeps_and_nobody_needs_is_a_warning(doctor: Doctor, podlift_vertex: Cloud) -> None:
+def test_needlessly_kept_objects_of_a_bucket_are_a_warning(doctor: Doctor, podlift_vertex: Cloud) -> None:
     change_bucket(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "604800"})
     check = wrong(doctor())["soft-delete"]
     assert check["command"] == "gcloud storage buckets update gs://podlift-runs --clear-soft-delete"
@@ -253,7 +253,7 @@ def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor: D
     assert image["command"] == "podlift image cpu --submit"
 
 
-# What is denied, and the checks that it takes away.
+# The denied right, and the checks that it takes away.
 READS = {
     "projects.get": ["project"],
     "apis.get": ["apis", "build-apis"],
@@ -268,7 +268,9 @@ READS = {
 }
 
 
-def test_what_the_caller_may_not_read_is_not_known_and_never_missing(doctor: Doctor, podlift_vertex: Cloud) -> None:
+def test_a_fact_that_the_caller_may_not_read_is_unknown_and_never_missing(
+    doctor: Doctor, podlift_vertex: Cloud
+) -> None:
     denied = [{"api": "vertex", "kind": "deny", "operation": each} for each in READS]
     podlift_vertex.faults(*denied, {"kind": "deny", "operation": "buckets.get"})
     found = wrong(doctor())

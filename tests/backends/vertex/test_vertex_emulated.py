@@ -1,4 +1,4 @@
-"""What is emulated says so wherever it is shown, and no run, emulated or real, is looked up at the other place."""
+"""An emulated run says so wherever it is shown, and no run, emulated or real, is looked up at the other place."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def start(cloud: Cloud, *, workers: int, epochs: int, every_steps: int = 50) -> 
 
 
 def objects(cloud: Cloud, run: sdk.Run) -> set[str]:
-    """Return the names of all objects of the bucket, those of the run without its directory."""
+    """Return the names of all objects of the bucket, objects of the run without its directory."""
     place = run.url.partition("://")[2].partition("/")[2] + "/"
     return {blob.name.removeprefix(place) for blob in cloud.client().list_blobs(cloud.bucket)}
 

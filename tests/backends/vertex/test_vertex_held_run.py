@@ -1,4 +1,4 @@
-"""A run whose job waits in the queue, beside services that refuse, fail or are silent: what is repeated, and what is said."""
+"""A run with a job in the queue, beside services that refuse, fail or are silent: repeated requests, and messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def quick(run: sdk.Run) -> Run:
     return found
 
 
-def test_a_run_that_waits_says_what_for(held: Held, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_waits_names_the_reason(held: Held, capsys: pytest.CaptureFixture[str]) -> None:
     _, run = held
     status = run.status()
     assert (status.state, status.reason, status.vendor) == (State.PENDING, Reason.QUEUED, "JOB_STATE_QUEUED")
@@ -147,7 +147,7 @@ OUTAGES = [
 
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("rules", OUTAGES)
-def test_a_wait_outlives_minutes_without_an_answer_and_says_what_is_wrong(
+def test_a_wait_outlives_minutes_without_an_answer_and_names_the_fault(
     held: Held, monkeypatch: pytest.MonkeyPatch, rules: list[dict[str, Any]]
 ) -> None:
     cloud, run = held[0], quick(held[1])

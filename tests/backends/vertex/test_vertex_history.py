@@ -81,7 +81,7 @@ def test_a_job_that_finds_no_machine_says_so_while_it_waits() -> None:
     assert silent[-1].causes == ()
 
 
-def test_earlier_jobs_and_what_went_wrong_before_a_job_are_part_of_it() -> None:
+def test_earlier_jobs_and_faults_before_a_job_are_part_of_the_history() -> None:
     earlier = {
         "job": NAME.replace("77", "76"),
         "vendor": "JOB_STATE_FAILED",

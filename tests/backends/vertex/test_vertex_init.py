@@ -55,7 +55,7 @@ def test_an_empty_folder_gets_a_file_with_which_a_submit_plans(told: Told, proje
     assert "project      podlift" in shown and "warning" not in shown
 
 
-def test_what_was_not_found_is_said_with_the_command_that_makes_it(
+def test_a_missing_resource_is_reported_with_the_command_that_creates_it(
     told: Told, project: Path, podlift_vertex: Cloud
 ) -> None:
     podlift_vertex.ask("POST", "/_project", {"absent": [account_name(TRAINER)]})
@@ -70,7 +70,7 @@ def test_what_was_not_found_is_said_with_the_command_that_makes_it(
     assert "3 settings not found (bucket, service_account, image)." in shown
     text = (project / "podlift.toml").read_text()
     assert "# not found: bucket (podlift has none in europe-west4)\n" in text
-    # It was made in the meantime: only what is new is written.
+    # It was made in the meantime: only new lines are written.
     podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": "eu-runs", "location": "europe-west4"})
     assert "podlift.toml: bucket written." in told("init", "vertex")
     again = (project / "podlift.toml").read_text()
@@ -109,7 +109,7 @@ def test_settings_that_stand_elsewhere_are_left_alone(told: Told, project: Path)
     ['vertex = { project = "mine" }\n', 'args = """\n[vertex]\n"""\n[vertex]\nproject = "mine"\n'],
     ids=["an inline table", "a header in a string"],
 )
-def test_a_table_that_cannot_be_extended_stays_as_it_is_and_what_to_add_is_said(
+def test_a_table_that_cannot_be_extended_stays_and_the_lines_to_add_are_shown(
     told: Told, project: Path, mine: str
 ) -> None:
     (project / "podlift.toml").write_text(mine)
@@ -142,7 +142,7 @@ def test_an_odd_file_is_written_once_and_then_stays(told: Told, project: Path, m
     assert (project / "podlift.toml").read_text() == makes.format(**about)
 
 
-def test_lines_end_as_those_of_the_file_do_and_only_at_ends_of_lines(told: Told, project: Path) -> None:
+def test_line_ends_follow_the_file_and_occur_only_at_ends_of_lines(told: Told, project: Path) -> None:
     mine = '# mine\r\nname = "a\u2028b"\r\n\r\n[ vertex ]  # the cloud\r\nproject = "podlift"\r\n'
     (project / "podlift.toml").write_bytes(mine.encode())
     told("init", "vertex")
@@ -164,7 +164,7 @@ def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told
     assert several.said == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
 
 
-def test_what_may_not_be_listed_is_not_known(told: Told, podlift_vertex: Cloud) -> None:
+def test_resources_that_may_not_be_listed_are_unknown(told: Told, podlift_vertex: Cloud) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "serviceAccounts.list"})
     found = rows(told("init", "vertex", "--dry-run", "--json"))["vertex_service_account"]
     assert (found["value"], found["level"]) == (None, "unknown") and "403" in found["said"]

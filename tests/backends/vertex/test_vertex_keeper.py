@@ -115,7 +115,9 @@ def test_a_keeper_without_an_account_is_refused_with_the_reason(planned: Planned
     assert "vertex_keeper_service_account=NAME@PROJECT" in str(caught.value)
 
 
-def test_the_plan_lists_what_the_keeper_costs_and_may_do(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_lists_the_cost_and_the_rights_of_the_keeper(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def shown(**more: Any) -> dict[str, str]:
         return dict(plan_text.lines(replace(planned(**more), emulator="")))
 

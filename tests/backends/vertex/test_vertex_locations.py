@@ -1,4 +1,4 @@
-"""A run that moves to a place in another region, and one whose next job would cost more than it may."""
+"""A run that moves to a place in another region, and one with a next job that would cost more than it may."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: 
     )
 
 
-def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Logging, clock: FakeClock) -> None:
+def test_a_young_line_is_left_for_the_next_read_while_the_job_runs(logging: Logging, clock: FakeClock) -> None:
     logging.add(-1, "young")
     one = reader(logging)
     assert texts(one.read(None, whole=False)) == []

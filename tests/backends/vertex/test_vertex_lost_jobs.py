@@ -54,7 +54,7 @@ def test_a_cancelled_job_missing_at_the_service_is_cancelled_before_the_run_ends
     run = start()
     (job,) = made(podlift_vertex)
     monkeypatch.setattr("sdk.backends.vertex.job.create_job.find_labelled", lambda *_: [])
-    # As by another client, whose own cancel of the job was lost.
+    # As by another client that lost its own cancel of the job.
     request_cancel(GcsStore(f"{podlift_vertex.bucket}/podlift/runs/{run.id}"), 0, b'{"grace_s": 60}')
     podlift_vertex.faults(HOLD, GET)
     with monkeypatch.context() as patch:

@@ -80,7 +80,7 @@ OPERATIONS = ("buckets.get", "objects.insert", "customJobs.create")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_call_that_is_lost_every_time_is_an_error_that_says_what_is_known(
+def test_a_call_that_is_lost_every_time_is_an_error_with_the_known_facts(
     podlift_vertex: Cloud, submit: Start, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     hasty = RetryPolicy(total_s=0.3, first_s=0.3)

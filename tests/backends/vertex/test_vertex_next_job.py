@@ -1,4 +1,4 @@
-"""What follows the end of a job, as a pure function of the records: another job, where, and when none does."""
+"""The step after the end of a job, as a pure function of the records: another job, where, and when none does."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Planned) -> No
     assert "continues" in after(plan, ended("internal"), later, number=2, first=2)
 
 
-def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task(planned: Planned) -> None:
+def test_no_job_follows_one_with_a_crash_loop_of_one_task(planned: Planned) -> None:
     loop = [event("task_restarting", time=at, attempt=1, task="worker-0", reason="killed", step=5) for at in (2.0, 3.0)]
     ends = [
         event("attempt_started", attempt=1, job=1),
@@ -176,7 +176,7 @@ def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Planne
     assert "continues" in after(planned(locations=PLACES[:1]), ended("preempted"), events)
 
 
-def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Planned) -> None:
+def test_the_time_limit_covers_all_jobs_since_the_last_resume(planned: Planned) -> None:
     plan = planned(timeout_s=3600.0)
     found = after(plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)])
     assert (found["state"], found["reason"]) == ("FAILED", "timeout")

@@ -1,4 +1,4 @@
-"""What `--online` asks of the cloud, what it makes of the answers, and what it says where there are none."""
+"""The requests of `--online` to the cloud, its use of the answers, and its message where there are none."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
         plan(online=None, bucket="in-europe")
     near = plan(online=None, bucket="in-europe", regions="europe-west4")
     assert "gs://in-europe exists, in europe-west4." in said(near, "note")
-    # Of Google's buckets a plan knows what an earlier look has seen, and says what it does not know.
+    # A plan knows Google's buckets from an earlier request, and names unknown facts.
     about = online.bucket("gs://in-europe/podlift")["about"]
     monkeypatch.delenv("PODLIFT_EMULATOR")
     unseen = (
@@ -157,7 +157,7 @@ def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.Monkey
     assert asked == {}
 
 
-def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
+def test_answers_of_the_cloud_stand_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
     made = plan()
     assert made.facts.online["bucket"]["about"]["locationType"] == "region"
     assert made.facts.online["quotas"][N1] == {"exists": True, "error": "", "limits": {"us-central1": -1}}
@@ -167,7 +167,7 @@ def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Calla
 
 
 def findings(online: dict[str, Any], accelerator: str = "cpu", **fields: Any) -> list[Finding]:
-    """Return what a plan finds in these answers of Google itself."""
+    """Return the findings of a plan in these answers of Google itself."""
     facts = Facts(
         python="3.11", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None, online=online
     )
@@ -243,12 +243,14 @@ def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_readi
     )
 
 
-def test_locations_with_that_of_the_bucket_are_accepted(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+def test_locations_with_the_location_of_the_bucket_are_accepted(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
     create(podlift_vertex, "in-europe", location="europe-west4")
     assert "exists, in europe-west4" in said(plan(bucket="in-europe", regions=[*LOCATIONS, "europe-west4"]), "note")
 
 
-def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
+def test_needlessly_kept_objects_are_reported_in_the_plan_as_by_the_doctor(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     made = plan()
@@ -319,7 +321,7 @@ def test_an_option_wins_over_the_variable(plan: Callable[..., sdk.Plan], monkeyp
 
 @pytest.fixture
 def registry() -> Iterator[tuple[str, list[str]]]:
-    """A registry that has tf:2.19, lets nobody look at "closed", and notes what it is asked."""
+    """A registry that has tf:2.19, lets no client read "closed", and notes the requests."""
     asked: list[str] = []
 
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
@@ -363,7 +365,7 @@ def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch
         ({"exists": None, "error": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
     ],
 )
-def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, part: str) -> None:
+def test_the_known_facts_about_an_image_decide(known: dict[str, Any], level: str, part: str) -> None:
     found = [each for each in findings({"image": known}) if "image" in each.message.lower()]
     assert [each.level for each in found] == [level]
     assert part in found[0].message

@@ -59,7 +59,7 @@ def sku(text: str, group: str, usage: str, region: str, usd: float) -> dict[str,
 
 
 class Catalog:
-    """The catalog, in pages of two SKUs; `instead` has what the next requests get: (status, text), or an error."""
+    """The catalog, in pages of two SKUs; `instead` has the next answers: (status, text), or an error."""
 
     def __init__(self) -> None:
         self.urls: list[str] = []

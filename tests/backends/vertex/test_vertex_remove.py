@@ -17,10 +17,10 @@ from sdk.upkeep.remove import root as removed
 
 
 @pytest.mark.full
-def test_a_job_submitted_while_a_removal_takes_what_its_containers_download_finds_it(
+def test_a_job_submitted_during_a_removal_finds_its_containers_downloads(
     podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The submit comes between two removals: what is gone by then is uploaded again, and the rest stays."""
+    """The submit comes between two removals: removed files are uploaded again, and the rest stays."""
     write("program.py", "print('here')")
     podlift_vertex.faults({"api": "vertex", "kind": "hold"})
     first = sdk.submit("program.py", backend=podlift_vertex.backend())

@@ -63,7 +63,7 @@ def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(podli
     assert info.status.state is State.SUCCEEDED
 
 
-def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
+def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     podlift_vertex.faults(ANYWHERE)

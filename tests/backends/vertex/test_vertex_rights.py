@@ -35,7 +35,7 @@ def plan(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
     return make
 
 
-def test_a_plan_that_asks_says_that_the_account_has_what_it_needs(plan: Callable[..., sdk.Plan]) -> None:
+def test_an_online_plan_says_that_the_account_has_its_rights(plan: Callable[..., sdk.Plan]) -> None:
     assert f"The keeper's account {KEEPER} has the rights that it needs" in said(plan(), "note")
     assert "rights that it needs" not in said(plan(online=False), "note")
 
@@ -55,7 +55,7 @@ def test_a_plan_refuses_a_keeper_that_could_not_submit_and_names_all_that_it_lac
     assert "customJobs.list" not in told
 
 
-def test_what_may_not_be_read_is_not_known(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+def test_rights_that_may_not_be_read_are_unknown(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
     podlift_vertex.faults(denied("iam.troubleshoot"))
     told = said(plan(), "note")
     assert (
@@ -93,7 +93,7 @@ def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     made = plan(online=False)
-    # Its own creation and that of the first job have begun when it loses the right.
+    # Its own creation and the creation of the first job have begun when it loses the right.
     podlift_vertex.faults(HOLD, {**denied("customJobs.create"), "nth": 3})
     run = sdk.submit(made)
     until(lambda: run.status().findings, run.why)

@@ -1,4 +1,4 @@
-"""Runs on an emulated Vertex AI that refuses, forgets, is late, takes machines away: what becomes of them, and what is said."""
+"""Runs on an emulated Vertex AI that refuses, forgets, is late, takes machines away: their ends, and the messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from sdk.errors import PodliftError
 from sdk.testing.vertex import Cloud
 
 
-def test_what_is_refused_for_good_is_a_failed_run_that_says_why_and_is_resumed(
-    podlift_vertex: Cloud, start: Start
-) -> None:
+def test_a_final_refusal_is_a_failed_run_that_says_why_and_is_resumed(podlift_vertex: Cloud, start: Start) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "quota"})
     with pytest.raises(PodliftError, match=r"was not started.*quota.*podlift resume"):
         start()
@@ -32,7 +30,7 @@ def test_what_is_refused_for_good_is_a_failed_run_that_says_why_and_is_resumed(
     assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
 
 
-def test_what_is_not_configured_or_unknown_to_google_is_refused_before_any_write(
+def test_a_setting_missing_or_unknown_to_google_is_refused_before_any_write(
     podlift_vertex: Cloud, start: Start
 ) -> None:
     with pytest.raises(sdk.InputError) as caught:

@@ -27,7 +27,7 @@ WEEK_S = 7 * 86400.0
 
 
 class Weekly:
-    """A weekly schedule, and the cloud whose clock goes from slot to slot."""
+    """A weekly schedule, and the cloud with a clock that goes from slot to slot."""
 
     def __init__(self, cloud: Cloud, schedule: Schedule) -> None:
         self.cloud, self.schedule = cloud, schedule

@@ -1,4 +1,4 @@
-"""Each fault of the emulated service: what the user reads, what is sent again and what is not, and that one job is made."""
+"""Each fault of the emulated service: the message to the user, the repeated requests, and the single job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Vertex AI says of a job and what the run's records say make one status."""
+"""The state of a job at Vertex AI and the run's records make one status."""
 
 import dataclasses
 from typing import Any
@@ -58,7 +58,7 @@ def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value: object, ke
         ("CANCELLING", "RUNNING", "stopping"),
     ],
 )
-def test_before_the_first_record_the_vendor_says_what_is_waited_for(vendor: str, state: str, reason: str) -> None:
+def test_before_the_first_record_the_vendor_names_the_reason_of_the_wait(vendor: str, state: str, reason: str) -> None:
     told = merge(status(), job(vendor))
     assert (told.state.value, told.reason.value) == (state, reason)
     assert told.console.startswith("https://console.cloud.google.com/")
@@ -134,7 +134,7 @@ def test_an_error_that_google_gave_the_program_keeps_its_traceback_and_gets_a_fi
     assert "vertex_service_account" in end.failure.message
 
 
-def test_a_verdict_keeps_what_the_vendor_forgets_of_its_job() -> None:
+def test_a_verdict_keeps_the_facts_that_the_vendor_forgets() -> None:
     vendor = job("FAILED", message="Internal error occurred.", started=105.0, ended=120.0)
     data = final(SUCCEEDED, **states.about(vendor))
     assert states.job_of(event("final", 120.0, 0, "supervisor", **data)) == vendor

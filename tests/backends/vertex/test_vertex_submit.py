@@ -34,11 +34,11 @@ LOST = OutcomeUnknownError("No answer came.")
 
 
 class Service:
-    """A job service that does what a script says: "made", or an error, with "+" before it if the job is made all the same.
+    """A job service that follows a script: "made", or an error, with "+" before it if the job is made all the same.
 
     Args:
-        clock: what time it is.
-        script: what becomes of each create call; "made" after its end.
+        clock: of the service.
+        script: the outcome of each create call; "made" after its end.
         late_s: so long after its creation the list does not show a job.
         number: which job of its run is asked for.
     """
@@ -81,7 +81,7 @@ class Service:
 def creation(
     store: Any, service: Any, clock: FakeClock, *, number: int = 1, regions: Any = REGIONS, ages: Any = None
 ) -> JobCreation:
-    """`ages` is a store that tells how old a claim is, by default that of the run."""
+    """`ages` is a store that tells how old a claim is, by default the age of the run."""
     body = {"displayName": "r"}
     requests = [
         LocatedRequest(location=index, region=region, redacted_body=body, body=body)
@@ -112,9 +112,7 @@ def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock
     assert service.creates == ["us-central1"]
 
 
-def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_the_search_for_a_lost_job_reports_its_progress_and_is_kept(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, "lost", late_s=5.0)
     said: list[tuple[float, str]] = []
     with logs.heard(lambda text: said.append((clock.now(), text)), "backends"):
@@ -131,7 +129,7 @@ def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(
     assert read_notes(store, 2) == ()
 
 
-def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(
+def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(
     store: PosixStore, clock: FakeClock
 ) -> None:
     creation(store, Service(clock, QUOTA), clock).ensure()
@@ -194,9 +192,7 @@ def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: FakeCloc
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
 
 
-def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_without_any_answer_it_says_so_and_the_next_client_finds_the_job(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, LOST, LOST, LOST)
     with pytest.raises(OutcomeUnknownError, match=r"sent 3 times.*find it by its label"):
         creation(store, service, clock).ensure()
@@ -230,7 +226,7 @@ def test_every_region_that_has_refused_is_named(store: PosixStore, clock: FakeCl
     assert caught.value.reason is Reason.STOCKOUT
 
 
-def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: FakeClock) -> None:
+def test_a_request_that_no_region_would_accept_is_sent_once(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, DENIED)
     with pytest.raises(JobNotCreatedError, match=r"roles/aiplatform\.user") as caught:
         creation(store, service, clock).ensure()

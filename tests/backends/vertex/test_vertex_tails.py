@@ -1,4 +1,4 @@
-"""Logs of a run on Vertex AI whose log service has lost them, or keeps them to itself."""
+"""Logs of a run on Vertex AI after the log service has lost them, or with a log service that may not be read."""
 
 from __future__ import annotations
 

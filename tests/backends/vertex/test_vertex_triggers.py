@@ -1,4 +1,4 @@
-"""Schedules with a job of Cloud Scheduler: created once, compared with what is there, changed, removed; lost replies."""
+"""Schedules with a job of Cloud Scheduler: created once, compared with the existing one, changed, removed; lost replies."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def the_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(output)
 
 
-def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Cloud, create: Create) -> None:
+def test_a_schedule_is_one_job_with_a_body_that_starts_the_keeper(podlift_vertex: Cloud, create: Create) -> None:
     made = create()
     assert made.outcome == "created" and made.record.backend == "vertex"
     (job,) = jobs(podlift_vertex)
@@ -107,7 +107,7 @@ def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vert
     Path("train.py").write_text("print('there')")
     changed = create("0 4 * * 1", overlap="queue")
     assert changed.outcome == "changed" and changed.record.id == first.record.id
-    # What the job gets follows from these.
+    # The body of the job follows from these.
     assert changed.changes == ["~ cron: '0 3 * * 1' -> '0 4 * * 1'", "~ overlap: 'skip' -> 'queue'", "code: ~ train.py"]
     (job,) = jobs(podlift_vertex)
     assert (job.schedule, job.state.name) == ("0 4 * * 1", "PAUSED")
@@ -139,7 +139,7 @@ def test_changes_made_at_cloud_scheduler_are_listed_and_a_second_create_repairs_
     assert shown(capsys, "list", "weekly", "--check")[0] == 0
 
 
-def test_a_job_whose_records_are_gone_is_an_orphan_which_delete_removes(
+def test_a_job_without_records_is_an_orphan_which_delete_removes(
     podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create()

@@ -1,4 +1,4 @@
-"""What a process that waits does at each look, and a keeper in its loop, without a service: by a clock that is set by hand."""
+"""The steps of a process that waits, and of a keeper in its loop, without a service: by a clock that is set by hand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Latest:
 
 
 class Requests:
-    """The creations of jobs: what was asked for, and what is answered."""
+    """The creations of jobs: the requests, and the answers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -163,7 +163,7 @@ def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(
 
 
 class Watched:
-    """A run that a keeper waits for. Each look does what is next in `looks`: an error is raised, "" does nothing."""
+    """A run that a keeper waits for. Each look takes the next entry of `looks`: an error is raised, "" does nothing."""
 
     def __init__(self, looks: list[Any], *, supervised: bool = True) -> None:
         self.looks, self._supervised, self.refused, self.count = looks, supervised, "", 0

@@ -1,4 +1,4 @@
-"""Fault rules of the emulated Vertex AI, what it was asked, and a clock that does not wait for it."""
+"""Fault rules of the emulated Vertex AI, the requests to it, and a clock that does not wait for it."""
 
 from __future__ import annotations
 
