@@ -89,7 +89,7 @@ def test_a_url_as_root_that_is_no_place_for_runs_is_refused(write) -> None:
 
 
 @pytest.mark.parametrize("what", [len, None])
-def test_what_is_no_entry_is_named(what: object) -> None:
+def test_an_object_that_is_no_entry_is_named(what: object) -> None:
     with pytest.raises(sdk.InputError, match="This cannot be run"):
         sdk.plan(what)  # type: ignore[arg-type]
 

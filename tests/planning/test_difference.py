@@ -55,7 +55,7 @@ def test_files_that_were_added_changed_and_removed_are_named(write: Any) -> None
         ({"timeout": None}, {"timeout": 60.0}, ["job ~ limits.timeout_s: null -> 60.0"]),
     ],
 )
-def test_what_was_asked_for_is_compared_value_by_value(
+def test_the_requested_settings_are_compared_value_by_value(
     write: Any, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any], said: list[str]
 ) -> None:
     write("train.py", "print(1)")

@@ -1,4 +1,4 @@
-"""What is wrong with a gate is named before a run, all at once."""
+"""All mistakes of a gate are named before a run, at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refused(**more: Any) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_a_gate_whose_parts_exist_is_planned(project: Path) -> None:
+def test_a_gate_with_existing_parts_is_planned(project: Path) -> None:
     assert planned().job.gate.data == "test"
 
 

@@ -1,4 +1,4 @@
-"""The plan of a job with GPUs on this machine: what stands in for them, how a batch is divided, whose GPUs tasks have."""
+"""The plan of a job with GPUs on this machine: the stand-in, the division of a batch, the GPUs of each task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def job(**resources: object) -> sdk.Job:
     return sdk.Job("train.py", resources=sdk.Resources(**resources))  # type: ignore[arg-type]
 
 
-def test_a_plan_says_what_stands_in_and_how_a_batch_is_divided(script: str) -> None:
+def test_a_plan_names_the_stand_in_and_the_division_of_a_batch(script: str) -> None:
     plan = sdk.plan(script, accelerator="a100:4", workers=2)
     text = str(plan)
     assert "2 x a100:4 (a stand-in: 4 logical CPU devices): chief-0, worker-0" in text

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("warm_podlift")
 
 @pytest.fixture(autouse=True)
 def program(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    # What survives a loss of power is tested with the store.
+    # Tests of the store cover a loss of power.
     monkeypatch.setattr(posix, "sync_file", lambda handle: None)
     monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
     return write("train.py", "print(1)")
@@ -50,7 +50,7 @@ def test_the_champion_and_the_newest_version_are_pinned_by_number_and_digest(roo
     newest = planned(root, "last").initial
     assert newest is not None
     assert (newest.version, newest.manifest) == (2, last.record.manifest)
-    # A later promotion changes nothing about a plan, nor about what its tasks read.
+    # A later promotion changes nothing about a plan, nor about the weights that its tasks read.
     Model(str(root), "digits").promote(2)
     read = Plan.from_json(plan.to_json(), "plan.json")
     assert read.initial == plan.initial
@@ -90,7 +90,7 @@ def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root,
     )
 
 
-def test_without_a_name_of_the_model_it_is_that_of_the_run(root: Path) -> None:
+def test_without_a_name_the_model_has_the_name_of_the_run(root: Path) -> None:
     register(root, "weekly", {"model.keras": b"one"})
     weights = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
     assert weights is not None
@@ -146,7 +146,7 @@ def test_the_state_of_another_run_and_weights_of_a_model_are_not_both_a_start(ro
         planned(root, checkpoint_resume_from="other")
 
 
-def test_podlift_remove_keeps_what_a_plan_pins(root: Path) -> None:
+def test_podlift_remove_keeps_a_version_that_a_plan_pins(root: Path) -> None:
     register(root, "digits", {"model.keras": b"one"})
     plan = planned(root)
     register(root, "digits", {"model.keras": b"two"})

@@ -53,7 +53,7 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
     ids=lambda target: target.backend,
 )
-def test_what_validates_and_decides_reads_nothing(target: Destination, write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_and_decisions_read_no_file(target: Destination, write, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = str(write("train.py", "import keras"))
     given = {"workers": 2, "accelerator": "t4", "inputs": {"a": entry} if target.backend == "local" else {}}
     problems = Problems()

@@ -1,4 +1,4 @@
-"""What looks like a credential is refused where it would be stored, with the way to do it right."""
+"""A text like a credential is refused where it would be stored, with the way to do it right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_all_places_are_named_at_once_and_no_value(write) -> None:
     assert not any(GITHUB in text or "correct horse" in text for text in problems)
 
 
-def test_what_the_user_allows_is_stored(write) -> None:
+def test_an_allowed_secret_is_stored(write) -> None:
     write("train.py", f"TOKEN = {GITHUB!r}\n")
     code = {"allow_secret": ["DB_PASSWORD", "args", "train.py"]}
     plan = sdk.plan(sdk.Job("train.py", env={"DB_PASSWORD": "for tests only"}, args=[GITHUB], code=code))

@@ -1,4 +1,4 @@
-"""The plan is typed, made once, and survives its JSON; what reads it needs only the standard library."""
+"""The plan is typed, made once, and survives its JSON; its reader needs only the standard library."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_values_are_read_from_json_and_packed_into_tasks_without_pydantic() -> N
     assert done.stdout == "3 ['A'] auto 5.0\n", done.stderr
 
 
-def test_decoding_ignores_what_a_later_podlift_wrote_and_names_what_is_missing() -> None:
+def test_decoding_ignores_fields_of_a_later_podlift_and_names_missing_ones() -> None:
     assert decode(sdk.Retry, {"user_errors": 2, "from_the_future": 1}) == sdk.Retry(user_errors=2)
     with pytest.raises(TypeError, match=r"Job\.entry is missing"):
         decode(sdk.Job, {})
@@ -206,10 +206,10 @@ def test_only_these_files_make_a_plan_out_of_another() -> None:
         "drill/runs.py",  # the other trainings of a drill
         "launch.py",  # a resume with other limits or another Python
         "planning/decide.py",  # the plan with its findings
-        "planning/diff.py",  # without what differs by chance
+        "planning/diff.py",  # without random values
         "planning/pack.py",  # a file that changed before the archive was written
         "planning/prepare.py",  # with the trial of the gate among the findings
-        "planning/roots.py",  # what this machine sees of a run elsewhere
+        "planning/roots.py",  # the view of this machine on a run elsewhere
         "schedules/creation.py",  # the template of the firings
         "schedules/runs.py",  # a firing
         "sweeps/creation.py",  # the template of the trials

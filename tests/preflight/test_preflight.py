@@ -24,7 +24,7 @@ from sdk.process import spawn
 pytestmark = pytest.mark.tensorflow
 
 HERE = Path(__file__).parent
-# In every run: one of each kind of step, and of what is found. The others are as quick, but many.
+# In every run: one of each kind of step, and of each finding. The others are as quick, but many.
 ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "custom_loop"}
 DIGITS = REPO / "jobs" / "digits" / "train.py"
 _MARK = re.compile(r"# (refused|warning): ([\w-]+)$")
@@ -80,7 +80,7 @@ def cases():
 
 @pytest.mark.shows("A program for an a100:4 or a v5e-8 runs on stand-ins")
 @pytest.mark.parametrize("program", cases())
-def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
+def test_every_mark_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
     report = warm.look(program)
     assert {(finding.line, finding.level, finding.rule) for finding in report.findings} == marked(program), describe(
         report
@@ -224,13 +224,13 @@ def test_a_function_and_a_job_are_inspected_too(write):
 
 
 @pytest.mark.parametrize("accelerator", ["cpu", "l4", "v5e-16", "v6e-8"])
-def test_what_is_no_tpu_that_a_job_gets_is_refused_with_the_nearest(write, accelerator):
+def test_a_tpu_that_no_job_gets_is_refused_with_the_nearest(write, accelerator):
     write("train.py", "import keras")
     with pytest.raises(InputError, match="v5e-8"):
         preflight("train.py", accelerator=accelerator)
 
 
-# --- What is remembered, and the command ----------------------------------------------------------------------------
+# --- Kept reports, and the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

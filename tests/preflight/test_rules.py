@@ -1,4 +1,4 @@
-"""Each rule of a preflight with what it finds and with its near miss, as tables: nothing is imported or run."""
+"""Each rule of a preflight with a hit and with a near miss, as tables: nothing is imported or run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HITS = [
 
 
 @pytest.mark.parametrize(("op", "level", "rule"), HITS, ids=lambda value: getattr(value, "type", value))
-def test_what_a_tpu_refuses_or_pays_for_is_found_at_its_line(op, level, rule):
+def test_code_that_a_tpu_refuses_or_pays_for_is_found_at_its_line(op, level, rule):
     (finding,) = rules.check([op])
     assert (finding.path, finding.line, finding.level, finding.rule) == ("train.py", 7, level, rule)
     assert finding.what
@@ -65,7 +65,7 @@ MISSES = [
 
 
 @pytest.mark.parametrize("near", MISSES, ids=lambda value: value.type)
-def test_what_only_looks_like_it_is_not_reported(near):
+def test_code_that_only_looks_like_it_is_not_reported(near):
     assert rules.check([near]) == []
 
 
@@ -89,13 +89,13 @@ REFUSAL = (
 )
 
 
-def test_what_the_compiler_itself_refuses_is_found_at_the_line_that_asks_for_it():
+def test_an_operation_that_the_compiler_refuses_is_found_at_its_line():
     findings = rules.unsupported(REFUSAL, [op("Foo", line=3), op("MatMul"), op("Bar", line=5)])
     assert [(finding.line, finding.rule) for finding in findings] == [(3, "unsupported"), (5, "unsupported")]
     assert rules.unsupported("RESOURCE_EXHAUSTED", [op("Foo")]) == []
 
 
-def test_what_has_a_rule_of_its_own_is_not_unsupported_too():
+def test_an_operation_with_a_separate_rule_is_not_unsupported_too():
     message = REFUSAL.replace("Foo", "PrintV2")
     assert rules.unsupported(message, [op("PrintV2", outputs=())]) == []
 
@@ -139,14 +139,14 @@ def test_products_are_read_with_rows_depth_and_columns_the_most_expensive_first(
     assert layers[1].padded == pytest.approx(1 - 36 * 32 / (128 * 128), abs=1e-4)
 
 
-def test_the_share_of_padding_counts_what_is_computed():
+def test_the_share_of_padding_counts_computed_elements():
     full = Layer(name="a", flops=100, padded=0.0, shape=(8, 128, 128))
     half = Layer(name="b", flops=50, padded=0.5, shape=(8, 64, 128))
     assert sizes.share((full, half)) == pytest.approx(0.25)
     assert sizes.share(()) == 0.0
 
 
-def test_what_does_not_grow_with_the_batch_stays_when_the_largest_is_asked_for():
+def test_memory_independent_of_the_batch_stays_in_the_largest_batch():
     assert sizes.largest_batch(batch=8, state=100, peak=180, memory=1100) == 96
     assert sizes.largest_batch(batch=1, state=100, peak=400, memory=1100) == 3
     assert sizes.largest_batch(batch=8, state=2000, peak=2080, memory=1100) == 0
@@ -227,7 +227,7 @@ STAGED = """in user code:
         ("", ""),
     ],
 )
-def test_the_cause_is_the_line_that_says_what_is_wrong(message, cause):
+def test_the_cause_is_the_line_that_names_the_mistake(message, cause):
     assert rules.cause(message) == cause
 
 

@@ -51,7 +51,7 @@ def report(order: dict[str, object]) -> PreflightReport:
 
 
 def main() -> None:
-    # What programs and TensorFlow print must not come between the answers.
+    # The output of programs and TensorFlow must not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -24,7 +24,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_disk() -> Iterator[None]:
-    """What survives a loss of power is tested with the store."""
+    """Tests of the store cover a loss of power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(posix, "sync_file", lambda handle: None)
         patch.setattr(posix, "sync_folder", lambda folder: None)

@@ -1,4 +1,4 @@
-"""Schedules on a machine whose clock is set: what a server books, and what `check` says."""
+"""Schedules on a machine with a clock that is set: the records of a server, and the output of `check`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SetClock(FakeClock):
 
 
 class TrueClock(FakeClock):
-    """What the clock would show that is never set."""
+    """The time of a clock that is never set."""
 
     def __init__(self, clock: SetClock) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ def moved(tmp_path: Path, template: Plan, clock: SetClock) -> World:
 
 
 def _world(folder: Path, template: Plan, clock: SetClock) -> World:
-    # What runs take does not depend on the clock of the machine.
+    # The duration of runs does not depend on the clock of the machine.
     return World(str(folder), template, clock, PaperRuns(TrueClock(clock)))
 
 
@@ -140,7 +140,7 @@ def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: Wo
 
 @dataclass
 class Story:
-    """What happens to a machine, in true time: how far its clock is ahead, and when no server is there."""
+    """The events of a machine, in true time: how far its clock is ahead, and when no server is there."""
 
     offsets: list[tuple[float, float, float]] = field(default_factory=list)  # begin, end, ahead
     down: list[tuple[float, float]] = field(default_factory=list)

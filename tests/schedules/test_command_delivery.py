@@ -64,7 +64,7 @@ def test_concurrent_commands_servers_and_keepers_start_one_run_of_a_slot(world: 
 
 
 def test_a_line_that_fires_at_hours_without_a_slot_does_nothing_then(world: World) -> None:
-    """As in a crontab whose cron knows no zones: 23 of the 24 firings of a day are at other hours."""
+    """As in a crontab of a cron without zones: 23 of the 24 firings of a day are at other hours."""
     world.add(cron="30 3 * * *", time_zone="Europe/Berlin")
     done = [fire(world, hour, 30 * MINUTE, within_s=59 * MINUTE) for hour in range(48)]
     # 03:30 in Berlin is 02:30 UTC.

@@ -31,7 +31,7 @@ def test_of_8_racing_deliveries_one_run_starts(there: World) -> None:
     keepers = [there.keeper(str(number)) for number in range(RACING)]
     with ThreadPoolExecutor(RACING) as pool:
         going_on = list(pool.map(lambda keeper: keeper.step(), keepers))
-        # Those that found the slot taken and not yet running look again.
+        # Processes that found the slot taken and not yet running look again.
         list(
             pool.map(lambda keeper: keeper.step(), [each for each, more in zip(keepers, going_on, strict=True) if more])
         )
@@ -58,7 +58,7 @@ def test_a_history_of_a_hundred_slots_is_listed_with_few_requests_and_removed(
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
 
 
-def test_podlift_remove_keeps_the_code_of_a_schedule_and_what_its_keepers_start_from(
+def test_podlift_remove_keeps_the_code_of_a_schedule_and_of_its_keepers(
     there: World, podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = podlift_gcs.client().bucket("mine")

@@ -1,4 +1,4 @@
-"""What a keeper does with a delivery, under a virtual clock and with runs that only exist on paper."""
+"""A keeper with a delivery, under a virtual clock and with runs that only exist on paper."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_delivery_while_an_earlier_run_goes_on(world: World, overlap: str, exp
     assert world.shown() == expected
 
 
-def test_a_keeper_whose_time_is_over_while_it_waits_skips_its_slot(world: World) -> None:
+def test_a_keeper_that_waits_beyond_its_time_skips_its_slot(world: World) -> None:
     world.runs.takes_s = 100 * HOUR
     world.add(overlap="queue")
     world.keeper("1", hours=0).step()
@@ -90,7 +90,7 @@ def test_a_keeper_whose_time_is_over_while_it_waits_skips_its_slot(world: World)
     assert world.history()[1].reason == "overlap: the keeper's time was over before the earlier run ended"
 
 
-def test_a_slot_whose_keeper_died_while_it_waited_does_not_block_later_ones(world: World) -> None:
+def test_a_slot_of_a_keeper_that_died_while_it_waited_does_not_block_later_ones(world: World) -> None:
     world.runs.takes_s = 1.5 * HOUR
     world.add(overlap="queue")
     world.keeper("1", hours=0).step()
@@ -192,7 +192,7 @@ def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(
     assert plans == [book.plan(book.read("each"))]
 
 
-def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused(world: World) -> None:
+def test_a_firing_by_hand_is_a_separate_slot_also_while_the_schedule_is_paused(world: World) -> None:
     world.add()
     world.schedule.pause()
     world.keeper("77", by_hand=True, hours=0.5, seconds=0.25).serve()
@@ -311,7 +311,7 @@ def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
     assert left == [".lock"]
 
 
-def test_what_catches_up_lets_the_next_slot_wait_as_it_was_simulated(world: World) -> None:
+def test_a_catch_up_run_lets_the_next_slot_wait_as_it_was_simulated(world: World) -> None:
     world.runs.takes_s = 2 * HOUR
     record = world.add(missed="catch_up_last")
     keepers = []
@@ -333,7 +333,7 @@ def test_what_catches_up_lets_the_next_slot_wait_as_it_was_simulated(world: Worl
 
 
 def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
-    """That of the machine is a week behind; the end of the run is the service's."""
+    """The clock of the machine is a week behind; the end of the run is the service's."""
     world.add()
     keeper = world.keeper(hours=7 * 24)
     world.runs.outcome = lambda plan: State.SUCCEEDED
@@ -425,7 +425,7 @@ def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
     assert found[2].reason.startswith("budget: 12.00 USD of 13.00 USD")
 
 
-def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path) -> None:
+def test_the_most_that_a_firing_can_cost_is_the_cost_of_its_machines(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)")
     target = sdk.Vertex(project="podlift", regions=("us-central1",), bucket="runs", image="image")
     plan = sdk.plan(tmp_path / "train.py", accelerator="t4", backend=target, timeout="2h")

@@ -1,4 +1,4 @@
-"""What the jobs of failed keepers add to the records of a schedule, and what the next keeper does about them."""
+"""The additions of failed keepers' jobs to the records of a schedule, and their treatment by the next keeper."""
 
 from __future__ import annotations
 

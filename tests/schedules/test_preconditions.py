@@ -1,4 +1,4 @@
-"""What counts as an example and as a change, on this disk and in a bucket; and functions of the user."""
+"""The examples and the changes that count, on this disk and in a bucket; and functions of the user."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_in_a_bucket_each_object_is_an_example_and_a_new_version_is_a_change(min
     after = state_of("gs://mine/data/")
     assert (after.examples, after.digest != before.digest) == (2, True)
     assert state_of("gs://mine/nothing/").examples == 0
-    # A pattern, and no folder whose name begins alike.
+    # A pattern, and no folder with a name that begins alike.
     mine.blob("database/d.csv").upload_from_string("1\n")
     assert state_of("gs://mine/data").examples == 2
     for text, examples in (("data/*.csv", 2), ("da*/b.csv", 1), ("*.csv", 0), ("**", 4)):
@@ -98,7 +98,7 @@ def test_at_another_url_each_file_is_an_example() -> None:
 
 @pytest.fixture
 def firing(tmp_path: Path) -> Callable[[str], Firing]:
-    """Return the firing of a program whose code is packaged."""
+    """Return the firing of a program with packaged code."""
 
     def make(code: str) -> Firing:
         (tmp_path / "train.py").write_text("print(1)\n")

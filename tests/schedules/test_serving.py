@@ -1,4 +1,4 @@
-"""What a server starts, under a virtual clock and with runs that only exist on paper: no test waits or starts a process."""
+"""The runs of a server, under a virtual clock and with runs that only exist on paper: no test waits or starts a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOTICE = Notice(schedule="each", event="failed", slot="", state="FAILED", reason
 
 
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
-def test_each_firing_is_a_run_of_its_own_with_an_id_from_its_slot(world: World) -> None:
+def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World) -> None:
     world.add(time_zone="Europe/Berlin")
     world.advance(world.server(), 3)
     assert world.shown() == ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1", "2 SUCCEEDED at 2"]
@@ -53,7 +53,9 @@ def test_each_firing_is_a_run_of_its_own_with_an_id_from_its_slot(world: World) 
         ("replace", ["0 CANCELLED at 0", "1 CANCELLED at 1.00278", "2 CANCELLED at 2.00278", "3 RUNNING at 3.00278"]),
     ],
 )
-def test_a_slot_whose_predecessor_goes_on(world: World, overlap: str, expected: list[str]) -> None:
+def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(
+    world: World, overlap: str, expected: list[str]
+) -> None:
     world.runs.takes_s = 1.5 * HOUR
     world.add(overlap=overlap)
     world.advance(world.server(), 3.6)
@@ -187,7 +189,7 @@ def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(
     world.add(cron="* * * * *", inputs={"rows": str(data)}, when=("data_changed(rows)",))
     world.advance(world.server(), 30 / 60)
     assert len(world.runs.plans) == 1
-    # A server that starts now reads the newest records, and those that they refer to.
+    # A server that starts now reads the newest records, and the records that they refer to.
     world.clock.time += 60
     world.server().tick()
     assert len(world.runs.plans) == 1
@@ -230,7 +232,7 @@ def test_an_input_that_names_its_slot_is_looked_up_when_the_slot_fires(world: Wo
     assert world.runs.plans[found.run].inputs == {"rows": str(tmp_path / "day-01.csv")}
 
 
-def test_a_manual_firing_is_a_slot_of_its_own(world: World) -> None:
+def test_a_manual_firing_is_a_separate_slot(world: World) -> None:
     world.add()
     server = world.server()
     record = world.fire("each")
@@ -283,7 +285,7 @@ def test_whatever_happens_each_slot_has_one_record_and_at_most_one_run(
 
 
 @pytest.mark.full
-def test_a_year_of_a_daily_schedule_is_what_was_simulated(world: World) -> None:
+def test_a_year_of_a_daily_schedule_equals_its_simulation(world: World) -> None:
     world.runs.takes_s = 30 * HOUR
     record = world.add(cron="30 2 * * *", time_zone="America/New_York")
     world.advance(world.server(), 365 * 24)

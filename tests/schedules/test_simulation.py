@@ -56,7 +56,7 @@ def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up() -> Non
     assert hours("skip", 0.5, down=(1, 4)) == "0-0.5, missed, missed, missed, 4-4.5, 5-5.5"
     caught_up = hours("skip", 0.25, missed="catch_up_last", down=(2, 6))
     assert caught_up == "0-0.25, 1-1.25, missed, missed, missed, 6-6.25"
-    # The slot after it waits for what is caught up: both were wanted.
+    # The slot after it waits for the catch-up run: both were wanted.
     caught_up = hours("skip", 2, missed="catch_up_last", down=(1, 3))
     assert caught_up == "0-2, missed, 3-5, 5-7, overlap: another slot waits, overlap"
 
@@ -92,7 +92,7 @@ def test_the_command_lists_each_slot_of_a_year_with_its_offset(capsys: pytest.Ca
     assert {each["action"] for each in found} == {"fire"}
 
 
-def test_the_command_says_what_it_counts_and_warns_of_clock_changes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_its_count_and_warns_of_clock_changes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--duration", "30h")
     code, out, said = simulate(capsys, *words, "--from", "2027-03-27", "--to", "2027-03-31T12:00")
     assert code == 0

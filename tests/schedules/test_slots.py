@@ -145,7 +145,7 @@ def test_an_instant_inside_a_clock_change_is_warned_of_with_the_nearest_safe_hou
         ("0 3 * * 1", "../etc/passwd", ["unknown time zone"]),
     ],
 )  # fmt: skip
-def test_every_mistake_is_named_with_what_was_received_and_what_is_near(expression, zone, sentences) -> None:
+def test_every_mistake_is_named_with_the_received_and_the_nearest_value(expression, zone, sentences) -> None:
     with pytest.raises(InputError) as caught:
         Cron(expression, zone)
     assert len(caught.value.problems) == len(sentences)
@@ -163,7 +163,7 @@ def test_every_mistake_is_named_with_what_was_received_and_what_is_near(expressi
         ("0 3 * * 5#2", "'5#2': Cloud Scheduler has no nth weekday"),
     ],
 )
-def test_what_only_cronsim_knows_is_refused_for_a_service(expression: str, sentence: str) -> None:
+def test_an_expression_that_only_cronsim_knows_is_refused_for_a_service(expression: str, sentence: str) -> None:
     Cron(expression)
     with pytest.raises(InputError, match="Received") as caught:
         check_portable(expression, "Cloud Scheduler")

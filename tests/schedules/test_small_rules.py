@@ -77,9 +77,7 @@ def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(
     assert {*asked} == {taken.holder.partition(" ")[0]}
 
 
-def test_a_run_that_was_removed_may_have_cost_what_was_booked_for_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_run_counts_with_its_booked_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
     world.runs.takes_s = 3 * HOUR
     world.add(max_cost_usd_per_month=100.0)
@@ -118,7 +116,7 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
     try:
         # There is no such schedule.
         assert keeper_main.main(spec, home=str(tmp_path / "home")) == 2
-        # That of a run goes on: "bad input" would say that nothing was started.
+        # The error of a run goes on: "bad input" would say that nothing was started.
         assert keeper_main.main({**spec, "run": "gs://b/runs/r"}, home=str(tmp_path / "home")) == 3
         assert (tmp_path / "home/zoneinfo/Mine/Berlin").read_bytes() == data
         assert str(tmp_path / "home/zoneinfo") in zoneinfo.TZPATH
@@ -126,7 +124,7 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
         zoneinfo.reset_tzpath(paths)
 
 
-def test_a_schedule_whose_removal_is_cut_short_stays_and_fires_no_more(
+def test_a_schedule_with_an_interrupted_removal_stays_and_fires_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book, record = Book(world.root), world.add()

@@ -1,4 +1,4 @@
-"""A backend of one's own brings its own service for schedules: nothing but the registry knows which one it is."""
+"""A user's backend brings its own service for schedules: nothing but the registry knows which one it is."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place
     assert each.history() == []
 
 
-def test_what_cannot_be_listed_is_named_beside_what_can(
+def test_a_schedule_that_cannot_be_listed_is_named_beside_the_others(
     bells: Bells, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(place)
@@ -191,7 +191,7 @@ def test_a_removal_that_was_cut_short_is_finished_before_the_schedule_is_made_ag
     assert bells.deleted == [made.record.trigger]
 
 
-def test_what_the_service_has_to_say_is_part_of_the_one_error(bells: Bells, place: Path) -> None:
+def test_an_objection_of_the_service_is_part_of_the_one_error(bells: Bells, place: Path) -> None:
     with pytest.raises(InputError) as caught:
         spec = creation.draft(name="weekly", cron="0 3 * * 0", when=("data_changed(rows)",))
         creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place))
