@@ -77,7 +77,7 @@ def test_a_loop_that_tells_its_steps_alone_starts_until_the_first_one(tmp_path: 
     time = Time()
     account = made(time, measures=False)
     writer = ProgressWriter(str(tmp_path / "chief-0"), account)
-    writer.begin(40)  # those of an earlier attempt
+    writer.begin(40)  # records of an earlier attempt
     for step in (41, 42, 44):
         time.ns += 2 * S
         writer.step(step)
@@ -122,10 +122,10 @@ def test_the_parts_add_up_in_any_order_and_whatever_the_waiting_is_said_to_be(
     assert sum(account.spent(part) for part in range(len(PARTS))) == time.ns
 
 
-# --- What Keras calls -------------------------------------------------------------------------------------------------
+# --- The calls of Keras -----------------------------------------------------------------------------------------------
 
 
-def test_fit_and_evaluate_tell_the_account_what_they_do_also_when_they_fail() -> None:
+def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
     time = Time()
     account = made(time)
 

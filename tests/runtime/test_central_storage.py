@@ -1,4 +1,4 @@
-"""CentralStorageStrategy with several replicas under Keras 3: what is wrong without the cure, and what it changes."""
+"""CentralStorageStrategy with several replicas under Keras 3: the mistake without the cure, and its effect."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def central():
 
 
 def program(text):
-    """Run a program in a process of its own; it fails by an assertion."""
+    """Run a program in another process; it fails by an assertion."""
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(text)]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -55,7 +55,7 @@ def test_keras_without_the_cure_is_still_wrong_so_the_cure_is_still_needed():
     """)
 
 
-def test_every_metric_is_that_of_one_device_and_each_is_reset_and_dropout_runs():
+def test_every_metric_equals_one_devices_and_each_is_reset_and_dropout_runs():
     program("""
         install([PATCH])
         stock = tf.distribute.get_strategy()

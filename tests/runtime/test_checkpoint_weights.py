@@ -43,7 +43,7 @@ def trained(model: Any) -> Any:
 
 
 def checkpoint(**objects: Any) -> Any:
-    """What is read back of a snapshot of a training's objects."""
+    """The values read back from a snapshot of a training's objects."""
     arrays = take(variables_of(**objects))
     copied = {each.path: memoryview(bytes(each.data())) for each in arrays}
     return SimpleNamespace(
@@ -100,6 +100,6 @@ def test_models_without_names_are_loaded_together() -> None:
 
 
 @pytest.mark.parametrize("what", ["model.keras", [], None])
-def test_what_is_no_model_is_named(what: object) -> None:
+def test_an_object_that_is_no_model_is_named(what: object) -> None:
     with pytest.raises(InputError, match=r"into a Keras model, or a list of them\. Received: "):
         from_checkpoint.load(what, SimpleNamespace(arrays={}), "the checkpoint")

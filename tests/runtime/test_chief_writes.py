@@ -139,7 +139,7 @@ def test_a_folder_around_its_copies_is_not_taken_for_a_copy(files):
     assert files.task.source(files.shared / "run") == files.shared / "run"
 
 
-def test_what_goes_to_a_folder_of_the_task_alone_stays_there(files):
+def test_files_for_a_private_folder_of_the_task_stay_there(files):
     files.task.leave_alone(str(files.shared / "work"))
     assert files.task.target(files.shared / "work" / "model.keras") == files.shared / "work" / "model.keras"
     assert files.task.target(files.shared / "working") != files.shared / "working"
@@ -250,7 +250,7 @@ def test_after_a_kill_both_tasks_resume_at_the_killed_epoch(job):
 
 
 @real
-def test_after_a_kill_every_save_reads_as_what_was_saved(job):
+def test_after_a_kill_every_save_reads_as_it_was_saved(job):
     assert job.chief["read"] == job.worker["read"]
     older = sorted(file for file, same in job.worker["read"].items() if not same)
     # Of step 4 of the last epoch too, under Keras 3: the averages of BatchNormalization meet only after it.
@@ -280,7 +280,7 @@ def test_after_a_kill_the_worker_has_cleaned_up_and_said_one_line(job):
 
 
 @real
-def test_the_shared_model_holds_what_both_tasks_trained(job):
+def test_the_shared_model_holds_the_training_of_both_tasks(job):
     is_statistic = [len(weight) == 4 and index in (4, 5) for index, weight in enumerate(job.chief["weights"])]
     trained = [
         [weight for weight, statistic in zip(task["weights"], is_statistic, strict=True) if not statistic]
@@ -306,7 +306,7 @@ def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_
 
 @real
 @pytest.mark.parametrize("legacy", ["0", "1"])
-def test_a_late_worker_restores_what_the_chief_restored_and_then_deleted(tmp_path, legacy):
+def test_a_late_worker_restores_the_file_that_the_chief_restored_and_then_deleted(tmp_path, legacy):
     train("late.py", tmp_path, 2, "die", TF_USE_LEGACY_KERAS=legacy)
     results = train("late.py", tmp_path, 2, "late", TF_USE_LEGACY_KERAS=legacy)
     assert [code for code, _ in results] == [0, 0], results

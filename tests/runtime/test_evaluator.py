@@ -1,4 +1,4 @@
-"""The evaluator task: it evaluates what the others save, and ends when they have ended."""
+"""The evaluator task: it evaluates the checkpoints of the others, and ends when they have ended."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_checkpoint_is_evaluated_once_also_if_the_chief_was_preempted(train
 
 
 @pytest.mark.full
-def test_its_numbers_are_those_of_the_trainings_own_validation(trained: sdk.Run) -> None:
+def test_an_evaluators_numbers_equal_the_trainings_own_validation(trained: sdk.Run) -> None:
     found = dict(evaluated(trained))
     parts = [json.loads(line) for line in said(trained, "chief-0") if line.startswith("{")]
     own = [loss for part in parts[-2:] for loss in part["val_loss"]]
@@ -95,7 +95,7 @@ def test_its_numbers_are_in_the_runs_metrics_and_in_its_tensorboard_folder(train
 
 
 @pytest.mark.full
-def test_it_neither_trains_nor_overwrites_what_the_chief_saves(trained: sdk.Run) -> None:
+def test_an_evaluator_neither_trains_nor_overwrites_files_of_the_chief(trained: sdk.Run) -> None:
     lines = said(trained, "evaluator-0")
     assert "the end of the program" not in lines, "it ends in its last fit"
     assert sorted(os.listdir(trained.plan.paths.model)) == ["0.keras", "1.keras"]
@@ -156,7 +156,7 @@ def test_a_fit_without_validation_data_is_refused_in_the_evaluator(write: Any, t
     assert "without validation_data" in status.failure.message and "ctx.is_evaluator" in status.failure.message
 
 
-def test_each_side_is_told_what_belongs_to_the_other(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_side_learns_the_part_of_the_other(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     write("train.py", "print(1)")
     payload = sdk.plan("train.py", evaluator=True).payload(1)
     monkeypatch.setattr(context, "_current", None)

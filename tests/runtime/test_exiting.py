@@ -32,7 +32,7 @@ bootstrap.leave_process(7)
 
 
 @pytest.mark.process
-def test_what_a_program_expects_of_its_exit_happens_and_modules_are_left_alone(tmp_path: Path) -> None:
+def test_an_exit_behaves_as_the_program_expects_and_modules_are_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "log"
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(log)], capture_output=True, text=True, cwd=REPO)
     assert (done.returncode, done.stderr) == (7, "")

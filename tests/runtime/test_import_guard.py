@@ -1,4 +1,4 @@
-"""What the bundle lacks cannot be imported from the original project, however it gets onto the path."""
+"""A module that the bundle lacks cannot be imported from the original project, however it gets onto the path."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_error_of_a_module_outside_the_bundle_names_its_place_and_the_next_s
     assert "--code-include helpers/by_link.py" in found["by_link"][2], "where the link leads"
 
 
-def test_what_is_in_the_bundle_or_installed_loads_as_ever(found, original) -> None:
+def test_a_module_of_the_bundle_or_an_installed_one_loads_as_ever(found, original) -> None:
     work = found["train_helper"]
     assert Path(work).is_relative_to(original / "root"), "below the original, and yet the bundle's"
     assert found["shared.inside"] == f"{work}/shared"

@@ -1,4 +1,4 @@
-"""How long steps wait for their input, measured with an input that is made slow, beside what the steps themselves see."""
+"""How long steps wait for their input, measured with an input that is made slow, beside the times that the steps see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_wait_of_steps_is_measured_within_a_tenth_for_every_way_to_take_batc
     for way, (measured, truth) in found["waits"].items():
         # A fit also waits for its first batch, as far as that is not made while it compiles.
         first_s = 0.4 if way.startswith("fit") else 0.0
-        # What a strategy does between two steps of a loop outside of functions counts in the truth alone.
+        # Work of a strategy between two steps of a loop outside of functions counts in the truth alone.
         most = 0.3 if way == "a loop over distributed batches" else 0.1
         assert truth > 0.5, way
         assert truth * (1 - most) <= measured <= (truth + first_s) * 1.1, way

@@ -64,7 +64,7 @@ def test_an_iterator_ends_in_another_thread_while_its_owner_goes_on(made: Any) -
     assert [threading.current_thread().name] != ENDED
 
 
-def test_what_need_not_wait_has_ended_when_the_next_iterator_is_made(made: Any) -> None:
+def test_an_iterator_that_need_not_wait_has_ended_when_the_next_one_is_made(made: Any) -> None:
     may_end = threading.Event()
     may_end.set()
     ended = 0
@@ -150,7 +150,7 @@ def test_a_view_of_an_iterator_does_not_end_it_and_neither_does_one_in_a_graph(m
     assert not ENDED
 
 
-def test_a_thread_whose_name_is_no_text_is_looked_at_as_any_other() -> None:
+def test_a_thread_with_a_name_that_is_no_text_counts_as_any_other() -> None:
     go_on = threading.Event()
     thread = threading.Thread(target=go_on.wait)
     thread.start()

@@ -149,7 +149,7 @@ heard.__enter__()
 
 
 def program(text):
-    """Run a program in a process of its own; it fails by an assertion."""
+    """Run a program in another process; it fails by an assertion."""
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(text)]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -212,7 +212,7 @@ def test_an_unknown_keras_or_tensorflow_is_not_patched_and_the_log_reports_that(
 
 
 @pytest.mark.full
-def test_one_device_computes_what_it_does_without_it():
+def test_one_device_computes_the_same_as_without_the_cure():
     text = """
         import keras, numpy as np, sys
         import tensorflow as tf

@@ -142,7 +142,7 @@ def two(request, tmp_path_factory):
 
 
 def told(case: dict) -> str:
-    """What a callback saw, in order: '8 x step, epoch 0, ...'."""
+    """The calls that a callback saw, in order: '8 x step, epoch 0, ...'."""
     runs = [(len(list(same)), word) for word, same in groupby(case["seen"])]
     return ", ".join(f"{count} x {word}" if word in ("step", "batch") else word for count, word in runs)
 

@@ -65,7 +65,7 @@ def test_each_number_of_a_metric_has_a_name(value: Any, found: dict[str, float])
         (1 + 2j, "m", "its type is complex"),
     ],
 )
-def test_what_is_left_out_has_a_reason(value: Any, name: str, reason: str) -> None:
+def test_every_omitted_value_has_a_reason(value: Any, name: str, reason: str) -> None:
     assert numbers({"m": value, "loss": 1})[1] == {name: reason}
     assert numbers({"m": value, "loss": 1})[0]["loss"] == 1.0
 
@@ -127,7 +127,7 @@ def test_a_metric_that_is_a_vector_is_reported_by_its_classes(interrupted: sdk.R
 
 
 @trained_with_tensorflow
-def test_what_is_not_reported_is_logged_once_in_each_attempt(interrupted: sdk.Run) -> None:
+def test_an_unreported_value_is_logged_once_in_each_attempt(interrupted: sdk.Run) -> None:
     lines = [line.text for line in interrupted.logs(task="chief-0")]
     for name in ("long", "val_long", "text", "nothing", "object"):
         assert sum(f"the metric {name} is not reported" in line for line in lines) == 2, name

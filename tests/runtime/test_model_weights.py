@@ -25,7 +25,7 @@ from sdk.runtime.weights import by_name, model_files, structure  # noqa: E402
 tf, keras3, legacy = Later("tensorflow"), Later("keras"), Later("tf_keras")
 HEADLINE = "It does not fit ({})."
 LIBRARIES = {"keras": keras3, "tf_keras": legacy}
-# What has been made before in the process: Keras numbers its layers with it.
+# Layers made before in the process: Keras numbers its layers with them.
 EARLIER = 3
 
 
@@ -61,7 +61,7 @@ def subclassed(keras: Any) -> Any:
 
 
 def made(make: Any, keras: Any, *, trained: bool = False) -> Any:
-    """A compiled model with weights of its own; one that is trained for a step has more to save than weights."""
+    """A compiled model with random weights; one that is trained for a step has more to save than weights."""
     model = make(keras)
     model.compile("adam", "mse", metrics=["mae"])
     width = model(np.ones((2, 8), "f4")).shape[-1]
@@ -134,7 +134,7 @@ def test_every_difference_is_named_in_one_error_and_nothing_is_loaded(library: s
         load(wider, file)
     first, *listed = raised.value.problems
     assert first == f"It does not fit ({len(listed)} differences)."
-    # The width of a layer, the normalization after it and what reads them; the head is missing here.
+    # The width of a layer, the normalization after it and their readers; the head is missing here.
     assert len(listed) == 2 + 4 + 1 + 2, listed
     assert sum("in this program" in each for each in listed) == 7
     assert sum("only in the saved model" in each for each in listed) == 2
@@ -163,7 +163,7 @@ def test_two_swapped_layers_of_one_shape_are_not_mistaken_for_each_other(tmp_pat
     load(model("encoder", "decoder"), file)
 
 
-def test_a_normalization_computes_with_what_was_loaded(tmp_path: Path) -> None:
+def test_a_normalization_computes_with_its_loaded_weights(tmp_path: Path) -> None:
     def model(data: Any) -> Any:
         layer = keras3.layers.Normalization()
         layer.adapt(data)

@@ -12,7 +12,7 @@ from sdk.runtime.patches import Patch, install
 
 @pytest.fixture
 def awaited(tmp_path, monkeypatch):
-    """A module that is not imported yet, and what its cure has seen of it."""
+    """A module that is not imported yet, and its states at the calls of its cure."""
     (tmp_path / "awaited_by_a_cure.py").write_text("ready = True\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))

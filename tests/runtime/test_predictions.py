@@ -1,4 +1,4 @@
-"""What a program raises in Keras's methods, and puts in the place of their parts, stays its own. The trainer is a stand-in."""
+"""Exceptions of a program in Keras's methods, and its replacements of their parts, stay its own. The trainer is a stand-in."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def model() -> Any:
 
 
 class Forwards(Exception):
-    """As errors of clients of services are: what it does not have is looked up in the answer."""
+    """As errors of clients of services: a missing attribute is looked up in the answer."""
 
     def __getattr__(self, name: str) -> Any:
         return self.args[0][name]

@@ -99,7 +99,7 @@ class FakeClock:
 
 
 class Gang:
-    """Tasks whose threads are driven by the test."""
+    """Tasks with threads that the test drives."""
 
     def __init__(self, *, instant: bool, tasks: tuple[str, ...] = TASKS) -> None:
         self.files, self.clock = Files(), FakeClock()
@@ -358,7 +358,7 @@ def test_many_steps_that_end_at_once_do_not_put_the_agreed_one_far_ahead(action)
 
 
 def serve(gang: Gang) -> Callable[[], None]:
-    """Return what looks for each task as its thread does: when it is woken, and after an interval."""
+    """Return a function that looks for each task as its thread does: when it is woken, and after an interval."""
     looked = dict.fromkeys(gang.tasks, gang.clock.seconds)
 
     def turn() -> None:
@@ -416,7 +416,7 @@ def test_a_save_costs_the_first_task_few_lists(monkeypatch) -> None:
     assert gang.clock.seconds < 66.0 and sum(lists.values()) <= 4
 
 
-def test_an_agreement_whose_answer_was_lost_is_written_again_as_it_was(monkeypatch) -> None:
+def test_an_agreement_with_a_lost_answer_is_written_again_as_it_was(monkeypatch) -> None:
     gang, lost = Gang(instant=False), []
 
     def create(self: Paper, name: str, content: Mapping[str, object]) -> bool:
@@ -588,7 +588,7 @@ def test_in_any_order_of_threads_all_tasks_do_the_same_after_the_same_step(insta
         assert files.agreed[: len(done["chief-0"])] == done["chief-0"], seed
 
 
-def test_what_the_thread_writes_into_an_answered_question_changes_nothing() -> None:
+def test_a_late_answer_of_the_thread_to_an_answered_question_changes_nothing() -> None:
     gang = Gang(instant=True)
     gang.tasks["worker-0"].request_preemption()
     old = gang.tasks["chief-0"]._question
@@ -600,7 +600,7 @@ def test_what_the_thread_writes_into_an_answered_question_changes_nothing() -> N
     assert len(gang.files.agreed) == 1
 
 
-# --- What it costs ------------------------------------------------------------------------------------------------
+# --- The cost -----------------------------------------------------------------------------------------------------
 
 
 @dataclass

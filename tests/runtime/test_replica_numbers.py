@@ -41,7 +41,7 @@ def wrong(tmp_path_factory):
     return {n: trained("wrong", n, tmp_path_factory.mktemp(f"wrong{n}")) for n in (1, 2)}
 
 
-def test_two_workers_count_as_one_what_is_made_for_them_or_cured(right):
+def test_two_workers_count_as_one_in_metrics_made_for_them_or_cured(right):
     expected = numbers(right[1])
     assert expected["outside_fit"]["outside"] == 67.0
     for task in ("chief-0", "worker-0"):
@@ -56,7 +56,7 @@ def test_a_program_that_is_right_has_no_findings(right):
     assert right[1].status().findings == ()
 
 
-def test_nor_has_one_whose_number_of_replicas_has_no_exact_inverse(tmp_path):
+def test_a_number_of_replicas_without_an_exact_inverse_has_no_finding_either(tmp_path):
     (about_the_batch,) = trained("right", 3, tmp_path).status().findings
     assert about_the_batch.startswith("A batch of 32 examples is not a multiple of 3 replicas")
 

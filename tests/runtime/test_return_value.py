@@ -1,4 +1,4 @@
-"""What a function returns comes back, as far as JSON can hold it; the rest is named, and the run has succeeded all the same."""
+"""The value of a function comes back, as far as JSON can hold it; the rest is named, and the run has succeeded all the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Point = collections.namedtuple("Point", "x y")
         (collections.OrderedDict(a=np.str_("x")), {"a": "x"}),
     ],
 )
-def test_what_converts_is_converted(value: Any, found: Any) -> None:
+def test_a_convertible_value_is_converted(value: Any, found: Any) -> None:
     assert encode(value) == (found, [])
 
 
@@ -70,7 +70,7 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({1: "a", "1": "b"}, {"1": "a"}, "another key is the same string"),
     ],
 )
-def test_what_does_not_is_named_and_the_rest_is_kept(value: Any, found: Any, said: str) -> None:
+def test_a_value_that_does_not_convert_is_named_and_the_rest_is_kept(value: Any, found: Any, said: str) -> None:
     kept, refused = encode(value)
     assert kept == found
     assert len(refused) == 1

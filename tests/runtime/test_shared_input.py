@@ -67,7 +67,7 @@ def all_of(parts: list[list[list[int]]]) -> list[int]:
     return sorted(int(example) for batches in parts for batch in batches for example in batch)
 
 
-def test_a_file_for_each_worker_is_not_needed_and_the_log_says_what_is_done_instead(shared: Any) -> None:
+def test_a_file_for_each_worker_is_not_needed_and_the_log_names_the_alternative(shared: Any) -> None:
     (first, second), log, _ = shared
     assert all_of([first["one file"], second["one file"]]) == list(range(EXAMPLES))
     # A step has the examples of one device's batch, half of them in each task.
@@ -112,7 +112,7 @@ def test_data_that_the_tasks_do_not_divide_and_shuffle_alike_is_in_the_log_once(
     ordered, divided, shuffled, made = zip(first["undivided"], second["undivided"], strict=True)
     assert all_of(list(divided)) == list(range(EXAMPLES))
     assert all(one == other for one, other in (ordered, shuffled, made)), "each task has all of it"
-    # In a defined order it is what the program asked for; a task that shards has divided it.
+    # In a defined order it is the program's request; a task that shards has divided it.
     assert log.count("each of 2 workers reads all of this data") == 2
     _, _, after = log.partition("The next data is not divided.")
     assert after.count("(AutoShardPolicy.OFF), and shuffles it without a seed") == 1
@@ -180,7 +180,7 @@ def test_after_a_kill_each_epoch_has_the_examples_that_it_would_have_had(
     assert not any("not exact" in line.text for line in run.logs())
 
 
-def test_what_is_not_exact_of_data_of_unknown_size_is_in_the_log(tmp_path: Path) -> None:
+def test_inexact_numbers_from_data_of_unknown_size_are_in_the_log(tmp_path: Path) -> None:
     run, _ = killed(tmp_path, "fit", "unknown", 1)
     assert any("not exact" in line.text and "assert_cardinality" in line.text for line in run.logs())
 

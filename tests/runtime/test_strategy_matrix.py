@@ -1,7 +1,7 @@
 """Each strategy, as `fit` and as a loop, with both Keras: the losses and weights of one device, or the reason why not.
 
-The trainings are left to the full run, like those of other networks in `gpu/test_gpu_stand_in.py`; the default run compares the
-page with what was measured. `--strategies-file` writes that to docs/reference/strategies.md (`strategy_page.py`).
+The trainings are left to the full run, like the trainings of other networks in `gpu/test_gpu_stand_in.py`; the default run
+compares the page with the measurements. `--strategies-file` writes them to docs/reference/strategies.md (`strategy_page.py`).
 """
 
 import json
@@ -24,7 +24,7 @@ CELLS = [cell for cell in cells() if cell.run]
 
 
 def trained(folder, run, keras):
-    """Return what each task has seen, by column."""
+    """Return the results of each task, by column."""
     resources = sdk.Resources(accelerator=run.accelerator, workers=run.workers, ps=run.ps)
     code = sdk.Code(keras="legacy" if keras == "tf_keras" else "auto")
     job = sdk.Job(SCRIPT, args=[",".join(run.columns)], resources=resources, code=code)
@@ -40,7 +40,7 @@ def trained(folder, run, keras):
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory, request):
-    """Return a function that gives what a run has seen; each run happens once, or did so in a piece before."""
+    """Return a function that gives the results of a run; each run happens once, or did so in a piece before."""
     kept = request.config.getoption("--strategies-runs")
     kept = Path(kept) if kept else tmp_path_factory.mktemp("runs")
 
@@ -97,7 +97,7 @@ def test_a_cell_gives_the_numbers_of_one_device_or_fails_as_the_page_says(seen, 
 # --- The page ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_what_was_measured():
+def test_the_page_equals_the_measurements():
     assert (REPO / "docs" / "reference" / "strategies.md").read_text() == page(json.loads(MEASURED.read_text()))
 
 

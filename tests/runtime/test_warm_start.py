@@ -42,7 +42,7 @@ def log(run: sdk.Run) -> str:
 
 
 def asked(run: sdk.Run) -> list[str]:
-    """What the program got from ctx.warm_start."""
+    """The result of ctx.warm_start in the program."""
     return [line for line in said(run) if "loaded" in line]
 
 
@@ -115,7 +115,7 @@ def test_after_a_kill_every_worker_starts_warm_again_or_continues_a_checkpoint(
     assert "warm start: not loaded, the run already has a checkpoint" in log(run)
 
 
-def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Path, float]) -> None:
+def test_weights_restored_by_the_programs_own_callback_have_priority(trained: tuple[Path, float]) -> None:
     root, loss = trained
     budgets = {"retry_infrastructure": 1, "retry_user_errors": 1}
     run = submitted(root, "--disturbed", "--backup", warm_start="champion", **budgets)
@@ -124,7 +124,7 @@ def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Pat
     assert numbers(run, "first", 3)["chief-0"][0] < loss * 0.999
 
 
-def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
+def test_a_loop_asks_for_the_weights_and_keeps_the_ones_that_it_has_restored(trained: tuple[Path, float]) -> None:
     root, loss = trained
     run = submitted(root, "--loop", "--disturbed", warm_start="champion", retry_user_errors=1)
     began_with(run, loss)

@@ -69,7 +69,7 @@ def test_one_two_and_four_replicas_give_the_numbers_of_one_device(rarer, case, s
     assert_as_one(rarer / "one", rarer / strategy, case, 2e-5)
 
 
-# --- What programs ask and set, and mistakes --------------------------------------------------------------------------
+# --- Questions and settings of programs, and mistakes -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def asked(tmp_path_factory, warm_runs):
 
 @pytest.mark.shows("A program for an a100:4 or a v5e-8 runs on stand-ins")
 @pytest.mark.fidelity("gpu-devices", "local")
-def test_a_program_finds_its_gpus_and_what_it_sets_for_them_counts(asked):
+def test_a_program_finds_its_gpus_and_its_settings_for_them_count(asked):
     seen = asked[0]
     assert seen["physical"] == [f"/physical_device:GPU:{index}" for index in range(4)]
     # Three are visible, and one of them is two.
@@ -95,7 +95,7 @@ def test_a_program_finds_its_gpus_and_what_it_sets_for_them_counts(asked):
     assert (seen["replicas"], seen["multi worker"], seen["central storage"]) == (2, 4, 4)
 
 
-def test_what_tensorflow_refuses_for_gpus_it_refuses_here(asked):
+def test_tensorflow_refuses_the_same_for_gpus_and_for_their_stand_in(asked):
     assert asked[0]["late"] == "RuntimeError: Physical devices cannot be modified after being initialized"
     assert asked[0]["no limit"] == "Setting memory limit is required for GPU virtual devices"
 
@@ -106,7 +106,7 @@ def test_keras_computes_with_kernels_that_cpus_have(asked):
     assert np.isfinite(asked[0]["mixed"]).all()
 
 
-def test_the_log_says_what_is_stood_in_for_and_how_a_batch_is_divided(asked):
+def test_the_log_names_the_stand_in_and_the_division_of_a_batch(asked):
     said = "\n".join(asked[1])
     assert "a100:4 is a stand-in here: 4 logical CPU devices of this machine in each task" in said
     assert said.count("NCCL runs as RING here") == 1

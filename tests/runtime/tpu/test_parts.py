@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weights_and_predictions_are_those_of_one_device(trained, case):
+def test_weights_and_predictions_equal_the_ones_of_one_device(trained, case):
     assert_as_one(trained / "one", trained / "tpu", case, 2e-5)
 
 

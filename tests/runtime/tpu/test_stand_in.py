@@ -43,7 +43,7 @@ def trained(request, tmp_path_factory, warm_runs):
 
 
 @pytest.mark.fidelity("tpu-devices", "local")
-def test_devices_and_topology_are_those_of_the_tpu(trained):
+def test_devices_and_topology_equal_the_ones_of_the_tpu(trained):
     seen, replicas, mesh, _ = trained
     assert seen["devices"] == {
         "listed": [f"/device:TPU:{core}" for core in range(replicas)],
@@ -94,7 +94,7 @@ def test_replicas_exchange_their_values(trained):
     assert seen["reduce"] == sum(numbers)
 
 
-def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
+def test_an_operation_that_no_stand_in_can_do_is_refused_with_the_alternative(trained):
     seen, replicas = trained[0]["refused"], trained[1]
     *adding, embedding, elsewhere, subscript, job = seen
     if replicas > 1:
