@@ -1,4 +1,4 @@
-"""What the requirements of the project in the current folder are, or what is wrong with them."""
+"""The requirements of the project in the current folder, or their mistakes."""
 
 from __future__ import annotations
 

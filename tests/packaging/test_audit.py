@@ -1,4 +1,4 @@
-"""Where each import of a program comes from in a task, and what is said when it comes from nowhere, or from elsewhere."""
+"""The source of each import of a program in a task, and the message when it has none, or another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AUDITED = ("imports", "reads", "sets")
 
 
 def findings(entry: str = "train.py", **code: object) -> list[tuple[str, str]]:
-    """(level, sentence) of what a plan says about imports and variables; its problems are errors."""
+    """(level, sentence) of a plan's findings about imports and variables; its problems are errors."""
     try:
         plan = sdk.plan(sdk.Job(entry, code=sdk.Code(**code)))
     except sdk.InputError as error:
@@ -184,7 +184,7 @@ def test_legacy_keras_is_brought_where_it_is_asked_for(world, write) -> None:
     assert findings(keras="legacy") == []
 
 
-def test_what_an_extra_of_the_project_brings_is_a_note_with_the_way_to_ask_for_it(world, write) -> None:
+def test_a_package_of_an_extra_of_the_project_is_a_note_with_the_setting_for_it(world, write) -> None:
     write(
         "pyproject.toml",
         "[project]\nname = 'app'\ndependencies = []\n[project.optional-dependencies]\ntrain = ['loose']\n",
@@ -213,7 +213,7 @@ def test_a_lock_names_all_there_is(world, write) -> None:
     assert level == "error"
 
 
-def test_a_script_alone_says_how_to_package_what_lies_beside_it(tmp_path, monkeypatch) -> None:
+def test_a_script_alone_says_how_to_package_the_files_beside_it(tmp_path, monkeypatch) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
@@ -240,7 +240,7 @@ except sdk.InputError as error:
 
 
 def elsewhere(site: Path, *words: str, **environ: str) -> list[list[str]]:
-    """What a plan says in a Python whose site-packages are those."""
+    """The findings of a plan in a Python with these site-packages."""
     command = [sys.executable, "-c", PLAN, str(site), str(REPO), *words]
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     said = subprocess.run(command, capture_output=True, text=True, check=True, env={**kept, **environ}).stdout
@@ -320,7 +320,7 @@ def test_a_program_that_arranges_its_path_itself_is_only_warned(monorepo, tmp_pa
     assert "train.py changes where modules are loaded from" in message
 
 
-def test_the_project_itself_in_editable_mode_does_not_hide_what_its_bundle_lacks(monorepo, tmp_path, write) -> None:
+def test_the_project_in_editable_mode_does_not_hide_files_that_its_bundle_lacks(monorepo, tmp_path, write) -> None:
     project = tmp_path / "project"
     (monorepo / "project.pth").write_text(f"{project / 'lib'}\n{project / 'src'}\n")
     write("lib/tools/__init__.py")
@@ -336,7 +336,7 @@ def test_the_project_itself_in_editable_mode_does_not_hide_what_its_bundle_lacks
     assert "code_include=['src/made/__init__.py']" in message
 
 
-def test_what_is_installed_is_known_without_importing_anything(world) -> None:
+def test_installed_packages_are_known_without_importing_anything(world) -> None:
     installed = Installed()
     assert installed.versions["acme-tools"] == "1.0"
     (location,) = installed.locate("corp.alpha")
@@ -350,7 +350,7 @@ ENTRIES = [
 ]
 
 
-# A folder with modules of its own, a function.
+# A folder with its own modules, a function.
 IN_EVERY_RUN = {"jobs/char_lm/train.py", "points:batches"}
 
 
@@ -360,7 +360,7 @@ def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.
         pytest.skip("not installed")
     monkeypatch.chdir(REPO / "examples" / "ci-project" if ":" in entry else REPO)
     args = {"count": 1, "seed": 1} if ":" in entry else None
-    # A program of its own makes their data.
+    # Another program makes their data.
     inputs = dict.fromkeys(("train", "test"), __file__) if entry.startswith("examples/retrain/") else {}
     findings = sdk.plan(sdk.Job(entry, args=args, inputs=inputs)).findings
     assert [

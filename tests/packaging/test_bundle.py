@@ -85,7 +85,7 @@ def test_too_large_a_folder_names_its_largest_files(tmp_path: Path, monkeypatch:
         build(folder)
 
 
-def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
+def test_packed_files_come_out_again(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", FILES)
     (folder / "tool.sh").write_text("echo")
     (folder / "tool.sh").chmod(0o755)
@@ -116,7 +116,7 @@ def test_a_damaged_archive_is_written_anew_from_the_files_that_it_was_made_of(tm
         assert archive.read_bytes() == whole
 
 
-def test_the_archive_is_what_tarfile_would_write(tmp_path: Path) -> None:
+def test_the_archive_equals_the_archive_of_tarfile(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", {**FILES, "long/" * 30 + "ü.txt": "x" * 513, "empty.txt": ""})
     (folder / "hollow").mkdir()
     made = build(folder)
@@ -136,7 +136,7 @@ def test_the_archive_is_what_tarfile_would_write(tmp_path: Path) -> None:
     st.sampled_from([0, 1, 8**11 - 1, 8**11]) | st.integers(0, 8**12),
     st.sampled_from([(tarfile.REGTYPE, False), (tarfile.REGTYPE, True), (tarfile.DIRTYPE, True)]),
 )
-def test_every_header_is_what_tarfile_would_write(name: str, repeat: int, size: int, how: tuple[bytes, bool]) -> None:
+def test_every_header_equals_the_header_of_tarfile(name: str, repeat: int, size: int, how: tuple[bytes, bool]) -> None:
     kind, executable = how
     path = name * repeat + ("/" if kind == tarfile.DIRTYPE else "")
     info = tarfile.TarInfo(path)
@@ -214,7 +214,7 @@ def test_a_file_that_goes_between_the_walk_and_the_reading_is_not_packaged(tmp_p
     assert members.get("gone.txt") == (len("saved again") if back else None)
 
 
-def test_what_cannot_be_read_is_left_out_with_a_warning_and_the_project_stays_usable(tmp_path, monkeypatch) -> None:
+def test_an_unreadable_file_is_left_out_with_a_warning_and_the_project_stays_usable(tmp_path, monkeypatch) -> None:
     folder = tree(tmp_path, {**FILES, "locked/secret.txt": "", "key.bin": "", "unseen.bin": ""})
 
     def guarded(call, denied: str):

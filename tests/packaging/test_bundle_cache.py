@@ -1,4 +1,4 @@
-"""What was read once is not read again, and a memory that is wrong or damaged changes no plan."""
+"""A file that was read once is not read again, and a wrong or damaged cache changes no plan."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LONG_AGO = time.time() - 3600
 
 @pytest.fixture
 def project(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose files were written long ago, as far as podlift can tell."""
+    """A project with files that were written long ago, as far as podlift can tell."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # The time of a change cannot be set back: the wait for it is what is shortened.
+    # The time of a change cannot be set back: the test shortens the wait for it.
     monkeypatch.setattr("sdk.packaging.bundle_cache._SETTLED_NS", -(10**12))
     write("pkg/data.bin", "1" * 1000)
     return write("train.py", "import pkg\n").parent
@@ -82,7 +82,7 @@ def test_a_damaged_memory_is_no_memory(project: Path, tmp_path: Path, damage: st
     assert sdk.plan("train.py").code.digest == before.code.digest
 
 
-def test_what_was_written_a_moment_ago_is_not_remembered(project: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_file_written_a_moment_ago_is_not_cached(project: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("sdk.packaging.bundle_cache._SETTLED_NS", 2 * 10**9)
     (project / "train.py").write_text("print(2)\n")
     sdk.plan("train.py")

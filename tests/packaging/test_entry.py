@@ -53,7 +53,7 @@ def test_a_package_below_src_is_found_and_src_goes_first_on_the_path(write) -> N
         ("notes.ipynb", "There is no file notes.ipynb in "),
     ],
 )
-def test_an_entry_that_is_not_there_names_what_is_near(write, entry: str, said: str) -> None:
+def test_a_missing_entry_names_the_nearest_one(write, entry: str, said: str) -> None:
     for path, text in {**PACKAGE, "train.py": "print(1)"}.items():
         write(path, text)
     with pytest.raises(sdk.InputError) as caught:
@@ -132,7 +132,7 @@ def test_an_entry_that_a_rule_leaves_out_is_told_which_rule(write, rules, entry:
     assert file in [member.path for member in sdk.plan(sdk.Job(entry, code=sdk.Code(include=(file,)))).code.files]
 
 
-def test_a_script_that_is_left_out_of_its_own_bundle_is_refused(write, tmp_path: Path) -> None:
+def test_a_script_left_out_of_its_bundle_is_refused(write, tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text("print(1)")
     write("data.txt").with_name("train.py").symlink_to(tmp_path / "shared.py")
     with pytest.raises(

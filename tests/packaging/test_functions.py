@@ -41,7 +41,7 @@ def notebook(*cells: str) -> dict[str, Any]:
 
 
 def elsewhere(module: FunctionModule, tmp_path: Path, **kwargs: Any) -> Any:
-    """What the function returns in a Python that has only its module; the repr of it, as a value."""
+    """The value of the function in a Python that has only its module; the repr of it, as a value."""
     (tmp_path / "moved.py").write_text(module.text, encoding="utf-8")
     code = f"import sys, json; sys.path.insert(0, {str(tmp_path)!r}); import moved; "
     code += f"print(ascii(moved.{module.name}(**json.loads({json.dumps(kwargs)!r}))))"
@@ -51,7 +51,7 @@ def elsewhere(module: FunctionModule, tmp_path: Path, **kwargs: Any) -> Any:
 
 
 def loaded(module: FunctionModule) -> Any:
-    """What the function returns in a namespace that has only its module."""
+    """The value of the function in a namespace that has only its module."""
     space: dict[str, Any] = {"__name__": "moved"}
     exec(compile(module.text, "moved.py", "exec"), space)
     return space[module.name]()
@@ -152,14 +152,14 @@ def main(n=1): return n
 """
 
 
-def test_decorators_are_applied_once_and_find_what_they_use(tmp_path: Path) -> None:
+def test_decorators_are_applied_once_and_find_their_names(tmp_path: Path) -> None:
     scope = notebook("SIZE = 8", DECORATED)
     module = function_module(scope["main"])
     assert elsewhere(module, tmp_path, n=5) == 10
     assert "def main(n=1): return n" in module.text
 
 
-def test_what_keeps_its_function_as_tensorflow_does_is_written_with_its_decorator(tmp_path, monkeypatch) -> None:
+def test_a_wrapper_that_keeps_its_function_is_written_with_its_decorator(tmp_path, monkeypatch) -> None:
     text = "class function:\n def __init__(self, f): self.python_function = f\n"
     text += " def __call__(self, *args): return self.python_function(*args), 'graph'\n"
     (tmp_path / "fakeflow.py").write_text(text)
@@ -289,7 +289,7 @@ def yielding() -> Any:
         (None, "this NoneType is not a function"),
     ],
 )
-def test_what_cannot_be_the_function_of_a_task_says_why(function: object, said: str) -> None:
+def test_an_object_that_cannot_be_the_function_of_a_task_says_why(function: object, said: str) -> None:
     assert said in problems(function)
 
 
@@ -325,7 +325,7 @@ def test_what_cannot_be_the_function_of_a_task_says_why(function: object, said: 
           "main = make()"], "These need each other while they are defined: _b_1, a"),
     ],
 )  # fmt: skip
-def test_what_would_not_be_the_same_elsewhere_is_refused(cells: list[str], said: str) -> None:
+def test_a_value_that_would_differ_elsewhere_is_refused(cells: list[str], said: str) -> None:
     assert said in problems(notebook(*cells)["main"])
 
 
@@ -385,7 +385,7 @@ def test_only_functions_that_their_name_leads_to_are_import_name() -> None:
     assert import_name(functools.wraps(problems)(lambda: 1)) is None
 
 
-def test_paths_loggers_and_patterns_are_sent_as_what_makes_them(tmp_path: Path) -> None:
+def test_paths_loggers_and_patterns_are_sent_as_their_constructor_calls(tmp_path: Path) -> None:
     cell = """
 import logging, re
 from pathlib import Path, PurePosixPath

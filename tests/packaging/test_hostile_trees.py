@@ -1,4 +1,4 @@
-"""Whatever a folder holds: a plan names every file, packaged or left out with the reason, or one error says what is wrong."""
+"""Whatever a folder holds: a plan names every file, packaged or left out with the reason, or one error names the problem."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def deep(top: Path) -> None:
     (folder / "end.txt").write_text("x")
 
 
-# Each: what makes the tree, what is packaged of it ("" for what the error says instead), what is left out with the reason.
+# Each: the maker of the tree, its packaged files ("" for the words of an error instead), its omitted files with the reason.
 CORPUS: dict[str, tuple[Make, list[str] | str, list[str]]] = {
     "a name with a line end": (text("a\nb.txt"), ["a\nb.txt"], []),
     "a name with a backslash": (text("a\\b.txt"), ["a\\b.txt"], []),
@@ -169,7 +169,7 @@ def test_a_hostile_tree_is_packaged_or_refused_with_a_reason(tmp_path: Path, nam
     assert files_of(tmp_path / "out") == files_in(plan)
 
 
-# A task finds what the archive holds: one tree of each kind shows that.
+# A task finds the files of the archive: one tree of each kind shows that.
 IN_A_TASK = [
     "a name with a line end",
     "a link that climbs out and comes back",

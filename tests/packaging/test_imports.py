@@ -1,4 +1,4 @@
-"""What the reading of a program before it starts says: errors only where nothing can make it work."""
+"""The findings from reading a program before it starts: errors only where nothing can make it work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Keras 2 accepts and Keras 3 rejects is named before the run where its source shows it, and at the failure otherwise."""
+"""Code that only Keras 2 accepts is named before the run where its source shows it, and at the failure otherwise."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_lines_are_named_in_their_order_and_counted(write) -> None:
     assert "import from TensorFlow" not in message
 
 
-def test_what_is_imported_from_keras_itself_has_to_be_imported_from_tensorflow(write) -> None:
+def test_imports_from_keras_itself_have_to_come_from_tensorflow(write) -> None:
     write("train.py", "import keras\nkeras.optimizers.legacy.Adam(0.1)\n")
     (message,) = [finding.message for finding in sdk.plan("train.py").findings if "Keras 3" in finding.message]
     assert "from tensorflow import keras" in message
@@ -193,7 +193,7 @@ def test_a_loss_of_ray_trains_quick_start_is_explained() -> None:
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_what_is_said_of_both_libraries_is_true(tmp_path: Path) -> None:
+def test_the_statements_about_both_libraries_are_true(tmp_path: Path) -> None:
     needs("tensorflow", "keras", "tf_keras")
     (tmp_path / "run.py").write_text(RUN)
     (tmp_path / "cases.json").write_text(json.dumps({"begin": BEGIN, **REJECTED, **HARMLESS}))

@@ -113,7 +113,7 @@ wheels = [{{ url = "https://host.example/u-1-py3-none-any.whl", hash = "{HASH}" 
 
 @pytest.fixture
 def member(write) -> Path:
-    """A member of a workspace whose lock is above it."""
+    """A member of a workspace with the lock above it."""
     write("pyproject.toml", "[tool.uv.workspace]\nmembers = ['packages/*']\nexclude = ['packages/other']\n")
     write("uv.lock", LOCKED)
     write("packages/lib/pyproject.toml", "[project]\nname = 'lib'\nversion = '0'\n")

@@ -132,7 +132,7 @@ def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write,
     assert not root.exists()
 
 
-def test_what_became_a_secret_or_leaves_the_project_meanwhile_is_left_out(write, tmp_path: Path) -> None:
+def test_a_file_that_becomes_a_secret_or_leaves_the_project_meanwhile_is_left_out(write, tmp_path: Path) -> None:
     folder = write("train.py", "print(1)").parent
     write("notes.txt", "old")
     write("data.py", "old")
@@ -190,13 +190,13 @@ def test_rules_that_are_no_file_leave_nothing_out_and_are_not_waited_for(write, 
     assert "train.py" in [file.path for file in sdk.plan("train.py").code.files]
 
 
-def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tmp_path: Path) -> None:
+def test_podlifts_own_files_in_a_project_are_no_part_of_the_program(write, tmp_path: Path) -> None:
     folder = write("train.py", "open('weights', 'w').write('w')").parent
     with prepared(folder / "cloud", port=0):
         pass
     run = sdk.submit("train.py", root=folder / "earlier")
     run.result(60)
-    # Into a folder of its own, and among the project's files.
+    # Into a separate folder, and among the project's files.
     assert run.download("results") == [str(folder / "results" / "work" / "weights")]
     assert run.download(folder) == [str(folder / "work" / "weights")]
     for name in ("results", "."):

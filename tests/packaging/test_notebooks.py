@@ -28,7 +28,7 @@ def converted(tmp_path: Path, *cells: str | list[str], **more: Any) -> Script:
 
 
 def printed(text: str) -> str:
-    """What a script prints in a Python of its own."""
+    """The output of a script in another Python."""
     command = [sys.executable, "-I", "-"]
     return subprocess.run(command, input=text.encode(), capture_output=True, check=True).stdout.decode()
 
@@ -81,7 +81,7 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
         ("!echo \"it's\"\nx = 1  # it's\n%who", "\nx = 1  # it's\n", ["1: dropped `!echo \"it's\"`", "3: dropped `%who`"]),
     ],
 )  # fmt: skip
-def test_what_only_a_notebook_understands_is_dropped_with_a_note(
+def test_a_line_that_only_a_notebook_understands_is_dropped_with_a_note(
     tmp_path: Path, cell: str, kept: str, notes: list[str]
 ) -> None:
     program = converted(tmp_path, cell)
@@ -164,7 +164,7 @@ def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> No
     assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration."
 
 
-def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Path) -> None:
+def test_a_function_that_only_a_notebook_has_gets_a_replacement_outside_of_one(tmp_path: Path) -> None:
     program = converted(tmp_path, "from __future__ import annotations\ndisplay('a', 2)", "print(get_ipython())")
     assert printed(program.text).split() == ["a", "2", "None"]
     assert program.notes[1:] == (
@@ -183,7 +183,7 @@ def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Pat
         ("%%bash\nls", ["%%bash"]),
     ],
 )
-def test_a_warning_says_what_was_dropped_if_the_program_may_miss_it(tmp_path, cell: str, warned: list[str]) -> None:
+def test_a_warning_names_a_dropped_line_that_the_program_may_miss(tmp_path, cell: str, warned: list[str]) -> None:
     warnings = converted(tmp_path, cell).warnings
     assert [text.split("`")[1] for text in warnings] == warned
 
@@ -212,12 +212,12 @@ def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str)
         (notebook("1", metadata={"language_info": {"name": "julia"}}), "not written in Python. Received: metadata.language"),
     ],
 )  # fmt: skip
-def test_what_is_no_notebook_in_python_is_said(tmp_path: Path, data: Any, said: str) -> None:
+def test_a_file_that_is_no_python_notebook_is_refused_with_the_reason(tmp_path: Path, data: Any, said: str) -> None:
     (problem,) = refused(tmp_path, data)
     assert said in problem
 
 
-def test_what_is_wrong_in_a_notebook_is_said_with_its_cell(write) -> None:
+def test_a_mistake_in_a_notebook_is_reported_with_its_cell(write) -> None:
     data = notebook("import os", "\n%ls\nimport not_there_at_all")
     data["cells"].insert(0, {"cell_type": "markdown", "source": "# cell 9"})
     write("sub/train.ipynb", json.dumps(data))
@@ -303,7 +303,7 @@ def test_an_error_in_a_notebook_names_the_cell_its_line_and_shows_it(write) -> N
         assert "ipynb.py" not in text
 
 
-def test_what_a_cell_defines_has_its_source_and_travels_to_other_processes(write) -> None:
+def test_a_definition_of_a_cell_has_its_source_and_travels_to_other_processes(write) -> None:
     write(
         "train.ipynb",
         json.dumps(

@@ -64,6 +64,6 @@ def test_graphviz_is_missed_where_its_program_is_not_found(write, monkeypatch: p
         "import keras\nkeras.callbacks.EarlyStopping()\n",
     ],
 )
-def test_what_is_guarded_or_the_programs_own_is_not_named(write, text: str) -> None:
+def test_a_guarded_import_or_the_programs_own_module_is_not_named(write, text: str) -> None:
     write("train.py", text)
     assert warnings_of(["tensorflow==2.21.0"]) == []

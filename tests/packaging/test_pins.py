@@ -1,4 +1,4 @@
-"""Requirements against what is installed: what would be replaced is refused, what differs is named."""
+"""Requirements against installed packages: a replacement is refused, a difference is named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROUGHT = {"tensorflow": "2.21.0", "keras": "3.12.4", "numpy": "2.2.6", "protobu
         ("-c limits.txt", "replace numpy"),
     ],
 )
-def test_a_pin_that_would_replace_what_an_image_brings_is_refused_with_the_fix(write, line: str, said: str) -> None:
+def test_a_pin_that_would_replace_a_package_of_an_image_is_refused_with_the_fix(write, line: str, said: str) -> None:
     write("limits.txt", "numpy<2\n")
     (finding,) = pins(read((line,)), BROUGHT)
     assert finding.level == "error"
@@ -37,12 +37,12 @@ def test_a_pin_that_would_replace_what_an_image_brings_is_refused_with_the_fix(w
 @pytest.mark.parametrize(
     "line", ["tensorflow>=2.16,<2.22", "numpy~=2.0", "pandas==1.0", "numpy<2; python_version < '3'", "tf-keras==2.0"]
 )
-def test_a_requirement_that_what_is_there_satisfies_is_no_pin(write, line: str) -> None:
+def test_a_requirement_satisfied_by_the_installed_version_is_no_pin(write, line: str) -> None:
     assert pins(read((line,)), BROUGHT) == []
 
 
 @pytest.mark.process
-def test_a_lock_is_told_to_lock_what_is_there(write) -> None:
+def test_a_lock_is_asked_to_lock_the_installed_versions(write) -> None:
     files = f"sdist = {{ url = 'https://host.example/numpy-1.26.4.tar.gz', hash = 'sha256:{'ab' * 32}' }}\n"
     write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['numpy']\n")
     write("uv.lock", "version = 1\nrequires-python = '>=3.10'\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n"

@@ -1,4 +1,4 @@
-"""What tasks may share, read from the program: what is imported once for all of them, and what speaks against it."""
+"""The imports that tasks may share, read from the program: the shared modules, and the reasons against sharing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:
         ("import helper", ["tensorflow", "keras"]),
     ],
 )
-def test_what_the_program_imports_is_imported_once(write, text: str, modules: list[str]) -> None:
+def test_modules_of_the_program_are_imported_once(write, text: str, modules: list[str]) -> None:
     write("helper.py", "import tensorflow")
     write("train.py", text)
     made = plan()
@@ -32,7 +32,7 @@ def test_what_the_program_imports_is_imported_once(write, text: str, modules: li
     assert f"forked from one process that has imported {', '.join(modules)}" in str(made)
 
 
-def test_legacy_keras_is_what_legacy_programs_get(write) -> None:
+def test_legacy_programs_get_legacy_keras(write) -> None:
     write("train.py", "import tensorflow")
     assert plan(code_keras="legacy").preload == ["tensorflow", "tf_keras"]
 
@@ -87,7 +87,7 @@ def test_doubts_are_overruled_by_asking_for_a_fork(write, text: str, reason: str
     assert (made.preload, made.fresh) == (["tensorflow", "keras"], "")
 
 
-def test_what_is_certain_is_not_overruled_but_said(write) -> None:
+def test_a_certain_reason_is_not_overruled_but_reported(write) -> None:
     write("train.py", FRESH[2][0])
     made = plan(local_start="fork")
     assert made.preload == []

@@ -164,7 +164,7 @@ def test_an_include_that_leads_nowhere_is_named(write, monkeypatch, include: str
     assert said in str(caught.value)
 
 
-def test_what_is_ignored_can_be_left_out_brought_back_and_included(write) -> None:
+def test_ignored_files_can_be_left_out_brought_back_and_included(write) -> None:
     write("train.py", "print(1)")
     write(".gitignore", "data/\n*.log\n/build\nsub/deep.txt\n")
     write(".podliftignore", "!kept.log\nnotes/\n")
@@ -290,7 +290,7 @@ def test_a_program_starts_where_its_user_stands(write, monkeypatch, root: Path) 
     assert sdk.plan(str(Path(plan.code.project) / "jobs" / "train.py")).code.cwd == ""
 
 
-def test_planning_writes_nothing_but_the_cache_of_what_was_read(write, tmp_path: Path, monkeypatch) -> None:
+def test_planning_writes_nothing_but_the_cache_of_its_reads(write, tmp_path: Path, monkeypatch) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = sorted(tmp_path.rglob("*"))

@@ -1,4 +1,4 @@
-"""What a project needs installed: read from the files that people have, or refused line by line."""
+"""The packages that a project needs: read from the files that people have, or refused line by line."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_file_of_another_encoding_is_read_by_its_mark_or_refused(write) -> Non
     assert "not UTF-8 text" in refused()[0]
 
 
-def test_the_locale_does_not_change_what_a_file_says(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_locale_does_not_change_the_reading_of_a_file(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locale, "getpreferredencoding", lambda do_setlocale=True: "ascii")
     write("requirements.txt").write_bytes("numpy  # für später\n-f räder\n".encode())
     write("räder/readme.txt")
@@ -259,7 +259,7 @@ def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
         ("[project]\nname = 'app'\n", "", ""),
     ],
 )
-def test_what_pyproject_does_not_say_is_said(write, text: str, source: str, said: str) -> None:
+def test_a_field_missing_in_pyproject_is_reported(write, text: str, source: str, said: str) -> None:
     write("pyproject.toml", text)
     requirements = read()
     assert (requirements.source, requirements.lines) == (source, ())
@@ -310,7 +310,7 @@ def test_sources_of_uv_are_followed(write) -> None:
     assert "uv's index 'private'" in requirements.notes[0].message
 
 
-def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
+def test_local_folders_are_packaged_with_their_requirements(write) -> None:
     write(
         "pyproject.toml",
         "[project]\nname = 'app'\ndependencies = ['own']\n[project.optional-dependencies]\nt = ['more']\n",
@@ -352,14 +352,14 @@ def test_every_way_to_write_a_local_folder_packages_it(write, line: str) -> None
 
 
 @pytest.mark.parametrize("line", ["./libs/x ; python_version < '3'", "x @ ./libs/x ; python_version < '3'"])
-def test_a_local_folder_whose_marker_does_not_hold_here_is_refused(write, line: str) -> None:
+def test_a_local_folder_with_a_marker_that_does_not_hold_here_is_refused(write, line: str) -> None:
     write("libs/x/pyproject.toml", "[project]\nname = 'x'\n")
     write("requirements.txt", line)
     for (problem,) in (refused(), refused((line,))):
         assert "its marker does not hold on this one. Received: 'python_version < \"3\"'" in problem
 
 
-def test_a_wheel_of_this_machine_is_refused_with_what_to_write(write) -> None:
+def test_a_wheel_of_this_machine_is_refused_with_the_line_to_write(write) -> None:
     write("wheels/x-1.0-py3-none-any.whl")
     assert "'--find-links wheels' and 'x'" in refused(("./wheels/x-1.0-py3-none-any.whl",))[0]
     assert "does not name a folder of the project" in refused(("--find-links ../elsewhere",))[0]

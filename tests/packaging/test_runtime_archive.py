@@ -100,7 +100,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch) -
         runtime_archive(tmp_path)
 
 
-def test_a_package_whose_files_are_not_listed_is_named(tmp_path: Path, monkeypatch) -> None:
+def test_a_package_without_a_list_of_files_is_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(importlib.metadata.Distribution, "files", None)
     with pytest.raises(InputError, match="but its installer did not list its files"):
         runtime_archive(tmp_path)
@@ -142,8 +142,8 @@ _OF_THE_CLIENT = "psutil pydantic pydantic_core packaging pathspec click typer r
 
 
 @pytest.mark.process
-def test_what_a_task_imports_needs_the_standard_library_alone(tmp_path: Path) -> None:
-    """TensorFlow and NumPy are blocked because they take seconds: what imports them runs beside them."""
+def test_modules_of_a_task_need_only_the_standard_library(tmp_path: Path) -> None:
+    """TensorFlow and NumPy are blocked because they take seconds: their importers run beside them."""
     blocked = f"{_OF_THE_CLIENT} numpy tensorflow keras tf_keras"
     command = [sys.executable, "-c", _IMPORT_ALL, blocked]
     shown = subprocess.run(command, cwd=HOME.parent, capture_output=True, text=True, timeout=60).stdout.split("\n")
@@ -153,7 +153,7 @@ def test_what_a_task_imports_needs_the_standard_library_alone(tmp_path: Path) ->
 
 
 @pytest.mark.process
-def test_what_a_training_imports_at_its_first_phase_is_not_a_module_of_the_project() -> None:
+def test_late_imports_of_a_training_do_not_load_modules_of_the_project() -> None:
     program = (
         "import sys, sdk.runtime.bootstrap\n"
         "before = {*sys.modules}\n"
