@@ -1,8 +1,8 @@
 """A training program like anybody's: it makes its own strategies (`strategies.py`) and knows nothing of who starts it.
 
-Run with the strategies, one after the other in one process, and the names of cases; every case is a tiny model whose data,
-weights and order are fixed, so that any number of tasks and replicas with the same global batch has to give the same numbers.
-What a strategy, or a task of a "cluster", saw is in `$AIP_MODEL_DIR/<its name>/<case>.npz` (final weights, predictions) and
+Run with the strategies, one after the other in one process, and the names of cases; every case is a tiny model with fixed data,
+weights and order, so that any number of tasks and replicas with the same global batch has to give the same numbers.
+The results of a strategy, or a task of a "cluster", are in `$AIP_MODEL_DIR/<its name>/<case>.npz` (weights, predictions) and
 `<case>.json` (history, evaluation).
 
 Usage: python agreement.py STRATEGY[,STRATEGY...] CASE...
@@ -122,7 +122,7 @@ CASES |= {
     for make, data in ((dense_sgd, numbers), (conv_adam, images))
     for how, run in {"fit": by_fit, "loop": by_loop}.items()
     for shape in SIZES
-    # In a loop of one's own, the gradient of max pooling over no examples ends the process.
+    # In a custom loop, the gradient of max pooling over no examples ends the process.
     if (make, how) != (conv_adam, "loop") or not shape.endswith("tiny_last")
 }
 
@@ -181,7 +181,7 @@ CASES |= {"executions": in_executions(), "executions_of_endless_data": in_execut
 
 @case
 def loop_of_steps(strategy):
-    """A step that is a function, called by a loop that is one too, or by Python: what a replica adds up to in it."""
+    """A step that is a function, called by a loop that is one too, or by Python: the sums of a replica in it."""
 
     @tf.function
     def step(value):
@@ -538,7 +538,7 @@ def logs_that_one_task_reads(strategy):
 
 @case
 def sums_of_a_step(strategy):
-    """How many numbers each sum over all tasks has in a step of `fit`, on data whose last batch may be smaller."""
+    """How many numbers each sum over all tasks has in a step of `fit`, on data with a last batch that may be smaller."""
     from tensorflow.python.distribute import cross_device_utils
 
     launcher, sizes = cross_device_utils.CollectiveReplicaLauncher, [[]]
@@ -561,7 +561,7 @@ def sums_of_a_step(strategy):
     return {"history": {}, "weights": [], "shown": np.array(sorted(set(sizes[0])))}
 
 
-# --- Two models whose replicas have parts of different size -------------------------------------------------------
+# --- Two models with parts of different size on their replicas ----------------------------------------------------
 
 
 class Summed(keras.optimizers.AdamW):
@@ -578,7 +578,7 @@ def attention(strategy, dtype="float32", **clipping):
         letters = keras.Input((7,), dtype="int32")
         x = layers.Embedding(17, 8, dtype=dtype)(letters)
         seen = layers.LayerNormalization(dtype=dtype)(x)
-        # A bias of keys changes no score: what it is given is noise.
+        # A bias of keys changes no score: its gradient is noise.
         heads = layers.MultiHeadAttention(2, 4, use_bias=False, flash_attention=False, dtype=dtype)
         x = x + heads(seen, seen, use_causal_mask=True)
         x = x + layers.Dense(8, activation="gelu", dtype=dtype)(layers.LayerNormalization(dtype=dtype)(x))

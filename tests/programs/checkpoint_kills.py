@@ -1,4 +1,4 @@
-"""Kills a writer of checkpoints again and again, and checks each time what can be restored.
+"""Kills a writer of checkpoints again and again, and checks each time the restorable state.
 
 The writer loads no framework. Its state is a function of the step, so that a restored state can be compared completely.
 
@@ -198,7 +198,7 @@ def run_killed(
 
 
 def check(folder: str, store: _Opener | None = None) -> list[str]:
-    """Return the broken promises: a restored state is that of one step, and not older than the last acknowledged one."""
+    """Return the broken promises: a restored state belongs to one step, and is not older than the last acknowledged one."""
     opened = store() if store else PosixStore(f"{folder}/store")
     while True:
         before = list(opened.list(names.COMMITS))
@@ -238,7 +238,7 @@ def _check(store: Store, acks: str) -> list[str]:
 
 @contextmanager
 def bucket(folder: str, *, seed: int = 0, faults: float = 0.0) -> Iterator[tuple[_Opener, _Calm]]:
-    """Serve a bucket; yield what opens a store in it, and a context without faults."""
+    """Serve a bucket; yield a function that opens a store in it, and a context without faults."""
     # The writers are forks of this process, and live shorter than it takes to import a client.
     importlib.import_module("sdk.storage.gcs.auth")
     # A new seed for each writer: the same one would stop each of them at the same request.

@@ -1,4 +1,4 @@
-"""A tiny training with one feature whose state is easily lost, as `fit` or as a loop of its own. Generated data."""
+"""A tiny training with one feature that easily loses its state, as `fit` or as a custom loop. Generated data."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The digits of `jobs/digits`, whose result is the digest of the trained weights; `slow_s` is waited for after each step."""
+"""The digits of `jobs/digits`; the result is the digest of the trained weights; `slow_s` is waited for after each step."""
 
 import hashlib
 import time

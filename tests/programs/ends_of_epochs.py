@@ -39,6 +39,6 @@ shared = strategy.experimental_distribute_dataset(data)
 found["loop"] = [sum(float(step(batch)) for batch in shared) for _ in range(EPOCHS)]
 found["plain"] = [sum(float(tf.reduce_sum(features)) for features, _ in data) for _ in range(EPOCHS)]
 found["weights"] = [float(each) for each in model.get_weights()[0].ravel()]
-iter(data)  # waits for what was dropped
+iter(data)  # waits for the dropped part
 counts = {"in keras": in_keras, "in all": len(released)}
 print("found " + json.dumps({"results": found, "released": counts}), flush=True)

@@ -1,4 +1,4 @@
-"""Two fits, or a loop, whose checkpoints an evaluator evaluates. Words: fit or loop, and the seconds of each step."""
+"""Two fits, or a loop, with checkpoints that an evaluator evaluates. Words: fit or loop, and the seconds of each step."""
 
 import json
 import sys

@@ -147,7 +147,7 @@ def compiled(net):
 
 
 class Watch(keras.callbacks.Callback):
-    """Stands in for what the runtime does behind all callbacks."""
+    """Stands in for the runtime after all callbacks."""
 
     def __init__(self, points, keep, state):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What programs for GPUs ask, set and make, and mistakes with strategies. Writes what it has seen to `seen.json`."""
+"""Questions, settings and models of programs for GPUs, and mistakes with strategies. Writes its results to `seen.json`."""
 
 import json
 import os

@@ -71,7 +71,7 @@ def model(each: int = 1) -> keras.Model:
 
 
 def truth() -> float:
-    """Return the time between the steps, of those that were done at the same time once."""
+    """Return the time between the steps; steps done at the same time count once."""
     spans = sorted(worked)
     end, waited = spans[0][1], 0.0
     for begun, ended in spans[1:]:
@@ -81,7 +81,7 @@ def truth() -> float:
 
 
 def measured(train) -> tuple[float, float]:  # type: ignore[no-untyped-def]
-    """Return what the account says of one training, and the truth."""
+    """Return the account of one training, and the truth."""
     worked.clear()
     before = account.spent(INPUT_WAIT)
     train()
@@ -133,7 +133,7 @@ account._spent[INPUT_WAIT] = account._spent[STEP] = 0
 model().fit(batches(10), validation_data=batches(6), verbose=0)
 account.enter(STEP)
 validated = account.spent(INPUT_WAIT) / 1e9
-# With a seed, TensorFlow numbers what a function draws by its operations: there must be no more of them.
+# With a seed, TensorFlow numbers the draws of a function by its operations: there must be no more of them.
 tf.random.set_seed(1)
 waits["fit with a seed"] = measured(ways["fit"])
 several = account.waited_ns
@@ -147,7 +147,7 @@ class Program(tf.Module):
         return next(iterator)
 
 
-# What a program takes in functions of its own stays as it is, and can be exported.
+# Batches that a program takes in its own functions stay as they are, and can be exported.
 program, feed = Program(), iter(batches(4))
 program.step(feed)
 with tempfile.TemporaryDirectory() as folder:
@@ -159,7 +159,7 @@ unchanged &= account.waited_ns is several is None
 with tf.Graph().as_default() as graph:
     watched.waited_ns()
     unchanged &= not graph.get_operations()
-# A model whose function was made before determinism was asked for trains on.
+# A model with a function made before determinism was asked for trains on.
 late = model()
 late.fit(batches(2), verbose=0)
 tf.config.experimental.enable_op_determinism()

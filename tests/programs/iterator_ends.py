@@ -46,7 +46,7 @@ def aged(iterable):
 
 def taken_once(iterable) -> float:
     gc.collect()
-    gc.freeze()  # the collection below looks at what is made from here on
+    gc.freeze()  # the collection below looks at objects made from here on
     iterator = aged(iterable)
     set_policy(os.SCHED_IDLE)
     begun = time.monotonic()

@@ -10,7 +10,7 @@ _TRAIN, _TEST = 16_000, 2_000
 
 
 def load_data(path: str = "mnist.npz") -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return what `keras.datasets.mnist.load_data` returns: each digit is noise below a bright bar of its own."""
+    """Return what `keras.datasets.mnist.load_data` returns: each digit is noise below a different bright bar."""
     random = np.random.default_rng(0)
     labels = (np.arange(_TRAIN + _TEST) % 10).astype("uint8")
     images = random.integers(0, 100, size=(len(labels), 28, 28), dtype="uint8")

@@ -1,4 +1,4 @@
-"""Runs an attempt of an evaluator on a host of its own, in a process whose children may be killed; prints its end as JSON."""
+"""Runs an attempt of an evaluator on a separate host, in a process with children that may be killed; prints its end as JSON."""
 
 import json
 import os

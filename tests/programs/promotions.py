@@ -1,4 +1,4 @@
-"""Promotes versions in processes of their own: `ROOT race EXPECT` with 8 at once, `ROOT kill OP WHEN VERSION` with one.
+"""Promotes versions in separate processes: `ROOT race EXPECT` with 8 at once, `ROOT kill OP WHEN VERSION` with one.
 
 EXPECT is the champion that each racer expects.
 """

@@ -1,6 +1,6 @@
 """Lets many processes create one object, swap one and take a lease, all at once: `races.py URL COUNT [GENERATION]`.
 
-GENERATION is the one that is swapped; without it, there is none yet. Prints of each its number, what it won, and its epoch.
+GENERATION is the one that is swapped; without it, there is none yet. Prints the number, the won objects and the epoch of each.
 """
 
 import json

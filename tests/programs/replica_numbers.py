@@ -1,6 +1,6 @@
 """Programs as other people write them: `right` ones take all replicas into account, `wrong` ones count on one of them.
 
-`interrupted` ones are right, and the first batch of an epoch has its extremes. Prints what each case ends with, as
+`interrupted` ones are right, and the first batch of an epoch has its extremes. Prints the end of each case, as
 "NUMBERS {...}".
 """
 
@@ -75,7 +75,7 @@ class Counted(keras.metrics.Metric):
 
 
 class Own(keras.Model):
-    """A model with a train step of its own, whose loss is `loss_of(y, prediction)`."""
+    """A model with a custom train step and the loss `loss_of(y, prediction)`."""
 
     def __init__(self, loss_of, of_gradients=lambda gradients: gradients):
         super().__init__()
@@ -115,7 +115,7 @@ def net():
 
 
 def fitted(model, callbacks=(), **options):
-    """Train for two epochs, and return what was reported of the second one and the size of the weights."""
+    """Train for two epochs, and return the report of the second one and the size of the weights."""
     with strategy.scope():
         model.compile(keras.optimizers.SGD(0.05), **options)
     history = model.fit(data, epochs=2, verbose=0, callbacks=callbacks).history
@@ -144,7 +144,7 @@ def read_by_the_chief(metric):
 
 
 def loop(make_total, update, result):
-    """Evaluate in a loop of its own."""
+    """Evaluate in a custom loop."""
     with strategy.scope():
         model = net()
     total = make_total()
@@ -162,7 +162,7 @@ def loop(make_total, update, result):
 
 
 def own_loop(loss_of):
-    """Train in a loop of its own."""
+    """Train in a custom loop."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model, optimizer = net(), keras.optimizers.SGD(0.05)
@@ -224,7 +224,7 @@ def update(metric, targets, outputs):
 
 
 def learning_rate(predicted, kept):
-    """Return what is the same in all tasks."""
+    """Return the values that are the same in all tasks."""
     return ops.convert_to_tensor(rate)
 
 

@@ -52,7 +52,7 @@ def refused(data):
 
 
 def losses(batch):
-    """Return the losses of a fit on one file, whose last batch is smaller than the others."""
+    """Return the losses of a fit on one file with a last batch smaller than the others."""
     data = read(files(1), batch=batch).map(lambda i: (tf.gather(x, i), tf.gather(y, i)))
     with strategy.scope():
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
@@ -62,7 +62,7 @@ def losses(batch):
 
 
 def undivided():
-    """Return what each of three pipelines that TensorFlow does not divide gives this task."""
+    """Return the elements that this task gets from three pipelines that TensorFlow does not divide."""
     off = tf.data.Options()
     off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     whole = tf.data.Dataset.range(EXAMPLES)

@@ -1,8 +1,8 @@
 """A training program that saves in every way it can to one shared folder, the same in all tasks, as users' programs do.
 
 `sharing.py SHARED TEMP [die|alone|mistaken]`: with `die`, each task kills itself when epoch 2 begins; with `alone`, there is
-no chief whose files could be read; with `mistaken`, the program takes worker 0 for the chief, as those do that were written
-for a cluster of workers only. A task of type "worker" takes the cure with TEMP as its temporary folder. Each task leaves what
+no chief with files to read; with `mistaken`, the program takes worker 0 for the chief, as programs for
+a cluster of workers only do. A task of type "worker" takes the cure with TEMP as its temporary folder. Each task leaves what
 it saw in `$AIP_MODEL_DIR/<type>.json`.
 """
 
@@ -130,7 +130,7 @@ def save_to_a_place_of_its_own(model):
 
 
 def save_as_the_first_worker(model):
-    """Save to the shared file as a worker, else to a folder of one's own that is deleted afterwards."""
+    """Save to the shared file as a worker, else to a private folder that is deleted afterwards."""
     folder = SHARED if TASK == "worker" else SHARED / "workertemp_0"
     tf.io.gfile.makedirs(str(folder))
     model.save(folder / "model.keras")

@@ -40,6 +40,6 @@ def made(name):
     """Return the strategy of a name. Several in one process are for tests: programs have one."""
     kind, _, count = name.partition("-")
     for strategy in (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy):
-        # Groups of several sizes need keys of their own in one process; TensorFlow's own tests do this.
+        # Groups of several sizes need different keys in one process; TensorFlow's own tests do this.
         strategy._collective_key_base += 100_000
     return MAKERS[kind](int(count or 1))

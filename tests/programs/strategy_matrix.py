@@ -1,7 +1,7 @@
-"""A small training by each strategy, as `fit` and as a loop: its losses and weights have to be those of one device.
+"""A small training by each strategy, as `fit` and as a loop: its losses and weights have to equal one device's.
 
 Columns are named on the command line: "one" is a process without a strategy, "mirrored-2" has two replicas. `tf.keras` is
-Keras 3 or tf_keras, as the job says. Each task writes what it saw to `$AIP_MODEL_DIR/<column>-<task>.json`.
+Keras 3 or tf_keras, as the job says. Each task writes its results to `$AIP_MODEL_DIR/<column>-<task>.json`.
 """
 
 import json

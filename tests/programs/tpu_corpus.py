@@ -1,6 +1,6 @@
-"""Programs for a TPU, by "bad/NAME" and "good/NAME": what a preflight has to say to each is marked at the end of its lines.
+"""Programs for a TPU, by "bad/NAME" and "good/NAME": the expected findings of a preflight are marked at the end of their lines.
 
-`# refused: RULE` or `# warning: RULE` is what must be found there.
+`# refused: RULE` or `# warning: RULE` must be found there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ for _ in range(4):
 
 
 def loop(before: str = "", *, after: str = "", head: str = "", data: str = DATA, train: str = TRAIN) -> str:
-    """Return a program with a loop of its own: `before` and `after` the update of the weights, its step does this."""
+    """Return a program with a custom loop: `before` and `after` the update of the weights, its step does this."""
     step = "def step(x, y):\n" + textwrap.indent("\n".join(map(textwrap.dedent, (before, LEARN, after))), "    ")
     return "\n".join([TPU, data, WEIGHTS, textwrap.dedent(head), step, train])
 
@@ -188,7 +188,7 @@ BAD = {
     "odd_batch": loop(
         data=DATA.replace("512", "40"), train=TRAIN.replace("next(iterator))", "next(iterator))  # warning: batch")
     ),
-    # 32 channels fill a quarter of what the matrix unit computes.
+    # 32 channels fill a quarter of the matrix unit.
     "odd_sizes": fit(
         """
         layers = [keras.layers.Conv2D(32, 3, padding="same", activation="relu") for _ in range(4)]

@@ -1,4 +1,4 @@
-"""A training program for a TPU like anybody's: it knows nothing of podlift. Writes what it saw, as JSON, to its model folder.
+"""A training program for a TPU like anybody's: it knows nothing of podlift. Writes its results, as JSON, to its model folder.
 
 Its argument is the name by which it looks for the TPU; "None" for none at all.
 """
@@ -54,7 +54,7 @@ def fitted(strategy, each):
 
 
 def looped(strategy):
-    """A loop of one's own, of several steps in one function, over data that each host makes for itself."""
+    """A custom loop, of several steps in one function, over data that each host makes for itself."""
     x, y = numbers()
 
     def make(context):
@@ -79,7 +79,7 @@ def looped(strategy):
             optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
             steps.assign_add(1)
             with writer.as_default(step=steps.read_value()):
-                # What a histogram does: it counts in double precision.
+                # As a histogram does: it counts in double precision.
                 tf.summary.write("loss", lambda: tf.cast(loss, tf.float64) * 2)
 
         for _ in tf.range(count):

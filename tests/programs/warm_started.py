@@ -1,6 +1,6 @@
 """Trains on digits, and prints the loss of its first step and of the weights that it leaves.
 
-A batch has all examples: the loss of the first step is that of the weights to begin with.
+A batch has all examples: the loss of the first step is the loss of the weights to begin with.
 """
 
 import argparse
