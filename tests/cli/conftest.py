@@ -107,7 +107,7 @@ def in_terminal(environment: Callable[..., dict[str, str]]) -> Callable[..., tup
 
 
 def _read_until(terminal: int, text: str | None, deadline: float, before: bytes) -> bytes:
-    """Return what the terminal shows until the text is there; for None, until nobody has it open any more."""
+    """Return the output of the terminal until the text is there; for None, until no process has it open."""
     found = b""
     while text is None or text.encode() not in found:
         left = deadline - time.monotonic()

@@ -19,7 +19,7 @@ def cells(stdout: str) -> dict[str, list[str]]:
     return {line[0]: line for line in lines}
 
 
-def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
+def test_every_row_is_shown_and_values_without_a_source_are_unknown(here) -> None:
     shown = here("accelerators")
     table = cells(shown.stdout)
     assert shown.code == 0
@@ -97,7 +97,7 @@ def test_the_page_about_accelerators_shows_the_table_as_it_is(here) -> None:
     assert shown[1:] == offered
 
 
-def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(here, tmp_path, monkeypatch) -> None:
+def test_a_refresh_shows_read_prices_and_names_old_or_doubtful_ones(here, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     refused = here("accelerators", "--refresh")

@@ -38,7 +38,7 @@ def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(
     write, podlift, here, text: str, code: int
 ) -> None:
     write("train.py", f"import sdk\nsdk.context().report({{'loss': 0.5}})\n{text}")
-    # One code is that of a process, as a shell sees it.
+    # One code comes from a process, as a shell sees it.
     shown = (podlift if code == 75 else here)("submit", "train.py", "--json")
     assert shown.code == code
     found = json.loads(shown.stdout.splitlines()[-1])

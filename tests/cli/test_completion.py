@@ -1,4 +1,4 @@
-"""Completion at a shell's Tab: what is proposed, how fast, and that bash, zsh and fish really take it."""
+"""Completion at a shell's Tab: the proposals, their speed, and the real bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_verbs_are_completed(complete) -> None:
     assert complete("init", "") == ["vertex"]
 
 
-def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(complete, root, tmp_path) -> None:
+def test_schedules_of_this_machine_and_of_a_known_bucket_are_completed(complete, root, tmp_path) -> None:
     (root / "schedules" / "specs").mkdir(parents=True)
     (root / "schedules" / "specs" / "weekly.json").write_text("{}")
     (tmp_path / "podlift" / "schedules").mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, r
         ("podlift st", "status\n"),
         full_only("PODLIFT_X=1 bin/podlift status 'mn", ""),
         ("A=1 bin/podlift status mn", "mnist-bbbbbb\n"),
-        # What stands before a break is there already.
+        # The text before a break is there already.
         ("podlift submit --accelerator l4:", "2\n4\n8\n"),
         full_only("podlift submit --accelerator=l4:", "2\n4\n8\n"),
         ("podlift submit ", ":files\n"),
@@ -176,7 +176,7 @@ def terminal_of(home: Path, command: Path, root: Path) -> dict[str, str]:
 
 
 def typed(shell: list[str], environ: dict[str, str], keys: str, until: str) -> str:
-    """Return what a terminal shows when these keys are pressed in a shell, once `until` is there."""
+    """Return the output of a terminal when these keys are pressed in a shell, once `until` is there."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe(shell[0], shell, environ)
@@ -197,7 +197,7 @@ def typed(shell: list[str], environ: dict[str, str], keys: str, until: str) -> s
     return shown
 
 
-def test_an_interactive_bash_takes_what_was_installed(command: Path, runs, root, tmp_path) -> None:
+def test_an_interactive_bash_takes_the_installed_completion(command: Path, runs, root, tmp_path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".bashrc").write_text("# mine")
@@ -216,7 +216,7 @@ def test_an_interactive_bash_takes_what_was_installed(command: Path, runs, root,
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
-def test_an_interactive_zsh_takes_what_was_installed(command: Path, runs, root, tmp_path) -> None:
+def test_an_interactive_zsh_takes_the_installed_completion(command: Path, runs, root, tmp_path) -> None:
     environ = terminal_of(tmp_path, command, root)
     subprocess.run(["podlift", "--install-completion", "zsh"], env=environ, capture_output=True, check=True)
     lines = (tmp_path / ".zshrc").read_text()
@@ -227,7 +227,7 @@ def test_an_interactive_zsh_takes_what_was_installed(command: Path, runs, root, 
 
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
-def test_fish_takes_what_was_installed(command: Path, runs, root: Path, tmp_path: Path) -> None:
+def test_fish_takes_the_installed_completion(command: Path, runs, root: Path, tmp_path: Path) -> None:
     environ = terminal_of(tmp_path, command, root) | {"SHELL": "/usr/bin/fish"}
     subprocess.run(["podlift", "--install-completion"], env=environ, capture_output=True, check=True)
     Path(tmp_path, "train.py").write_text("")

@@ -1,4 +1,4 @@
-"""`podlift diff A B`, and what a plan says of places and machines on the command line."""
+"""`podlift diff A B`, and a plan's lines about places and machines on the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_diff_ends_as_diff_does_and_takes_files_and_runs(write, here) -> None:
 
 
 @pytest.mark.parametrize("other", ["nothing.json", "train.json", "nothing-aaaaaa"])
-def test_what_cannot_be_read_is_named_and_is_no_difference(write, here, other: str) -> None:
+def test_an_unreadable_plan_is_named_and_is_no_difference(write, here, other: str) -> None:
     write("train.py", "print(1)")
     write("train.json", "{}")
     assert here("plan", "train.py", "-o", "a.json").code == 0
@@ -106,7 +106,7 @@ def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here, roo
     assert not root.exists()
 
 
-def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_here(write, here) -> None:
+def test_settings_for_rented_machines_are_reported_as_without_effect_here(write, here) -> None:
     write("train.py", "print(1)")
     given = ("--vertex-provisioning", "spot", "--vertex-machine", "n2-standard-4", "--max-cost-usd", "5")
     shown = here("plan", "train.py", *given)
@@ -115,7 +115,7 @@ def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_
     assert "ignored" not in here("plan", "train.py").stdout
 
 
-def test_what_only_the_image_can_bring_is_said_and_stops_nobody(write, here) -> None:
+def test_a_package_that_only_the_image_can_bring_is_reported_and_stops_no_plan(write, here) -> None:
     write("train.py", "import tensorflow\nimport numpy\nimport nothing_here\nimport yaml\nimport wanted\n")
     shown = here("plan", "train.py", "--backend", "vertex")
     assert shown.code == 0, shown.stderr

@@ -1,4 +1,4 @@
-"""`podlift get` brings home what a run has left, and says what it did not bring."""
+"""`podlift get` brings home the outputs of a run, and names the ones that it did not bring."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_without_a_folder_it_is_the_runs_name_here(run: sdk.Run, here: Callable,
     assert len((tmp_path / run.id / "work/log.csv").read_text()) == 20_000
 
 
-def test_json_names_every_file_of_a_failed_run_and_what_was_not_collected(write, here, tmp_path) -> None:
+def test_json_names_every_file_of_a_failed_run_and_the_uncollected_ones(write, here, tmp_path) -> None:
     write("train.py", "import os; open(b'caf\\xe9', 'w').close(); os.symlink('/etc/passwd', 'users'); 1/0")
     run = sdk.submit("train.py")
     run.wait(LIMIT_S)
@@ -91,7 +91,7 @@ def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) 
     assert not (tmp_path / "home").exists()
 
 
-def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(write, here) -> None:
+def test_a_run_with_a_killed_supervisor_says_where_its_files_are(write, here) -> None:
     write("train.py", LEAVE + "    print('ready', flush=True)\n    import time; time.sleep(600)\n")
     run = sdk.submit("train.py")
     assert any(line.text == "ready" for line in run.logs(follow=True))

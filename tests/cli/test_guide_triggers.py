@@ -72,7 +72,7 @@ def commands() -> dict[str, str]:
 def test_a_shell_that_runs_the_command_starts_the_run_of_the_slot(
     here, write, root: Path, environment, tmp_path: Path, trigger: str
 ) -> None:
-    """The words are those of the guide, but for the root, the file of the log, and a keeper, which a local run has none of."""
+    """The words come from the guide, except for the root, the file of the log, and a keeper, which a local run has none of."""
     write("train.py", "print('trained')")
     minute = datetime.now(timezone.utc).minute
     made = here("schedule", "create", "weekly", "train.py", "--cron", f"{minute} * * * *", "--root", str(root))

@@ -1,4 +1,4 @@
-"""What --help prints: panels with the common options first, whole sentences, nothing cut off; and what a slip leads to."""
+"""The output of --help: panels with the common options first, whole sentences, nothing cut off; and the effect of a slip."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_build_that_nobody_saw_is_neither_repeated_nor_forgotten(cloud: Cloud)
 
 @pytest.mark.parametrize("answer", [{"builds": [{"id": "../.."}]}, {"builds": 7}, []])
 def test_an_answer_of_another_shape_starts_no_build(cloud, monkeypatch, answer: object) -> None:
-    """It may be that of a proxy."""
+    """It may come from a proxy."""
     sent = []
 
     def request(method: str, url: str, **_: object) -> object:
@@ -217,7 +217,7 @@ def test_an_outage_while_a_build_goes_on_says_how_to_find_it_again(cloud, here, 
         ("CANCELLED", "It was cancelled."),
     ],
 )
-def test_a_failed_build_says_why_and_what_to_do(cloud, here, ends: str, sentence: str) -> None:
+def test_a_failed_build_names_the_reason_and_the_next_step(cloud, here, ends: str, sentence: str) -> None:
     cloud.faults({"api": "vertex", "kind": "fail_build", "ends": ends})
     shown = here("image", "cpu", "--submit")
     assert shown.code == 3
@@ -299,7 +299,7 @@ def test_settings_in_pyproject_toml_are_kept_there(cloud: Cloud, here: Callable[
 
 
 @pytest.mark.parametrize("value", ["'r/#1' # one, # all", "{ gpu = 'r/#1', tpu = 'r/#1' } # one, # all"])
-def test_one_image_for_all_hardware_stays_that_of_the_other_hardware(
+def test_one_image_for_all_hardware_stays_the_image_of_the_other_hardware(
     cloud: Cloud, here: Callable[..., Any], value: str
 ) -> None:
     text = f"{FILE}image = {value}\nmachine = 'n1-standard-8'\n# the end\n"

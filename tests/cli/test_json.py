@@ -1,4 +1,4 @@
-"""What --json prints is what docs/reference/json.md says, key by key."""
+"""The output of --json equals docs/reference/json.md, key by key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 
 
 def documented(verb: str) -> tuple[set[str], set[str]]:
-    """Return the keys that are always there, and those that are there sometimes."""
+    """Return the keys that are always there, and the keys that are there sometimes."""
     text = next(
         text
         for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
@@ -71,7 +71,7 @@ def ended(root: Path) -> RunPaths:
     return run
 
 
-def test_each_verb_that_looks_at_a_run_prints_what_the_page_says(ended, here, tmp_path: Path) -> None:
+def test_each_verb_that_reads_a_run_prints_the_keys_of_the_page(ended, here, tmp_path: Path) -> None:
     for verb, words in (
         ("status", ()),
         ("wait", ()),
@@ -91,7 +91,7 @@ def test_each_verb_that_looks_at_a_run_prints_what_the_page_says(ended, here, tm
 
 
 @pytest.mark.process
-def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
+def test_a_submit_and_a_refusal_print_the_keys_of_the_page(write, here) -> None:
     write("train.py", "import sdk\nsdk.context().report({'loss': 1}, step=3)")
     agrees("submit", json.loads(here("submit", "train.py", "--json").stdout))
     refused = json.loads(here("status", "nothing", "--json").stdout)
@@ -99,7 +99,7 @@ def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
     assert set(refused) == {key for key in always if "." not in key} | sometimes
 
 
-def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
+def test_each_verb_without_a_run_prints_the_keys_of_the_page(write, here) -> None:
     write("train.py", "print(1)")
     for verb in ("config", "accelerators", "remove"):
         agrees(verb, json.loads(here(*verb.split(), "--json").stdout))
@@ -114,7 +114,7 @@ def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
     assert {"path", "before", "after", "kind"} == set(different["job"][0])
 
 
-def test_reports_hold_what_the_page_says() -> None:
+def test_reports_hold_the_keys_of_the_page() -> None:
     def names(kind: Any) -> set[str]:
         return {field.name for field in fields(kind)}
 
@@ -139,7 +139,7 @@ def test_every_verb_with_json_has_a_section(here, monkeypatch: pytest.MonkeyPatc
     } == titles
 
 
-def test_a_simulated_schedule_prints_what_the_page_says(here) -> None:
+def test_a_simulated_schedule_prints_the_keys_of_the_page(here) -> None:
     pytest.importorskip("cronsim")
     found = json.loads(here("schedule", "simulate", "--cron", "0 3 1 * *", "--json").stdout)
     assert len(found) == 12
@@ -147,7 +147,7 @@ def test_a_simulated_schedule_prints_what_the_page_says(here) -> None:
         agrees("schedule simulate", each)
 
 
-def test_the_verbs_of_a_schedule_print_what_the_page_says(here, write, root: Path) -> None:
+def test_the_verbs_of_a_schedule_print_the_keys_of_the_page(here, write, root: Path) -> None:
     pytest.importorskip("cronsim")
     write("train.py", "print(1)")
     where = ("--root", str(root), "--json")

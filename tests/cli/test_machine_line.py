@@ -38,7 +38,7 @@ def test_a_line_has_the_last_use_and_after_the_end_the_mean_and_the_peak_of_memo
 
 
 @pytest.mark.process
-def test_a_run_keeps_what_its_tasks_use_and_status_shows_it(write, here) -> None:
+def test_a_run_keeps_the_machine_use_of_its_tasks_and_status_shows_it(write, here) -> None:
     write("train.py", "import time\nwhile time.process_time() < 0.2: pass\ntime.sleep(3.5)")
     run = sdk.submit("train.py")
     run.wait(60)

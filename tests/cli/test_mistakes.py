@@ -1,4 +1,4 @@
-"""What the command says when something is wrong: all of it, on one channel each, with the right exit code."""
+"""The messages of the command about mistakes: all of them, on one channel each, with the right exit code."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_an_entry_that_is_named_leaves_all_words_to_the_program(write, here, mon
     assert here("plan", "--entry", "train.py").code == 0
 
 
-def test_what_nobody_expected_is_an_internal_error_with_code_3(here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_an_internal_error_with_code_3(here, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 

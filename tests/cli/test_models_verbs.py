@@ -1,4 +1,4 @@
-"""`podlift models`: the model of a run is registered, promoted, shown, rolled back and kept by remove; and what is refused."""
+"""`podlift models`: the model of a run is registered, promoted, shown, rolled back and kept by remove; and refusals."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_version_is_removed_and_podlift_remove_frees_its_files_and_its_run(run
     assert the_json(here("models", "status", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
 
 
-def test_what_cannot_be_registered_or_found_is_refused_with_the_next_step(runs: list[sdk.Run], here: Callable) -> None:
+def test_an_unregistrable_or_unknown_model_is_refused_with_the_next_step(runs: list[sdk.Run], here: Callable) -> None:
     none = runs[2].id
     refused = here("models", "add", none)
     assert refused.code == 2

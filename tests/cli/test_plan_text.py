@@ -66,7 +66,7 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
     assert {"price", "cap", "region", "warning"} <= {name for name, _ in plan_text.short(made)}
 
 
-def test_a_submit_to_a_cloud_says_as_much_as_one_here_and_what_it_costs(write) -> None:
+def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_and_its_cost(write) -> None:
     write("train.py", "print(1)")
     here = [label for label, _ in plan_text.short(sdk.plan("train.py"))]
     made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine", image="tf"), max_cost_usd=50)
@@ -108,7 +108,9 @@ LOST = "restarts all from the last checkpoint, and later steps are repeated"
          "none (retry_user_errors, retry_infrastructure, retry_preemptions)", []),
     ],
 )  # fmt: skip
-def test_a_plan_says_what_restarts_and_how_often(write, settings, restarts: str, alone: list[str]) -> None:
+def test_a_plan_names_the_restarted_failures_and_the_limits_of_restarts(
+    write, settings, restarts: str, alone: list[str]
+) -> None:
     write("train.py", "print(1)")
     made = sdk.plan("train.py", **{"retry_preemptions": None, "retry_infrastructure": 3, **settings})
     assert dict(plan_text.lines(made))["restarts"] == restarts
@@ -175,7 +177,7 @@ def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(wr
     assert "next job" in labels and not {"price", "cap", "cost limit"} & {*labels}
 
 
-def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(write, here, monkeypatch) -> None:
+def test_a_plan_names_the_decision_about_its_model_however_the_gate_was_written(write, here, monkeypatch) -> None:
     write("train.py", "print(1)")
     write("quality.py", "def measure(model, data):\n    return {}\n")
     write("test/a.csv", "1")
@@ -197,7 +199,7 @@ def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(writ
     assert gate in shown.stdout.splitlines(), shown.stdout + shown.stderr
 
 
-def test_a_plan_says_what_rented_machines_cost_while_the_gate_evaluates(write) -> None:
+def test_a_plan_names_the_cost_of_rented_machines_while_the_gate_evaluates(write) -> None:
     write("train.py", "print(1)")
     target = sdk.Vertex(project="my-project", bucket="mine", image="tf")
     made = sdk.plan("train.py", backend=target, accelerator="v5e-8", model="digits")

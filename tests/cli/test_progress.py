@@ -118,7 +118,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     finally:
         go_on.touch()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-    # The second fit does ten steps in an execution, and its callback reports numbers of its own.
+    # The second fit does ten steps in an execution, and its callback reports other numbers.
     assert run.progress() == Progress(step=12 + 40, epoch=2, epochs=2, epoch_step=20, epoch_steps=20)
     last = cast("MetricRecord", run.metric_records()[-1])
     assert (last["step"], is_stale(run.progress(), last, attempt=1)) == (40, False)
@@ -163,7 +163,7 @@ def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
     assert pace(None) == ""
 
 
-def test_the_limit_of_steps_is_what_is_left() -> None:
+def test_the_limit_of_steps_decides_the_time_left() -> None:
     clock = FakeClock()
     pace = TrainingPace(clock, max_steps=30)
     for step in (0, 10, 20):
@@ -231,7 +231,7 @@ def test_nothing_is_drawn_again_until_something_has_changed() -> None:
     assert sizes[0] == sizes[1] < sizes[2]
 
 
-def test_each_task_has_a_line_of_its_own_if_that_is_wanted(tmp_path: Path) -> None:
+def test_each_task_has_a_separate_line_if_that_is_wanted(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
     plan = type("", (), {"paths": paths, "tasks": [f"worker-{number}" for number in range(20)]})
     runtime.ProgressWriter(paths.progress(1, "worker-0")).step(9)
@@ -240,7 +240,7 @@ def test_each_task_has_a_line_of_its_own_if_that_is_wanted(tmp_path: Path) -> No
     assert said == ["worker-0  step 9", "worker-1  no step yet", "and 18 more tasks"]
 
 
-def test_the_share_of_a_fit_is_that_of_its_own_steps_and_is_unknown_without_an_end() -> None:
+def test_the_share_of_a_fit_counts_its_own_steps_and_is_unknown_without_an_end() -> None:
     pace = TrainingPace(FakeClock())
     pace(IN_EPOCH)
     assert pace.share == 107 / 500

@@ -1,4 +1,4 @@
-"""podlift tensorboard with the real TensorBoard: it serves what a program wrote, from a folder and from a bucket."""
+"""podlift tensorboard with the real TensorBoard: it serves the files of a program, from a folder and from a bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ needs("tensorflow")
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 pytestmark = [pytest.mark.full, pytest.mark.tensorflow]
 
-# tf.summary.scalar needs the package; this is what it writes.
+# tf.summary.scalar needs the package; this has the same bytes.
 PROGRAM = """
 import tensorflow as tf
 

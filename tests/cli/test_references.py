@@ -1,4 +1,4 @@
-"""What names a run, wherever one is named."""
+"""The names of a run, wherever one is named."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_beginning_of_several_ids_lists_them_newest_first(ended_runs, here) 
 @pytest.mark.parametrize(
     ("word", "said"), [("digitz-aaaaaa", "Did you mean 'digits-aaaaaa'?"), ("zzz", "The newest is 'digits-")]
 )
-def test_a_word_that_names_none_says_what_there_is(ended_runs, word: str, said: str) -> None:
+def test_a_word_that_names_no_run_lists_the_existing_ones(ended_runs, word: str, said: str) -> None:
     ended_runs("digits-aaaaaa")
     with pytest.raises(sdk.RunNotFoundError, match=said.replace("?", r"\?")):
         sdk.attach(word)
@@ -102,7 +102,7 @@ def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, h
     assert "it holds the outputs that podlift get copied. Next: name the root of the run (--root)." in shown.stderr
 
 
-def test_what_is_no_run_is_not_the_latest(ended_runs, root: Path) -> None:
+def test_a_folder_that_is_no_run_is_not_the_latest(ended_runs, root: Path) -> None:
     (url,) = ended_runs("digits-aaaaaa")
     (root / "runs" / "broken-bbbbbb").mkdir()
     (root / "runs" / "empty-bbbbbb").mkdir()

@@ -110,7 +110,7 @@ def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch)
     assert "vertex, emulator at 127.0.0.1:36677" in here("list").stdout
 
 
-def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_with_a_price_show_their_cost(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
     """The price of a run is in the final records of its jobs, whoever ran it."""
     made("dear-aaaaaa", spent=Spent(seconds=7200.0, usd=22.08), loss=0.25)
     made("known-bbbbbb", "FAILED", "budget", spent=Spent(seconds=90.0, usd=0.5, at_least=True))

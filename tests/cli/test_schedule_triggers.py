@@ -24,7 +24,7 @@ def in_root(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def minutes_ago() -> tuple[str, ...]:
-    """An expression whose latest slot is a moment ago."""
+    """An expression with its latest slot a moment ago."""
     return "--cron", f"{datetime.now(timezone.utc).minute} * * * *"
 
 

@@ -1,4 +1,4 @@
-"""`podlift schedule`: created, changed, listed, fired, removed; and what is refused."""
+"""`podlift schedule`: created, changed, listed, fired, removed; and refusals."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_schedule_without_a_past_and_a_run_without_checkpoints_name_the_next_s
     assert "There are no checkpoints. A training with fit" in here("checkpoints", "digits-aaaaaa").stderr
 
 
-def test_a_dry_run_shows_what_would_change(here, write) -> None:
+def test_a_dry_run_shows_the_changes(here, write) -> None:
     write("train.py", "print(1)")
     words = ("schedule", "create", "weekly", "train.py", *CRON)
     here(*words)
@@ -224,7 +224,7 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
         ),
     ],
 )
-def test_what_a_schedule_refers_to_must_exist(here, write, words: tuple[str, ...], sentence: str) -> None:
+def test_the_references_of_a_schedule_must_exist(here, write, words: tuple[str, ...], sentence: str) -> None:
     write("train.py", "print(1)")
     shown = here("schedule", "create", "weekly", "train.py", *CRON, *words)
     assert shown.code == 2 and sentence in shown.stderr

@@ -62,7 +62,7 @@ def test_how_often_to_save_is_a_time_a_number_of_steps_or_both(write, given: obj
 
 
 @pytest.mark.parametrize("given", ["", "soon", "5m,6m", "5steps,6steps", "5m,", "0steps", "-5m", True])
-def test_what_is_neither_a_time_nor_steps_is_refused(write, given: object) -> None:
+def test_a_value_that_is_neither_a_time_nor_steps_is_refused(write, given: object) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match=r"^checkpoint_every: "):
         sdk.plan("train.py", checkpoint_every=given)  # type: ignore[arg-type]

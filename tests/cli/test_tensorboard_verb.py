@@ -1,4 +1,4 @@
-"""podlift tensorboard: the user's TensorBoard, as a process of its own."""
+"""podlift tensorboard: the user's TensorBoard, as a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal."""
+"""The view of a person on a terminal."""
 
 from __future__ import annotations
 

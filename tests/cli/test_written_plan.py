@@ -53,7 +53,7 @@ def test_nothing_may_be_given_beside_a_written_plan(written: Path, here, beside:
     assert not root.exists()
 
 
-def test_a_plan_whose_files_have_changed_is_refused(written: Path, write, here, root: Path) -> None:
+def test_a_plan_with_changed_files_is_refused(written: Path, write, here, root: Path) -> None:
     write("train.py", "print(2)")
     shown = here("submit", "p.json")
     assert (shown.code, "Files changed since the plan was made: train.py" in shown.stderr) == (2, True)

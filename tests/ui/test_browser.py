@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed: pages are not opened in a browser"),
 ]
-# As root, Chromium has no sandbox of its own; it opens podlift's pages only.
+# As root, Chromium has no sandbox; it opens podlift's pages only.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
              "--disable-component-update", "--disable-sync"]  # fmt: skip
 WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
@@ -206,13 +206,13 @@ def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_pho
     page.get_by_role("link", name="mnist-bbbbbb").press("Enter")
     page.wait_for_url("**/run/0/mnist-bbbbbb")
     assert page.get_by_role("heading", name="Root cause").is_visible()
-    # The user's own frames, without those of libraries.
+    # The user's own frames, without frames of libraries.
     assert "losses.py" in page.locator(".cause pre").inner_text()
     assert "trainer.py" not in page.locator(".cause pre").inner_text()
 
 
 @pytest.mark.full
-def test_a_page_shows_what_changes_without_being_loaded_again(
+def test_a_page_shows_changes_without_being_loaded_again(
     root: Path, served: Callable[..., str], opened: Callable[..., Any]
 ) -> None:
     run = page_run(root, "digits-aaaaaa", losses(3))
@@ -226,7 +226,7 @@ def test_a_page_shows_what_changes_without_being_loaded_again(
     page.locator(".state.succeeded").wait_for()
     assert page.evaluate("window.kept") == "the same page"
     assert page.get_by_text("The run is damaged.").count() == 0
-    # What has ended is not asked for again.
+    # A run that has ended is not asked for again.
     assert page.locator("[hx-trigger*=every]").count() == 0
     page.locator("canvas").nth(2).wait_for()
     # One that disappears while it is open says so.
@@ -311,7 +311,7 @@ def test_logs_of_100_mb_are_there_at_once_are_searched_and_followed(
             file.write(f"\x1b[32mstep {number:9}\x1b[0m loss {1 / (number + 1):.8f} {word:50}\n")
     assert log.stat().st_size > 100e6
     process, (url,) = command()
-    opened(at(url, "/"))  # what is imported with the first request is not counted
+    opened(at(url, "/"))  # imports of the first request are not counted
     page = opened(url)
     begun = time.monotonic()
     page.goto(at(url, "/run/0/digits-aaaaaa/logs?task=chief-0").partition("&token")[0], wait_until="commit")

@@ -30,7 +30,7 @@ def test_a_thinned_curve_keeps_its_ends_its_order_and_its_lowest_and_highest_val
         assert (min(drawn), max(drawn)) == (min(known), max(known))
 
 
-def test_steps_that_an_attempt_does_again_are_those_of_the_later_attempt() -> None:
+def test_repeated_steps_have_the_values_of_the_later_attempt() -> None:
     records = [{"attempt": 1, "step": step, "time": 100.0 + step, "metrics": {"loss": 1.0}} for step in (1, 2, 3)]
     records += [{"attempt": 2, "step": step, "time": 200.0 + step, "metrics": {"loss": 2.0}} for step in (3, 4)]
     found = curves.curves(records, 100.0)["loss"]

@@ -36,7 +36,7 @@ def test_a_cell_shows_a_run_with_its_root_cause_and_curves_and_without_scripts(r
     assert "ValueError: &#34;&gt;&lt;script&gt;" in cell
 
 
-def test_a_cell_of_a_damaged_run_says_what_is_wrong(root: Path) -> None:
+def test_a_cell_of_a_damaged_run_names_the_damage(root: Path) -> None:
     run = page_run(root, "digits-aaaaaa")
     attached = sdk.attach("digits-aaaaaa")
     next(Path(run.events).glob("*.final.json")).write_text("no")
@@ -107,7 +107,9 @@ def test_metrics_are_rows_with_epochs_from_1_and_a_programs_names_replace_no_fie
     assert table["loss"].min() == 1 / 3 and list(table["epoch"]) == [1, 1, 1, 2]
 
 
-def test_a_plot_has_the_axes_of_each_metric_and_says_what_it_needs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plot_has_the_axes_of_each_metric_and_names_its_requirement(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hostile = {"$\\frac{$": 1.0, "_mine": 2.0, "gap": None}
     page_run(
         root, "digits-aaaaaa", [{"step": n, "metrics": {"loss": 1 / n, "val_loss": 2 / n, **hostile}} for n in (1, 2)]
@@ -251,7 +253,7 @@ def test_an_interrupt_of_the_kernel_ends_the_watching_and_leaves_the_run_alone(r
 
 
 @pytest.mark.process
-def test_watching_without_a_notebook_shows_what_the_command_shows(
+def test_watching_without_a_notebook_shows_the_output_of_the_command(
     root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     page_run(root, "digits-aaaaaa", failure="ValueError: bad")

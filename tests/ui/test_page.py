@@ -211,7 +211,7 @@ def test_many_tabs_read_a_root_once(visitor: Visitor, root: Path) -> None:
     assert visitor.sources.listed[str(root)] == 1
 
 
-def test_what_is_known_is_shown_while_another_tab_waits_for_an_answer(
+def test_known_runs_are_shown_while_another_tab_waits_for_an_answer(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
@@ -255,7 +255,7 @@ def test_a_runs_page_begins_with_why_and_asks_again_only_while_the_run_may_chang
     assert ("hx-trigger" in live) == ("LOST" not in live)
 
 
-def test_a_run_that_disappears_says_so_and_a_damaged_one_says_what_is_damaged(visitor: Visitor, root: Path) -> None:
+def test_a_run_that_disappears_says_so_and_a_damaged_one_names_the_damage(visitor: Visitor, root: Path) -> None:
     run = page_run(root, "gone-dddddd")
     next(Path(run.events).glob("*.final.json")).write_text("no")
     damaged = visitor.get("/run/0/gone-dddddd").text
@@ -288,7 +288,7 @@ def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
     assert visitor.get(f"/assets/{name}").status in (307, 404)
 
 
-def test_logs_are_searched_and_what_they_hold_is_text(visitor: Visitor) -> None:
+def test_logs_are_searched_and_their_content_is_text(visitor: Visitor) -> None:
     text = visitor.get("/run/0/digits-aaaaaa/logs").text
     assert "first line" in text
     assert "second &lt;b&gt;line" in text
@@ -388,7 +388,7 @@ def test_hostile_schedules_models_and_sweeps_are_text_on_their_pages(root: Path)
 
 
 class Acted:
-    """A run of this machine, and what was done with it."""
+    """A run of this machine, and the actions on it."""
 
     def __init__(self, run: sdk.Run, done: list[str]) -> None:
         self._run, self._done = run, done
@@ -516,7 +516,7 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     before = visitor.get(earlier[1].replace("&amp;", "&")).text
     assert "line 599\n" in before
     assert "line 600\n" not in before
-    # A page follows a run that goes on; what has ended says so.
+    # A page follows a run that goes on; a run that has ended says so.
     size = log.stat().st_size
     with log.open("a") as file:
         file.write("one more\nnot who")
@@ -528,7 +528,7 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     assert "hx-get" not in visitor.get("/run/0/nothing-aaaaaa/lines?task=chief-0&after=0").text
 
 
-def test_what_is_not_there_is_404_with_a_link(visitor: Visitor) -> None:
+def test_a_missing_page_is_404_with_a_link(visitor: Visitor) -> None:
     for way, place in (
         ("/run/0/nothing-aaaaaa", "/"),
         ("/run/0/nothing-aaaaaa/logs", "/"),

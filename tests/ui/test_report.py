@@ -117,7 +117,7 @@ def view(text: str) -> RunView:
 
 
 @pytest.mark.parametrize("at", range(len(HOSTILE)), ids=lambda at: f"hostile-{at}")
-def test_what_a_hostile_run_holds_is_text_wherever_it_is_shown(at: int) -> None:
+def test_the_content_of_a_hostile_run_is_text_wherever_it_is_shown(at: int) -> None:
     def made(text: str) -> Counter[tuple[str, tuple[str, ...]]]:
         views = [view(text or "-"), view(f"{text}2")]
         change = Change(section="job", path=text, before=text, after=f"{text}3", kind="changed")
@@ -233,7 +233,7 @@ def test_of_more_trials_than_a_page_has_the_best_one_is_there(
 ) -> None:
     from sdk.sweeps.study import PRUNED, Study
 
-    # The one that was stopped early has a better value than those that trained to their end.
+    # The one that was stopped early has a better value than the ones that trained to their end.
     page_sweep(root, "lucky", 3, end="")
     book = Book(str(root))
     study = Study(book.store, book.read("lucky"))

@@ -86,7 +86,7 @@ def test_a_row_says_how_far_a_run_is_how_fast_and_how_long_it_still_takes() -> N
     assert polylines("z0-0z") == ["0.0,1.0 25.0,23.0", "75.0,23.0 100.0,1.0"]
 
 
-def test_states_are_counted_among_what_the_search_finds_and_labels_are_offered() -> None:
+def test_states_are_counted_among_the_results_of_a_search_and_labels_are_offered() -> None:
     found = listing.listing(RUNS, listing.wanted({"q": "digits", "state": "FAILED"}), NOW)
     assert found.states == {"SUCCEEDED": 1, "FAILED": 1}
     assert found.labels == ["broken", "digits", "mnist", "team=vision"]
@@ -100,7 +100,7 @@ def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() 
 
 
 @pytest.mark.parametrize("at", range(len(HOSTILE)), ids=lambda at: f"hostile-{at}")
-def test_what_a_hostile_run_holds_is_text_in_the_list(at: int) -> None:
+def test_the_content_of_a_hostile_run_is_text_in_the_list(at: int) -> None:
     def made(text: str):
         status = Status(state=State.FAILED, reason=Reason.DONE, created=1.0)
         about = {
