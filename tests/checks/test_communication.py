@@ -35,7 +35,7 @@ def findings(plan: sdk.Plan) -> list[tuple[str, str]]:
         ("NCCL = 1\nmine.NCCL", []),
     ],
 )  # fmt: skip
-def test_what_a_program_asks_for_is_read_from_its_source(source: str, expected: list[tuple[str, bool]]) -> None:
+def test_the_communication_of_a_program_is_read_from_its_source(source: str, expected: list[tuple[str, bool]]) -> None:
     assert [(found.name, found.sure) for found in communications_of(ast.parse(source))] == expected
 
 

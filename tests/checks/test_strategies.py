@@ -1,4 +1,4 @@
-"""What a program does with strategies and its job cannot serve is in the plan, on both backends."""
+"""A use of strategies that the job cannot serve is in the plan, on both backends."""
 
 from __future__ import annotations
 

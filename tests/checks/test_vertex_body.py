@@ -1,4 +1,4 @@
-"""Each rule about a job's body, in one table: what the emulator answers, and that a plan says the same of the same request."""
+"""Each rule about a job's body, in one table: the emulator's answer, and a plan that says the same of the same request."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def named(*values: str, key: str = "compute.googleapis.com/reservation-name") ->
 
 MACHINE, DISK = ".machine_spec", ".disk_spec.boot_disk_type"
 RESERVATION = ".machine_spec.reservation_affinity"
-# The rule, the request as a change of a plain one, the field, and what is said.
+# The rule, the request as a change of a plain one, the field, and the message.
 RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ("n2-standard-7", machine("n2-standard-7"), MACHINE, 'Machine type "n2-standard-7" is not supported.'),
     ("gb300", machine("a4x-maxgpu-4g-metal"), MACHINE, 'Machine type "a4x-maxgpu-4g-metal" is not supported.'),
@@ -207,7 +207,7 @@ def planned(region: str = HERE, **fields: Any) -> list[Finding]:
 
 
 @pytest.mark.parametrize(("raw", "field", "said"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
-def test_a_plan_says_of_a_request_what_the_service_refuses_it_with(raw, field: str, said: str) -> None:
+def test_a_plan_reports_the_services_refusal_of_a_request(raw, field: str, said: str) -> None:
     found = [(where, text) for where, text in answer(raw) if where.endswith(field) and said in text]
     assert len(found) == 1, answer(raw)
     where, text = found[0]
@@ -419,7 +419,7 @@ LACKS = "has no pool for n1-standard-4, pd-ssd of 100 GB x 1."
         ({"network": {"exists": None, "error": "403: no", "about": {}}}, "note", "vertex_network was not checked: 403"),
     ],
 )  # fmt: skip
-def test_what_the_cloud_answers_about_a_named_resource_is_compared_with_the_job(known, level: str, said: str) -> None:
+def test_the_clouds_answer_about_a_named_resource_is_compared_with_the_job(known, level: str, said: str) -> None:
     facts = Facts(**{**FACTS.__dict__, "online": {"settings": known}})
     named = {"persistent_resource": "warm", "kms_key": f"{P}/{HERE}/{KEY}", "network": NETWORK}
     target = sdk.Vertex(

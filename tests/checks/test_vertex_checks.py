@@ -187,7 +187,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "the same machine in every pool. Received: g2-standard-4 with l4, n1-standard-4 with cpu",
         "provisioning='standard'",
     ),
-    # What a job has no room for.
+    # Programs that a job has no room for.
     (
         "a small disk",
         {"disk_gb": 99},
@@ -441,7 +441,7 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
         ({"ps": 1}, "Parameter servers without workers"),
     ],
 )
-def test_what_is_doubtful_is_a_warning(changes: dict[str, Any], said: str) -> None:
+def test_a_doubtful_setting_is_a_warning(changes: dict[str, Any], said: str) -> None:
     if "facts" in changes:
         changes = {**changes, "facts": Facts(**{**FACTS.__dict__, "tensorflow": changes["facts"]})}
     asked = Asked(changes)
@@ -530,7 +530,7 @@ ANY = {
 
 @given(st.fixed_dictionaries({}, optional=ANY))
 @settings(max_examples=120, deadline=None)
-def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(changes: dict[str, Any]) -> None:
+def test_following_the_suggestions_leads_from_any_plan_to_an_accepted_one(changes: dict[str, Any]) -> None:
     asked = Asked(changes)
     # Each finding about locations names all of them.
     for _ in range(5 + 5 * len(changes.get("regions", ()))):
@@ -569,7 +569,7 @@ def test_a_machine_type_that_is_nonsense_is_only_refused(machine: str) -> None:
     assert asked.of("error") == []
 
 
-def test_a_plan_says_what_vertex_does_although_nobody_has_asked() -> None:
+def test_a_plan_names_the_unrequested_effects_of_vertex() -> None:
     notes = [finding.message for finding in Asked({"timeout_s": None}).of("note")]
     unseen = (
         "It was not checked whether gs://my-bucket exists, in a region of the job (us-central1). Next: podlift plan "

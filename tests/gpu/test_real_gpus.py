@@ -40,7 +40,7 @@ def dense():
 
 @pytest.fixture
 def on_gpus(write, root):
-    """Run a program on GPUs of this machine, and return what each task has written."""
+    """Run a program on GPUs of this machine, and return the output of each task."""
 
     def run(program, *, accelerator="t4", workers=1):
         script = write("train.py")
@@ -66,7 +66,7 @@ write(device=small.device, grown=tf.config.experimental.get_memory_info("GPU:0")
 
 
 @one_gpu
-def test_memory_grows_with_what_a_program_allocates(on_gpus):
+def test_memory_grows_with_the_allocations_of_a_program(on_gpus):
     (seen,) = on_gpus(GROWTH)
     assert seen["device"].endswith("GPU:0")
     assert seen["grown"] >= 64 * 1024 * 1024 * 4

@@ -95,7 +95,7 @@ def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerat
 
 @pytest.mark.full
 @pytest.mark.process
-def test_types_are_those_of_the_real_client() -> None:
+def test_types_equal_the_types_of_the_real_client() -> None:
     code = (
         "from google.cloud.aiplatform_v1.types import AcceleratorType; from sdk.hardware.accelerators import ROWS; "
         "print([row.type for row in ROWS if row.type and row.type not in AcceleratorType.__members__])"
@@ -131,7 +131,7 @@ def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, ex
         *[(name, False) for name in ("c3-standard-8", "n2-standard-0", "n2-standard-16\n", "", "g2-standard-4")],
     ],
 )
-def test_machine_types_are_those_that_training_may_have(machine: str, allowed: bool) -> None:
+def test_every_machine_type_is_one_that_training_may_have(machine: str, allowed: bool) -> None:
     assert (machine in machines.LISTED) is allowed
 
 

@@ -1,4 +1,4 @@
-"""SKUs of the Cloud Billing catalog: which of them charge for a training machine, and what they cost."""
+"""SKUs of the Cloud Billing catalog: which of them charge for a training machine, and their prices."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def units(*skus: tuple[catalog.Service, Any]) -> tuple[catalog.Units, list[str]]
         ("platform", f"{VERTEX} on NVIDIA H100 80GB in Iowa", "", "OnDemand", ("whole", "gpu:NVIDIA_H100_80GB")),
         ("platform", f"{VERTEX} management fee on NVIDIA H100 80GB in Iowa", "", "", ("fee", "gpu:NVIDIA_H100_80GB")),
         ("platform", f"{VERTEX} Management fee on N1 Instance RAM in Singapore", "", "", ("fee", "ram:n1")),
-        # What is sold otherwise.
+        # SKUs that are sold otherwise.
         ("engine", "Custom Instance Core running in Iowa", "CPU", "OnDemand", None),
         ("engine", "Nvidia Tesla T4 GPU attached to Sole Tenancy VMs running in Americas", "GPU", "OnDemand", None),
         ("engine", "Commitment v1: Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", None),

@@ -1,4 +1,4 @@
-"""What a run on Vertex AI may cost, by the prices of this package or by read ones, and the quotas it counts against."""
+"""The possible cost of a run on Vertex AI, by the prices of this package or by read ones, and the quotas it counts against."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sdk.hardware.catalog import PriceTable, Units
 CPU, H100 = 0.21849885, 9.79655057
 # Compute Engine's spot price of that machine, and of the host of one H100 with its local SSD.
 CPU_SPOT, HOST_SPOT = 4 * 0.0130575 + 4 * 0.0474998 * (FEE - 1), 0.36117 + 750 * 0.08 / 730
-# The fee on a spot machine is that of one on demand.
+# The fee on a spot machine equals the fee on demand.
 SHARE = FEE - 1
 
 
 def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
-    """Return what a job with these resources and these options of a Vertex rents."""
+    """Return the rental of a job with these resources and these options of a Vertex."""
     terms = {name: asked.pop(name) for name in ("provisioning", "disk_gb", "regions", "table") if name in asked}
     return pricing.Rental(pools=pools(**asked), timeout_s=timeout_s, **terms)
 
@@ -120,7 +120,7 @@ def test_quotas_are_named_as_google_names_them_and_counted(resources, expected) 
     assert quotas == expected
 
 
-def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
+def test_a_plan_prints_its_cost_and_its_quotas() -> None:
     assert pricing.lines([rented(36000.0, accelerator="v5e-8")]) == [
         (
             "price",
@@ -140,7 +140,7 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
     }
 
 
-def test_the_cap_of_several_places_is_that_of_the_dearest_one() -> None:
+def test_the_cap_of_several_places_is_the_cap_of_the_dearest_one() -> None:
     spot = rented(36000.0, accelerator="v5e-8", provisioning="spot")
     dear = rented(36000.0, accelerator="v5e-8")
     shown = pricing.lines([spot, dear])
@@ -181,7 +181,7 @@ A3 = {"core:a3": 0.01, "ram:a3": 0.001, "gpu:NVIDIA_H100_80GB": 3.0}
 
 
 def table(**charges: dict[str, float]) -> PriceTable:
-    """Return a table whose prices hold in us-central1: `table(whole={"core:n1": 0.035}, standard=...)`."""
+    """Return a table with prices that hold in us-central1: `table(whole={"core:n1": 0.035}, standard=...)`."""
     units: Units = {charge: {item: {HERE: usd} for item, usd in items.items()} for charge, items in charges.items()}
     return PriceTable(date="2026-11-01", units=units)
 

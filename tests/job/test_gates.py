@@ -1,4 +1,4 @@
-"""The gate of a job: what it accepts, and every mistake in one error."""
+"""The gate of a job: its accepted values, and every mistake in one error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_guard_is_a_bound_for_one_metric(text: str, champion: float | None, bo
     st.sampled_from(["", " "]),
     FINITE,
 )
-def test_a_guard_reads_what_was_written(comparison: str, sign: str, number: float, space: str, champion: float) -> None:
+def test_a_guard_reads_its_written_form(comparison: str, sign: str, number: float, space: str, champion: float) -> None:
     guard = Guard.parse(f"accuracy{space}{comparison}{space}champion{space}{sign}{space}{number!r}")
     expected = {"+": champion + number, "-": champion - number, "*": champion * number}[sign]
     bound = guard.bound(champion)
@@ -63,7 +63,7 @@ def test_a_guard_reads_what_was_written(comparison: str, sign: str, number: floa
         ("accuracy >= 1e999", "not a bound: '1e999'"),
     ],
 )
-def test_what_is_no_guard_is_refused_with_an_example(text: str, said: str) -> None:
+def test_a_text_that_is_no_guard_is_refused_with_an_example(text: str, said: str) -> None:
     with pytest.raises(sdk.InputError, match="guards: ") as caught:
         sdk.Gate(**ASKED, guards=[text])
     assert said in str(caught.value)
@@ -89,7 +89,7 @@ def test_a_gain_is_a_difference_or_a_part_of_the_champions_value(text: str, cham
 
 @pytest.mark.parametrize("gain", ["-0.01", "1%%", "a bit", "", "nan", "1e999", math.nan, -1, True, [1]])
 @pytest.mark.parametrize("field", ["min_gain", "ask_below"])
-def test_what_is_no_gain_is_refused(field: str, gain: Any) -> None:
+def test_a_value_that_is_no_gain_is_refused(field: str, gain: Any) -> None:
     with pytest.raises(sdk.InputError, match=f"^{field}: "):
         sdk.Gate(**ASKED, **{field: gain})
 

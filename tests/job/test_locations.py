@@ -1,4 +1,4 @@
-"""Locations: how they are written, what is refused, and which machines a job gets in each of them."""
+"""Locations: their notation, refusals, and the machines of a job in each of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_in_plain_regions_a_job_runs_in_its_regions_with_its_own_hardware() -> N
     assert [*map(str, target.locations_for(CPU_JOB))] == ["us-central1:spot:cpu", "us-east1:spot:cpu"]
 
 
-def test_a_location_adds_what_it_does_not_say_from_the_job() -> None:
+def test_a_location_takes_missing_parts_from_the_job() -> None:
     target = sdk.Vertex(regions="us-central1:spot,us-east1,us-west1:flex:l4x2", machine="n1-standard-8")
     locations = target.locations_for(CPU_JOB)
     assert [*map(str, locations)] == ["us-central1:spot:cpu", "us-east1:standard:cpu", "us-west1:flex:l4:2"]

@@ -158,7 +158,7 @@ class StoreContract:
 
 
 def _race(call: Callable[[int], Any], lost: type[Exception], racers: int = _RACERS) -> list[int]:
-    """Call from many threads at once; return the numbers of those that did not raise `lost`."""
+    """Call from many threads at once; return the numbers of the calls that did not raise `lost`."""
     won: list[int] = []
     start = threading.Barrier(racers)
 

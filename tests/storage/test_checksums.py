@@ -1,4 +1,4 @@
-"""crc32c in an image whose google-crc32c is pure Python: by the C library of a wheel, or not at all."""
+"""crc32c in an image with a google-crc32c of pure Python: by the C library of a wheel, or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def slow(crc: int, data: bytes) -> int:
 
 @pytest.fixture
 def pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An image whose package has no extension module for its Python."""
+    """An image with a package that has no extension module for its Python."""
     checksums.search_again()
     monkeypatch.setitem(sys.modules, "google_crc32c", SimpleNamespace(implementation="python", extend=slow))
     yield

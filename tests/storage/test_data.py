@@ -217,7 +217,7 @@ def test_brackets_in_an_existing_name_are_literal_and_a_pattern_escapes_its_fold
     assert places == {"name": f"{home}/a[b].csv", "pattern": f"{tmp_path}/[[]1]/a*.csv"}
 
 
-def test_two_dots_behind_a_link_mean_what_they_mean_to_the_system(tmp_path: Path) -> None:
+def test_two_dots_after_a_link_mean_the_same_as_to_the_system(tmp_path: Path) -> None:
     (tmp_path / "far/away").mkdir(parents=True)
     (tmp_path / "far/data").write_text("1")
     (tmp_path / "link").symlink_to("far/away")
@@ -249,7 +249,7 @@ def test_an_empty_folder_is_worth_a_warning(tmp_path: Path) -> None:
         ("file://elsewhere/x", "starts with file:///"),
     ],
 )
-def test_what_is_not_on_the_disk_is_said_with_what_is(tmp_path: Path, place: str, said: str) -> None:
+def test_a_missing_file_is_named_with_the_existing_ones(tmp_path: Path, place: str, said: str) -> None:
     (tmp_path / "data").mkdir()
     for name in ("train.csv", *(f"n{i:02}" for i in range(20))):
         (tmp_path / "data" / name).write_text("1")
@@ -260,7 +260,7 @@ def test_what_is_not_on_the_disk_is_said_with_what_is(tmp_path: Path, place: str
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_input_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0)
     assert "Permission denied" in problem("data", tmp_path)
     (tmp_path / "file").write_text("1")
@@ -325,7 +325,7 @@ def test_objects_folders_and_patterns_of_a_bucket_are_found(google: None, place:
         ("gs://owner-pays/x", "rejects the request (400): Bucket is a requester pays bucket"),
     ],
 )
-def test_what_google_says_becomes_a_sentence(google: None, place: str, said: str, monkeypatch) -> None:
+def test_an_error_of_google_becomes_a_sentence(google: None, place: str, said: str, monkeypatch) -> None:
     monkeypatch.setattr(urls, "_RETRY", RetryPolicy(total_s=1.0, first_s=1.0))
     assert said in problem(place)
 
@@ -387,7 +387,7 @@ def test_ten_inputs_are_asked_for_at_once(google: None, server: str) -> None:
     assert [answer.problem for answer in answers] == [""] * 10
 
 
-def test_an_error_that_nobody_foresaw_is_that_of_its_input_alone(google: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_belongs_to_its_input_alone(google: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(url: str) -> None:
         raise RuntimeError("a bug of the vendor")
 
@@ -405,7 +405,7 @@ def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(google
 # Elsewhere.
 
 
-def test_what_a_web_server_says_becomes_a_sentence(server: str) -> None:
+def test_an_error_of_a_web_server_becomes_a_sentence(server: str) -> None:
     given = {"train": f"{server}/there.csv", "head": f"{server}/no-head"}
     assert resolve(given, Path("/")) == (given, [])
     assert "It does not exist: the server returned 404 Not Found." in problem(f"{server}/nowhere")

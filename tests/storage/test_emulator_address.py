@@ -44,7 +44,7 @@ def free_port() -> int:
         (f"http://me:hunter2@127.0.0.1:1/{TOKEN}", "is not the address of an emulator"),
     ],
 )
-def test_what_is_no_address_is_named_at_once(given: str, said: str) -> None:
+def test_a_text_that_is_no_address_is_named_at_once(given: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
         emulator.address({"PODLIFT_EMULATOR": given})
     text = str(refused.value)
@@ -67,7 +67,7 @@ def other() -> Iterator[str]:
         yield address.rpartition(":")[2]
 
 
-def test_what_is_not_there_or_something_else_is_said_soon(monkeypatch, podlift_gcs: GcsServer, other: str) -> None:
+def test_a_missing_emulator_or_another_server_is_reported_soon(monkeypatch, podlift_gcs: GcsServer, other: str) -> None:
     dead = free_port()
     for name, url, said in (
         ("PODLIFT_EMULATOR", f"http://127.0.0.1:{dead}/{TOKEN}", "is not running: nothing listens"),

@@ -1,4 +1,4 @@
-"""The time of an emulator whose clock was moved is the time that its clients go by."""
+"""The time of an emulator with a moved clock is the time of its clients."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def here(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_uploaded_is_listed_and_comes_back(files: FolderFiles, here: Path, tmp_path: Path) -> None:
+def test_an_uploaded_file_is_listed_and_comes_back(files: FolderFiles, here: Path, tmp_path: Path) -> None:
     known = files.upload("a/b.bin", str(here), None)
     assert (
         [each.name for each in files.list("a/")] == ["a/b.bin"] == [each.name for each in files.list("", suffix=".bin")]
@@ -71,12 +71,12 @@ def test_a_file_is_removed_only_as_it_was_seen(files: FolderFiles, here: Path) -
     assert files.folder("") == ([], [])
 
 
-def test_what_another_one_created_stays(files: FolderFiles) -> None:
+def test_an_object_that_another_one_created_stays(files: FolderFiles) -> None:
     assert files.create("spec.json", b"first") == b"first"
     assert files.create("spec.json", b"second") == b"first"
 
 
-def test_what_is_not_there_is_missing(files: FolderFiles) -> None:
+def test_an_absent_object_is_missing(files: FolderFiles) -> None:
     for call in (files.read, files.age_s, lambda name: files.download(name, "/nowhere/x")):
         with pytest.raises((MissingError, StoreError, OSError)):
             call("a")

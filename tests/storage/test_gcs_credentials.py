@@ -36,7 +36,7 @@ except AccessError as error:
 
 
 class Tokens:
-    """What a server of access tokens does, and how often it was asked."""
+    """The answers of a server of access tokens, and the number of its requests."""
 
     valid, asked, url = True, 0, ""
 
@@ -57,7 +57,7 @@ def tokens() -> Iterator[Tokens]:
 
 @pytest.fixture
 def said(podlift_gcs: GcsServer, tokens: Tokens, tmp_path: Path) -> Iterator[object]:
-    """Return what a program says that reaches the emulator as Google's own address, with the key of a service account."""
+    """Return the output of a program that reaches the emulator as Google's own address, with the key of a service account."""
     podlift_gcs.client().create_bucket("bucket")
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -108,7 +108,7 @@ def test_32_an_account_that_was_revoked_is_told_at_once(tokens: Tokens, said: ob
     assert tokens.asked == 1
 
 
-def test_32_a_token_that_has_expired_is_renewed_and_what_was_refused_is_sent_again(
+def test_32_an_expired_token_is_renewed_and_a_refused_request_is_sent_again(
     podlift_gcs: GcsServer, tokens: Tokens, said: object
 ) -> None:
     podlift_gcs.faults({"kind": "status_before", "status": 401, "operation": "objects.insert", "nth": 1})

@@ -77,7 +77,7 @@ def test_a_url_or_a_folder_of_vertex_is_a_place_in_a_bucket_and_nothing_is_asked
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/x", "https://user:hunter2@host/x?token=hunter2", "memory://x"])
-def test_what_cannot_hold_checkpoints_is_refused_and_welcome_as_input_or_output(url: str) -> None:
+def test_a_url_that_cannot_hold_checkpoints_is_valid_only_for_inputs_and_outputs(url: str) -> None:
     with pytest.raises(
         InputError, match=r"Known: a path, file://, gs://\..* Inputs and outputs of a program may have"
     ) as refused:
@@ -86,7 +86,7 @@ def test_what_cannot_hold_checkpoints_is_refused_and_welcome_as_input_or_output(
 
 
 @pytest.mark.parametrize("place", ["", "UPPER/x", "a", "bucket/../x", "bucket/a//b"])
-def test_what_is_no_place_in_a_bucket_is_refused(place: str) -> None:
+def test_a_url_that_is_no_place_in_a_bucket_is_refused(place: str) -> None:
     with pytest.raises(InputError, match="Invalid name of"):
         open_store(f"gs://{place}")
 
@@ -121,7 +121,7 @@ def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_
     assert "Next: gcloud auth application-default login." in done.stdout
 
 
-def test_a_removal_whose_reply_is_lost_is_a_removal(gcs: GcsServer, store: GcsStore) -> None:
+def test_a_removal_with_a_lost_reply_is_a_removal(gcs: GcsServer, store: GcsStore) -> None:
     made = store.put_new("x0", [b"0"]), store.put_new("x1", [b"1"])
     for stat, generation in zip(made, (None, made[1].generation), strict=True):
         gcs.faults({"kind": "drop_after", "operation": "objects.delete", "nth": 1})
@@ -248,7 +248,7 @@ def test_a_generation_of_another_store_is_a_conflict(store: GcsStore) -> None:
         store.get("no", generation=DAMAGED)
 
 
-def test_what_no_store_has_written_is_not_listed(gcs: GcsServer, store: GcsStore) -> None:
+def test_an_object_that_no_store_has_written_is_not_listed(gcs: GcsServer, store: GcsStore) -> None:
     store.put_new("a/x", [b"1"])
     for name in ("run/", "run/a/", "run/a/.hidden", "run/a//b", "runs/x"):
         gcs.client().bucket("bucket").blob(name).upload_from_string(b"")

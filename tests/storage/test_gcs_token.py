@@ -31,7 +31,7 @@ def test_a_token_is_asked_for_once_and_again_some_minutes_before_its_end() -> No
 
 
 @pytest.mark.parametrize("answer", [{}, {"access_token": "x", "expires_in": "soon"}, [], None])
-def test_what_is_no_token_is_said_to_be_none(answer) -> None:
+def test_an_answer_that_is_no_token_is_named(answer) -> None:
     with pytest.raises(TokenError, match="did not return a token"):
         MachineToken({}, FakeClock(), lambda url: answer).token()
 

@@ -1,4 +1,4 @@
-"""What is kept on this machine's disk: sizes, reserves, removals, and what an error of the system means."""
+"""Files on this machine's disk: sizes, reserves, removals, and the meaning of the system's errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_records_in_reserves_of_one_folder_are_read_and_an_unused_reserve_goes(t
         (OSError("only words"), "Cannot write '/x': only words."),
     ],
 )
-def test_an_error_of_the_system_is_told_with_what_it_means(error: OSError, meaning: str) -> None:
+def test_an_error_of_the_system_is_reported_with_its_meaning(error: OSError, meaning: str) -> None:
     with pytest.raises(StoreError) as caught, as_store_error("write", "/x"):
         raise error
     assert str(caught.value) == meaning
@@ -129,7 +129,7 @@ def test_a_listing_is_as_old_as_its_first_page(monkeypatch: pytest.MonkeyPatch) 
         ("crc32c=Nks/tw==", ""),
     ],
 )
-def test_bytes_that_are_not_those_of_their_checksum_are_refused_with_both(told: str, sentence: str) -> None:
+def test_bytes_with_another_checksum_are_refused_with_both_checksums(told: str, sentence: str) -> None:
     whole = [b"abc", b""]
     raw = SimpleNamespace(read=None, read1=lambda size, decode_content: whole.pop(0))
     response: Any = SimpleNamespace(headers={"Content-Length": "3", "X-Goog-Hash": told}, raw=raw)

@@ -35,7 +35,7 @@ def test_an_answer_is_returned_and_an_outage_is_none() -> None:
     assert (found.failures, found.error, found.pause_s) == (0, None, 0.0)
 
 
-def test_what_no_repetition_mends_is_raised() -> None:
+def test_an_error_that_no_repetition_mends_is_raised() -> None:
     def denied() -> None:
         raise AccessError("403")
 

@@ -193,7 +193,7 @@ def test_a_temporary_file_swept_away_before_its_lock_is_made_again(store, monkey
         ("fsync", errno.EIO, "the device failed to read or write"),
     ],
 )
-def test_what_the_system_refuses_is_said_and_leaves_nothing(
+def test_a_refusal_of_the_system_is_reported_and_leaves_nothing(
     store: PosixStore, monkeypatch: pytest.MonkeyPatch, call: str, number: int, said: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -295,7 +295,7 @@ def test_an_object_deleted_at_once_with_its_folder_by_another_task_was_still_wri
     assert not Path(store.url, "data").exists()
 
 
-def test_what_the_kernel_does_not_take_at_once_is_written_too(store, monkeypatch) -> None:
+def test_bytes_that_the_kernel_does_not_take_at_once_are_written_too(store, monkeypatch) -> None:
     writev = os.writev
     monkeypatch.setattr(os, "writev", lambda handle, views: writev(handle, [views[0][:3]]))
     store.put_new("x", [b"0123456789", b"", b"abcdefgh"])
@@ -337,7 +337,7 @@ def large(size: int) -> list[memoryview]:
 
 
 @pytest.mark.parametrize("size", _SIZES)
-def test_a_large_object_is_what_was_given_and_stays_out_of_the_page_cache(store: PosixStore, size: int) -> None:
+def test_a_large_object_equals_its_source_and_stays_out_of_the_page_cache(store: PosixStore, size: int) -> None:
     data = large(size)
     stat = store.put_new("x", data)
     cached = cached_pages(Path(store.url, "x"))

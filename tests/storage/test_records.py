@@ -26,7 +26,7 @@ def test_half_a_record_of_a_dead_task_is_removed_and_nothing_else(tmp_path: Path
     assert read_events(paths) == before
 
 
-def test_records_of_several_threads_have_numbers_of_their_own(tmp_path: Path) -> None:
+def test_records_of_several_threads_have_different_numbers(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
     recorder = Recorder(paths, "chief-0", 1, SystemClock())
     with ThreadPoolExecutor(4) as pool:

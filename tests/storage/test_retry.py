@@ -60,6 +60,6 @@ def test_requests_that_failed_together_retry_apart_and_within_the_steps_longest_
         waits.append(clock.time)
     assert max(waits) <= 1.0
     assert len(set(waits)) == len(waits)
-    # Spread over all of the time: also those that come first and last are among them.
+    # Spread over all of the time: the first and the last part are among them.
     assert min(waits) < 0.35
     assert max(waits) > 0.65

@@ -35,7 +35,7 @@ def content(top: Path) -> dict[str, bytes]:
 
 
 @given(TREES, TREES)
-def test_copies_are_equal_or_refused_and_what_was_there_stays(tree: dict[str, bytes], before: dict[str, bytes]) -> None:
+def test_copies_are_equal_or_refused_and_existing_files_stay(tree: dict[str, bytes], before: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, dest = Path(folder, "source"), Path(folder, "dest")
         wanted, there = make(source, tree), make(dest, before)
@@ -65,7 +65,7 @@ def test_a_file_reaches_another_file_system_where_it_cannot_have_a_second_name(t
     assert os.listdir(tmp_path) == ["weights"]
 
 
-def test_a_second_name_replaces_what_is_there_and_again(tmp_path: Path) -> None:
+def test_a_second_name_replaces_the_existing_file_and_again(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("old")
     (tmp_path / "new").write_text("new")
     for _ in range(2):
@@ -101,6 +101,6 @@ def test_a_complete_walk_fails_where_another_try_may_list_more(tmp_path: Path, m
             walk(str(tmp_path), complete=True)
 
 
-def test_what_a_killed_process_was_about_to_bring_is_no_file(tmp_path: Path) -> None:
+def test_the_unfinished_copy_of_a_killed_process_is_no_file(tmp_path: Path) -> None:
     (tmp_path / f".podlift-{'0' * 32}.part").write_text("half")
     assert walk(str(tmp_path)).files == {}

@@ -158,7 +158,7 @@ def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoin
     # One of them was continued because others came later and were worse, and paused again at a higher rung.
     assert any(trial.state == "PRUNED" and trial.last >= 3 for trial in promoted)
     assert sum(trial.last for trial in trials) < 18 * 9 / 2
-    # The curve of the best one is that of an undisturbed run.
+    # The curve of the best one equals the curve of an undisturbed run.
     assert sweep.best().last == 9
     assert {trial.why for trial in trials if trial.state == "PRUNED"} <= {
         f"not among the best third after {epochs}" for epochs in ("1 epoch", "3 epochs", "9 epochs")
@@ -199,7 +199,7 @@ def test_a_cancelled_sweep_ends_the_run_of_a_driver_that_died_before_its_note(wo
     assert [run.state for run in world.runs.all.values()] == [State.CANCELLED]
 
 
-def test_a_trial_whose_driver_died_before_the_cancel_request_is_stopped(world: World, monkeypatch) -> None:
+def test_a_trial_of_a_driver_that_died_before_the_cancel_request_is_stopped(world: World, monkeypatch) -> None:
     sweep = world.create(trials=6, parallel=1, pruner="asha")
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(world.runs, "cancel", lambda url: (_ for _ in ()).throw(KilledError))

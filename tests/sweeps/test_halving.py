@@ -41,6 +41,6 @@ def test_a_third_of_the_trials_at_a_rung_goes_on_and_they_are_the_best(curves, r
     assert all(sign * one > sign * other for one in passing for other in others)
 
 
-def test_the_value_at_a_rung_is_that_of_the_epochs_until_then() -> None:
+def test_the_value_at_a_rung_comes_from_the_epochs_until_then() -> None:
     assert halving.at_rung({1: 5.0, 2: 7.0, 3: 6.0, 4: 9.0}, 1, "max") == 7.0
     assert halving.at_rung({1: 5.0, 2: 7.0}, 1, "max") is None

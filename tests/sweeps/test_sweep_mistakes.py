@@ -68,7 +68,7 @@ def test_all_mistakes_are_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("text", [SCRIPT, SCRIPT.replace('"--units"', "NAME"), ANY, "import sys\nprint(sys.argv)\n"])
-def test_a_program_whose_arguments_cannot_be_read_is_not_refused(tmp_path: Path, text: str) -> None:
+def test_a_program_with_unreadable_arguments_is_not_refused(tmp_path: Path, text: str) -> None:
     known = text == SCRIPT
     (tmp_path / "train.py").write_text(text)
     about = {**GOOD, "space": {"unit" if known else "other": "1..8"}, "root": tmp_path / "root", "name": "one"}
@@ -77,7 +77,7 @@ def test_a_program_whose_arguments_cannot_be_read_is_not_refused(tmp_path: Path,
         assert sdk.sweep(tmp_path / "train.py", **about).name == "one"
 
 
-def test_a_limit_on_the_cost_below_that_of_one_trial_is_refused(tmp_path: Path, monkeypatch) -> None:
+def test_a_limit_on_the_cost_below_the_cost_of_one_trial_is_refused(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     vertex = sdk.Vertex(project="mine", bucket="mine", regions=["us-central1"])
     about = {"backend": vertex, "accelerator": "t4", "max_cost_usd": 0.2, "timeout": "1h", "root": None}

@@ -1,4 +1,4 @@
-"""`podlift_run` as a user's own tests use it: each case is a pytest of its own, in a project of its own."""
+"""`podlift_run` as a user's own tests use it: each case is a separate pytest, in a separate project."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_time_limit_ends_the_run(pytester, run_here) -> None:
 
 
 @pytest.mark.full
-def test_what_still_runs_when_the_test_is_interrupted_is_cancelled(pytester, run) -> None:
+def test_a_run_that_still_goes_when_the_test_is_interrupted_is_cancelled(pytester, run) -> None:
     pytester.makepyfile(train="import os, signal, sys; os.kill(int(sys.argv[1]), signal.SIGUSR1); signal.pause()")
     shown = run("""
         import os, signal
