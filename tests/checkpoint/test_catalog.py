@@ -69,7 +69,7 @@ def test_a_checkpoint_of_a_run_is_found_by_its_step_and_none_that_cannot_be_read
     assert catalog.newest(other) is None
 
 
-def test_who_asks_about_checkpoints_in_a_bucket_waits_less_than_a_training(store: PosixStore, monkeypatch) -> None:
+def test_a_question_about_checkpoints_in_a_bucket_waits_less_than_a_training(store: PosixStore, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(catalog, "open_store", lambda url, retry=None: asked.append((url, retry)) or store)
     assert catalog.is_empty(RunPaths("gs://mine/runs/test"))
@@ -152,7 +152,7 @@ def test_39_a_metric_that_is_no_number_is_said_once_and_the_best_before_it_stays
     }
 
 
-def test_a_metric_that_nobody_reports_is_said_with_the_nearest_one(store: PosixStore) -> None:
+def test_an_unreported_metric_is_named_with_the_nearest_one(store: PosixStore) -> None:
     attempt = Attempt(store, best="val_lss")
     attempt.save(1)
     attempt.save(2, metrics={"val_loss": 1.0})
@@ -176,7 +176,7 @@ def test_25_a_thousand_checkpoints_are_all_seen(store: PosixStore, count: int) -
     assert len(said) == count
 
 
-def test_the_best_ones_come_first_and_only_those_with_the_metric_that_can_be_used(store: PosixStore) -> None:
+def test_the_best_ones_come_first_and_only_usable_ones_with_the_metric(store: PosixStore) -> None:
     attempt = Attempt(store, keep_last=9)
     for step, metrics in enumerate([{"f1": 0.5}, {"f1": 0.9}, {}, {"f1": 0.5}, {"f1": math.nan}, {"f1": 0.95}], 1):
         last = attempt.save(step, metrics=metrics)

@@ -85,7 +85,9 @@ FAILS = {
 
 @pytest.mark.shows("a save fails")
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAILS.items()])
-def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: PosixStore, fault: StoreFault) -> None:
+def test_a_save_that_fails_is_loud_for_ever_and_leaves_earlier_checkpoints(
+    store: PosixStore, fault: StoreFault
+) -> None:
     # A fault happens once, and these tests run on several stores.
     fault = copy.deepcopy(fault)
     saved(store, 1, 2)
@@ -127,7 +129,7 @@ def test_a_save_that_fails_in_a_way_that_nothing_expects_is_not_taken_for_saved(
     assert restored(store) == 1
 
 
-def test_34_an_error_while_the_state_is_taken_leaves_those_before_it(store: PosixStore) -> None:
+def test_34_an_error_while_the_state_is_taken_leaves_earlier_checkpoints(store: PosixStore) -> None:
     def broken() -> memoryview:
         raise RuntimeError("no such device")
 

@@ -123,7 +123,7 @@ class Recorded(SystemClock):
         self.slept.append(seconds)
 
 
-def test_04_who_is_asked_to_come_later_comes_later(gcs: GcsServer) -> None:
+def test_04_a_retry_waits_as_long_as_the_server_asks(gcs: GcsServer) -> None:
     clock = Recorded()
     store = GcsStore("bucket/run/store", clock=clock)
     saved(store, 1)

@@ -18,12 +18,12 @@ from .test_faults import (  # noqa: F401
     test_29_without_the_part_of_another_task_nothing_is_committed,
     test_30_a_first_task_that_dies_behind_the_receipts_leaves_the_checkpoint_before,
     test_31_a_checkpoint_of_two_tasks_is_read_by_one_and_the_other_way_round,
-    test_34_an_error_while_the_state_is_taken_leaves_those_before_it,
+    test_34_an_error_while_the_state_is_taken_leaves_earlier_checkpoints,
     test_38_no_loop_of_crashes_shrinks_the_kept_checkpoints,
     test_43_garbage_of_attempts_that_may_still_write_is_left_alone,
     test_a_lost_reply_is_settled_by_the_stored_object,
     test_a_receipt_that_is_not_for_this_save_is_refused,
-    test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it,
+    test_a_save_that_fails_is_loud_for_ever_and_leaves_earlier_checkpoints,
 )
 from .test_gcs_faults import gcs, podlift_gcs, podlift_gcs_server, store  # noqa: F401
 

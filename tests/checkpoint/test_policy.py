@@ -81,7 +81,7 @@ def test_the_cost_of_a_save_is_its_processor_time_and_the_memory_that_steps_repl
         ("max:loss", ("loss", "max")),
     ],
 )
-def test_what_best_means(best: str | None, expected: tuple[str, str] | None) -> None:
+def test_best_names_a_metric_and_its_direction(best: str | None, expected: tuple[str, str] | None) -> None:
     assert metric_of(Checkpoints(best=best)) == expected
 
 
@@ -110,7 +110,7 @@ def test_what_best_means(best: str | None, expected: tuple[str, str] | None) -> 
         (commits(1, 2, 3, 4, damaged="bcd"), Checkpoints(keep_last=1), "", None, ""),
     ],
 )
-def test_what_is_removed(
+def test_retention_removes_only_checkpoints_outside_of_the_policy(
     known: list[Committed], policy: Checkpoints, pins: str, restored: str | None, expected: str
 ) -> None:
     assert "".join(retention(known, set(pins), policy, restored)) == expected

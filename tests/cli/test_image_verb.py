@@ -142,7 +142,7 @@ def test_a_lost_reply_does_not_start_a_second_build(cloud: Cloud, here: Callable
     assert len(builds(cloud)) == 1 and images()
 
 
-def test_a_build_that_nobody_saw_is_neither_repeated_nor_forgotten(cloud: Cloud) -> None:
+def test_an_unobserved_build_is_neither_repeated_nor_forgotten(cloud: Cloud) -> None:
     service = backends.load("vertex").services.images
     assert service is not None
     draft = service.draft("cpu", Vertex(project="podlift"), region=None, account=None, dockerfile=None)
@@ -175,7 +175,7 @@ def test_an_answer_of_another_shape_starts_no_build(cloud, monkeypatch, answer: 
     assert set(sent) == {"GET"}
 
 
-def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(cloud, here, monkeypatch) -> None:
+def test_an_interrupt_names_the_next_step_and_the_build_is_found_again(cloud, here, monkeypatch) -> None:
     def interrupt(self: SystemClock, seconds: float) -> None:
         raise KeyboardInterrupt
 

@@ -230,7 +230,7 @@ def test_the_references_of_a_schedule_must_exist(here, write, words: tuple[str, 
     assert shown.code == 2 and sentence in shown.stderr
 
 
-def test_who_looks_in_the_wrong_root_is_told_where_it_was_and_where_the_schedule_is(
+def test_a_list_in_the_wrong_root_names_that_root_and_the_root_of_the_schedule(
     here, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

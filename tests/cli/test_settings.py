@@ -32,7 +32,7 @@ def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_defau
     assert workers(sdk.Job("train.py", resources=sdk.Resources(workers=4))) == 4
 
 
-def test_the_plan_shows_each_value_and_who_said_so(write, here, monkeypatch) -> None:
+def test_the_plan_shows_each_value_and_its_origin(write, here, monkeypatch) -> None:
     write("train.py", "print(1)")
     write("podlift.toml", 'entry = "train.py"\nworkers = 2\nmax-steps = 20\n[env]\nTOKEN = "hidden"\n')
     monkeypatch.setenv("PODLIFT_CODE_KERAS", "legacy")

@@ -203,7 +203,7 @@ def test_tasks_are_harmed_from_outside_and_missing_ones_are_reported(write) -> N
 
 
 @pytest.mark.process
-def test_who_interrupts_a_drill_takes_its_run_along(write, root: Path) -> None:
+def test_an_interrupted_drill_takes_its_run_along(write, root: Path) -> None:
     write("train.py", "import time; time.sleep(600)")
     command = [sys.executable, "-m", "sdk", "drill", "train.py"]
     env = {**os.environ, "PYTHONPATH": str(REPO)}

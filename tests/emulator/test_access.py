@@ -192,7 +192,7 @@ def raw(gcs, text: bytes) -> bytes:
         return client.makefile("rb").read()
 
 
-def test_a_body_that_nobody_wants_is_not_waited_for(gcs) -> None:
+def test_an_unwanted_body_is_not_waited_for(gcs) -> None:
     path = urlsplit(gcs.url).path
     large = f"Host: localhost\r\nContent-Length: {300 << 20}\r\n\r\n"
     assert b" 403 " in raw(gcs, f"POST /storage/v1/b HTTP/1.1\r\n{large}".encode())

@@ -92,7 +92,7 @@ def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:
         return client.makefile("rb").readline()
 
 
-def test_only_who_knows_the_token_may_use_the_proxy(redirect) -> None:
+def test_only_a_client_with_the_token_may_use_the_proxy(redirect) -> None:
     for credentials in ("", "podlift:", "podlift:wrong", f"{'0' * 32}:", "no base64"):
         for target in ("storage.googleapis.com:443", "127.0.0.1:1", "192.0.2.1:443"):
             assert b" 407 " in asked(redirect, f"CONNECT {target}", credentials=credentials)
@@ -137,7 +137,7 @@ def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None
     assert heads == [b"CONNECT example.com:443 HTTP/1.1\r\n", b"Host: x\r\n"]
 
 
-def test_nobody_else_believes_the_certificate(redirect) -> None:
+def test_no_other_process_trusts_the_certificate(redirect) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}))
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         opener.open("https://storage.googleapis.com/bucket/x", timeout=10)

@@ -100,6 +100,6 @@ def test_pools_are_roles_and_an_evaluator_is_told_of_a_cluster_that_it_is_no_par
         (["chief-0", "worker-0", "ps-0", "evaluator-0"], ["chief-0"], ["chief-0", "evaluator-0"]),
     ],
 )
-def test_who_steps_together_and_who_ends_by_itself(names: list[str], together: list[str], ending: list[str]) -> None:
+def test_tasks_step_together_or_end_by_themselves(names: list[str], together: list[str], ending: list[str]) -> None:
     assert list(cluster.in_step(names)) == together
     assert list(cluster.end_by_themselves(names)) == ending

@@ -100,7 +100,7 @@ def test_a_rollback_restores_the_bytes_and_a_second_one_goes_further_back(model:
     assert all(one.champion == other.before for one, other in itertools.pairwise(moves))
 
 
-def test_a_promotion_with_another_champion_in_mind_is_refused_and_names_who_moved_it(model: Model, add) -> None:
+def test_a_promotion_with_an_outdated_champion_is_refused_and_names_the_mover(model: Model, add) -> None:
     add(), add(), add()
     model.promote(1)
     model.promote(2)

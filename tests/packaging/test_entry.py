@@ -75,7 +75,7 @@ def test_relative_imports_are_followed_inside_a_package(write) -> None:
     ]
 
 
-def test_in_a_folder_that_anybody_may_write_only_the_script_is_packaged(write) -> None:
+def test_in_a_world_writable_folder_only_the_script_is_packaged(write) -> None:
     script = write("train.py", "print(1)")
     write("requirements.txt", "numpy")
     write("others.txt", "not yours")

@@ -252,7 +252,7 @@ def test_an_import_by_the_commands_name_that_may_fail_is_no_mistake(write) -> No
         (["sdk/model.py"], "print(1)\n"),
     ],
 )
-def test_a_project_may_have_these_names_where_nobody_takes_them_for_podlift(write, files: list, text: str) -> None:
+def test_a_project_may_have_these_names_where_no_import_takes_them_for_podlift(write, files: list, text: str) -> None:
     for file in files:
         write(file, "VALUE = 1")
     write("train.py", text)

@@ -75,7 +75,7 @@ def test_where_sharing_would_make_a_difference_each_task_starts_fresh(write, tex
         "import os, subprocess\nsubprocess.run(['true'], env={**os.environ, 'XLA_FLAGS': 'x'})",
     ],
 )
-def test_variables_that_nobody_reads_at_an_import_make_no_difference(write, text: str) -> None:
+def test_variables_that_no_import_reads_make_no_difference(write, text: str) -> None:
     write("train.py", f"import tensorflow\n{text}")
     assert plan().preload == ["tensorflow", "keras"]
 

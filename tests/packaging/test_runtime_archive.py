@@ -32,7 +32,7 @@ def test_two_caches_hold_the_same_bytes_and_the_second_question_makes_nothing(tm
     assert sorted(path.suffix for path in one.path.parent.iterdir()) == [".tar"]
 
 
-def test_an_archive_that_somebody_has_removed_or_damaged_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_or_damaged_archive_is_made_again(tmp_path: Path) -> None:
     one = runtime_archive(tmp_path)
     whole = one.path.read_bytes()
     one.path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])

@@ -153,7 +153,7 @@ def test_an_uneven_batch_of_arrays_is_found_where_tensorflow_is_imported_first(w
     assert report.passed
 
 
-def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
+def test_strict_mode_refuses_dynamic_shapes(warm):
     report = warm.look(BAD["boolean_mask"], strict=True)
     assert [(finding.level, finding.rule) for finding in report.findings] == [("refused", "dynamic-shape")]
 

@@ -91,7 +91,7 @@ def test_the_counters_of_the_kernel_decide_whether_memory_ran_out(
     assert watch.ended() is expected
 
 
-def test_a_kill_by_somebody_else_is_not_called_a_lack_of_memory_here() -> None:
+def test_a_kill_by_another_process_is_not_called_a_lack_of_memory_here() -> None:
     watch = MemoryWatch()
     pid = os.fork()
     if pid == 0:

@@ -418,7 +418,7 @@ def test_the_users_uv_configuration_counts_and_a_projects_above_the_cache_does_n
          {"UV_FIND_LINKS": "file:///a%2Cb,https://c/d%2Ce", "UV_EXTRA_INDEX_URL": "file:///f%20g"}, []),
     ],
 )  # fmt: skip
-def test_pips_settings_become_uvs_and_those_it_lacks_are_named(
+def test_pips_settings_become_uvs_and_unsupported_ones_are_named(
     environ: dict, options: tuple, arguments: list, variables: dict, unknown: list
 ) -> None:
     environ = {**environ, "PIP_CONFIG_FILE": os.devnull}
@@ -610,7 +610,7 @@ def test_an_environment_that_is_damaged_is_built_anew(place: Place, damage: str)
     assert len([path for path in home.iterdir() if path.is_dir()]) == 1
 
 
-def test_only_environments_that_nobody_has_asked_for_or_uses_are_named_as_unused(place: Place) -> None:
+def test_only_environments_without_requests_and_users_are_named_as_unused(place: Place) -> None:
     now = time.time()
     with place.using(place.wanted(), clean_environ(place.folder)) as python:
         home = python.parent.parent.parent

@@ -214,7 +214,7 @@ def test_no_file_from_outside_is_collected_and_uncollected_files_are_named(write
         ("os.makedirs(run + '/outputs'); os.symlink(elsewhere, run + '/outputs/model')", LEFT, {}),
     ],
 )
-def test_a_program_that_tampers_with_its_folders_fails_no_run_and_leads_nobody_out(
+def test_a_program_that_tampers_with_its_folders_fails_no_run_and_leads_no_one_out(
     write, tmp_path: Path, deed: str, left: dict[str, bytes], said: dict[str, str]
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

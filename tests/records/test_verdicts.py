@@ -199,7 +199,7 @@ def run_of(events: Sequence[Event], service: ServiceAnswer, **more: Any) -> RunE
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_one_table_says_how_a_run_has_ended_also_to_who_looks_after_the_final_record(name: str) -> None:
+def test_one_table_says_how_a_run_has_ended_also_to_readers_of_the_final_record(name: str) -> None:
     events, service, more, expected, words = ROWS[name]
     end = verdict(run_of(events, service, **more))
     assert end is not None
@@ -225,7 +225,7 @@ def test_one_table_says_how_a_run_has_ended_also_to_who_looks_after_the_final_re
     ],
     ids=["it runs", "the service does not answer", "no end", "outputs not kept", "model not registered", "it goes on"],
 )
-def test_there_is_no_verdict_while_a_run_goes_on_or_nobody_knows_its_end(events, service, more) -> None:
+def test_there_is_no_verdict_while_a_run_goes_on_or_its_end_is_unknown(events, service, more) -> None:
     assert verdict(run_of(events, service, **more)) is None
 
 

@@ -101,7 +101,7 @@ def test_a_function_that_the_program_sets_on_its_model_gets_the_batches(model: A
         ("fit", "chief-0 was in the validation of fit, which needs equally many batches in every task."),
     ],
 )
-def test_the_advice_about_a_lost_task_fits_who_has_called_evaluate(model: Any, method: str, advice: str) -> None:
+def test_the_advice_about_a_lost_task_fits_the_caller_of_evaluate(model: Any, method: str, advice: str) -> None:
     model.error = ConnectionResetError("Connection reset by peer")
     with pytest.raises(ConnectionResetError):
         getattr(model, method)()

@@ -278,7 +278,7 @@ def test_without_room_for_a_question_the_training_goes_on_and_saves_later(monkey
     assert gang.same == [(13, "save")]
 
 
-def test_who_has_left_asks_nothing_more() -> None:
+def test_a_task_that_has_left_asks_nothing_more() -> None:
     gang = Gang(instant=True)
     gang.tasks["worker-0"].request_preemption()
     for _ in range(5):
@@ -456,7 +456,7 @@ def test_the_last_step_of_a_task_that_missed_a_question_is_not_the_agreed_one() 
     assert gang.done["chief-0"] == gang.done["worker-0"] == [(6, "save")]
 
 
-def test_a_task_that_is_done_keeps_nobody_waiting() -> None:
+def test_a_task_that_is_done_keeps_no_other_task_waiting() -> None:
     gang = Gang(instant=False)
     gang.step(1.0)
     gang.tasks["worker-1"].close()
@@ -515,7 +515,7 @@ def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer(outage
     assert gang.same != []
 
 
-def test_who_did_not_answer_is_named() -> None:
+def test_a_task_that_did_not_answer_is_named() -> None:
     gang = Gang(instant=False)
     gang.step(1.0)
     gang.tasks["worker-1"].look = lambda: None  # type: ignore[method-assign]

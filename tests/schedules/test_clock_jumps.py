@@ -100,7 +100,7 @@ def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_bo
     assert {each.state for each in come} <= {"SUCCEEDED", "RUNNING"}
 
 
-def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
+def test_an_unserved_slot_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
     moved.add()
     clock.ahead = 2 * DAY
     moved.server().tick()

@@ -104,7 +104,7 @@ def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(
 
 
 @pytest.mark.process
-def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_path: Path) -> None:
+def test_without_credentials_the_error_names_the_command_and_sends_no_request(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true", "PATH": os.environ["PATH"]}
     program = (
         "import socket, sys; from sdk.storage.registry import open_store; from sdk.errors import AccessError\n"
@@ -131,7 +131,7 @@ def test_a_removal_with_a_lost_reply_is_a_removal(gcs: GcsServer, store: GcsStor
         store.delete("x0")
 
 
-def test_other_bytes_than_those_given_are_not_taken_for_stored(gcs: GcsServer, store: GcsStore) -> None:
+def test_other_bytes_than_the_given_ones_are_not_taken_for_stored(gcs: GcsServer, store: GcsStore) -> None:
     gcs.faults({"kind": "corrupt", "operation": "objects.insert", "at": "stored", "at_byte": 2})
     with pytest.raises(CorruptObjectError, match="stored different bytes of 'x' than it was given: 5 bytes, not 5, or"):
         store.put_new("x", [b"12345"])
@@ -231,7 +231,7 @@ def test_memory_of_another_size_gets_nothing(store: GcsStore) -> None:
             store.get("x", into=memoryview(bytearray(size)))
 
 
-def test_an_object_that_somebody_has_compressed_is_read_as_it_is_stored(gcs: GcsServer, store: GcsStore) -> None:
+def test_a_compressed_object_is_read_as_it_is_stored(gcs: GcsServer, store: GcsStore) -> None:
     blob = gcs.client().bucket("bucket").blob("run/x")
     blob.content_encoding = "gzip"
     blob.upload_from_string(gzip.compress(b"abc"))
@@ -275,7 +275,7 @@ def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store
         hurried.get("x")
 
 
-def test_a_server_that_drips_holds_nobody_and_a_large_file_may_take_its_time(gcs: GcsServer, store: GcsStore) -> None:
+def test_a_dripping_server_holds_no_client_and_a_large_file_may_take_its_time(gcs: GcsServer, store: GcsStore) -> None:
     store.put_new("x", [bytes(1000)])
     files = BucketFiles("gs://bucket/run", retry=SHORT)
     gcs.faults({"kind": "drip", "bytes_per_s": 20})

@@ -67,7 +67,7 @@ def test_a_missing_service_account_is_reported_and_a_failing_server_is_asked_aga
     assert str(status) in failure.text
 
 
-def test_nobody_there_is_worth_another_try() -> None:
+def test_a_missing_server_is_worth_another_try() -> None:
     with pytest.raises(TokenError) as error:
         MachineToken({"GCE_METADATA_HOST": "127.0.0.1:1"}).token()
     assert error.value.again

@@ -29,7 +29,7 @@ def test_a_store_is_asked_as_long_as_there_is_time_and_ever_more_seldom() -> Non
     assert 15 < tries.count < 200
 
 
-def test_who_asks_to_wait_is_waited_for_if_there_is_time() -> None:
+def test_a_server_that_asks_for_a_wait_is_waited_for_if_there_is_time() -> None:
     clock = FakeClock(0.0)
     tries = Retries(clock, 0.1, limit=lambda: 10.0)
     assert tries.again(4.0)

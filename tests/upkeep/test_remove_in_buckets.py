@@ -142,7 +142,7 @@ def test_damaged_or_foreign_files_and_possibly_needed_bundles_stay_with_a_reason
     assert why(find())["bundles"].startswith(f"it is unknown what '{ROOT}/runs/a-aaaaaa/plan.json' needs")
 
 
-def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, settled, monkeypatch) -> None:
+def test_a_run_that_is_resumed_at_that_moment_stays_whole(gcs, make, put, settled, monkeypatch) -> None:
     run, record = make("a"), "0000.client-1.000001.resumed.json"
     before = objects(gcs)
     found = find()
@@ -306,7 +306,7 @@ def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settl
     assert not any(name.startswith("runs/") for name in objects(gcs))
 
 
-def test_lost_answers_and_two_who_remove_at_once_leave_nothing_behind(gcs, make, settled) -> None:
+def test_lost_answers_and_two_removals_at_once_leave_nothing(gcs, make, settled) -> None:
     for name in "abc":
         make(name)
     found = find()

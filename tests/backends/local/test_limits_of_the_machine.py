@@ -165,7 +165,7 @@ def test_records_for_a_full_disk_lie_in_the_reserve_and_are_read_with_the_rest(
 
 
 @pytest.mark.parametrize("promised", [True, False])
-def test_a_reserve_that_nobody_needed_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promised: bool) -> None:
+def test_an_unneeded_reserve_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promised: bool) -> None:
     if not promised:  # as on macOS
         monkeypatch.delattr(os, "posix_fallocate")
     paths = RunPaths(str(tmp_path))

@@ -192,7 +192,7 @@ def test_cancelling_stops_children_too_and_twice_is_once(write, left_alive: Aliv
     assert left_alive(run) == []
 
 
-def test_without_any_grace_nobody_waits_for_a_step(write) -> None:
+def test_without_any_grace_no_task_waits_for_a_step(write) -> None:
     write("train.py", "import sdk, time\nwhile True:\n    sdk.context().should_stop()\n    time.sleep(0.01)")
     run = sdk.submit("train.py")
     until(Path(run.plan.paths.progress(1, "chief-0")).exists, run.why)
@@ -200,7 +200,7 @@ def test_without_any_grace_nobody_waits_for_a_step(write) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
 
 
-def test_a_killed_supervisor_takes_its_tasks_along_and_who_follows_learns_it(write, left_alive: Alive) -> None:
+def test_a_killed_supervisor_takes_its_tasks_along_and_a_follower_learns_it(write, left_alive: Alive) -> None:
     write("train.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)")
     run = sdk.submit("train.py", workers=2)
     seen = []

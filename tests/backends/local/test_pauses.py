@@ -101,7 +101,7 @@ def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkey
     assert "worker-0 was suspended (SIGSTOP or a debugger)" in again.data["failure"]["message"]
 
 
-def test_the_time_for_which_nobody_looked_makes_no_hang() -> None:
+def test_time_without_a_look_at_the_tasks_makes_no_hang() -> None:
     clock = FakeClock()
     pauses = Pauses(clock)
     clock.sleep(100.0)  # imports

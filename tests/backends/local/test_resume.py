@@ -28,7 +28,7 @@ def submit(first: str, **job) -> sdk.Run:
     return sdk.submit(sdk.Job("train.py", retry=NEVER, **job))
 
 
-def test_a_run_that_failed_goes_on_with_its_second_attempt_for_the_first_who_asks(write) -> None:
+def test_the_first_of_several_resumes_starts_the_second_attempt_of_a_failed_run(write) -> None:
     run = submit("raise SystemExit('disk full')")
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     with pytest.raises(sdk.InputError, match="timeout_s: Must be greater than 0"):

@@ -43,7 +43,7 @@ def job_of(cloud: Cloud) -> tuple[str, str]:
     return first.name, first.state.name
 
 
-def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
+def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     podlift_vertex.faults(HOLD)

@@ -280,7 +280,7 @@ def test_a_fact_that_the_caller_may_not_read_is_unknown_and_never_missing(
     assert [name for name in {*names, "bucket"} if "403" not in found[name]["said"]] == []
 
 
-def test_a_caller_who_may_not_grant_a_role_gets_the_request_for_one_who_may(
+def test_a_caller_without_the_right_to_grant_a_role_gets_a_request_for_an_owner(
     doctor: Doctor, podlift_vertex: Cloud
 ) -> None:
     lacks = withheld(ME, account_name(TRAINER), "roles/iam.serviceAccountUser", rights.ACT_AS)

@@ -53,7 +53,7 @@ def test_a_run_that_waits_names_the_reason(held: Held, capsys: pytest.CaptureFix
     assert "\nspent      nothing: the emulator bills nothing\nvendor     JOB_STATE_QUEUED" in shown
 
 
-def test_who_may_not_look_at_a_job_is_told_at_once(held: Held) -> None:
+def test_a_denied_read_of_a_job_is_reported_at_once(held: Held) -> None:
     cloud, run = held
     cloud.faults(HOLD, vertex("deny", "customJobs.get"))
     for look in (run.status, run.wait, run.why):
@@ -90,7 +90,7 @@ def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants
 
 @pytest.mark.parametrize("kind", ["status_before", "drop_after", "silent_after"])
 @pytest.mark.parametrize("operation", ["customJobs.get", "entries.list"])
-def test_a_read_that_fails_once_is_repeated_and_nobody_notices(
+def test_a_read_that_fails_once_is_repeated_without_a_message(
     held: Held, monkeypatch: pytest.MonkeyPatch, kind: str, operation: str
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.2)

@@ -88,7 +88,7 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
     assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
 
 
-def test_one_of_two_who_wait_may_leave_and_the_other_one_is_still_seen(podlift_vertex: Cloud) -> None:
+def test_one_of_two_waiting_processes_may_leave_and_the_other_one_is_still_seen(podlift_vertex: Cloud) -> None:
     place, clock = f"{podlift_vertex.bucket}/podlift/runs/r-aaaaaa", FakeClock()
     store = GcsStore(place)
     first, second = (WaitingLease(f"gs://{place}", store, clock) for _ in range(2))

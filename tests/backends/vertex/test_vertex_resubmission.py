@@ -39,7 +39,9 @@ def start(start: Start) -> Callable[..., sdk.Run]:
     return partial(start, regions=PLACES, retry=RETRY)
 
 
-def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(podlift_vertex: Cloud, start: Start) -> None:
+def test_a_waiting_process_submits_the_next_job_in_the_next_place_and_says_so_once(
+    podlift_vertex: Cloud, start: Start
+) -> None:
     said = heard("backends")
     podlift_vertex.faults(STOCKOUT)
     run = start()

@@ -17,7 +17,7 @@ def _lost_jobs_are_searched_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("sdk.backends.vertex.job.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
 
 
-def test_who_may_not_cancel_a_job_is_told_and_can_still_look_at_the_run(
+def test_a_denied_cancel_is_reported_and_the_run_can_still_be_read(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", 0.0)

@@ -240,7 +240,9 @@ def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: Pos
     assert (made.name, len(service.jobs)) == (service.jobs[0].name, 1)
 
 
-def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore, clock: FakeClock) -> None:
+def test_a_cancel_before_there_is_a_job_keeps_every_process_from_making_one(
+    store: PosixStore, clock: FakeClock
+) -> None:
     service = Service(clock)
     assert write_tombstone(store, 1) == CreatedJob(name="")
     with pytest.raises(JobNotCreatedError, match="cancelled before") as caught:
@@ -260,7 +262,7 @@ def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_req
 
 
 @pytest.mark.parametrize("answer", ["made", "lost"])
-def test_a_job_that_is_made_while_somebody_cancels_is_cancelled_by_who_made_it(
+def test_a_job_that_is_made_during_a_cancel_is_cancelled_by_its_creator(
     store: PosixStore, clock: FakeClock, answer: str
 ) -> None:
     service = Service(clock, answer, late_s=3.0)
@@ -270,6 +272,6 @@ def test_a_job_that_is_made_while_somebody_cancels_is_cancelled_by_who_made_it(
     assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
 
 
-def test_who_cancels_behind_the_creation_is_told_which_job_it_is(store: PosixStore, clock: FakeClock) -> None:
+def test_a_cancel_after_the_creation_learns_the_name_of_the_job(store: PosixStore, clock: FakeClock) -> None:
     made = creation(store, Service(clock), clock).ensure()
     assert write_tombstone(store, 1) == made

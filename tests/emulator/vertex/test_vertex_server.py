@@ -119,7 +119,7 @@ def test_the_metadata_server(vertex) -> None:
     assert ask("instance/").text.splitlines() == ["service-accounts/", "preempted"]
 
 
-def test_a_replicas_token_says_who_asks_and_opens_nothing_else(vertex) -> None:
+def test_a_replicas_token_names_the_replica_and_opens_nothing_else(vertex) -> None:
     place, token = vertex.url.rsplit("/", 1)
     job = vertex.create(body(1, service_account="me@acme.iam.gserviceaccount.com"))
     vertex.until(job, "JOB_STATE_RUNNING")
