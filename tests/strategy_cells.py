@@ -68,7 +68,7 @@ class Cell:
     column: str = ""
     tolerance: dict[str, float] = field(default_factory=lambda: EXACT)
     least: dict[str, float] = field(default_factory=dict)  # what upstream still gets wrong; less is a reason to look
-    error: str = ""  # a pattern of what is said; the cell fails as soon as it is not
+    error: str = ""  # a pattern of the message; the cell fails as soon as there is none
     note: str = ""  # a name of NOTES
 
     @property

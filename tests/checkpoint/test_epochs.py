@@ -45,5 +45,5 @@ def test_a_kill_between_saves_by_time_costs_no_more_than_the_epoch(tasks: int) -
 def test_a_state_that_is_no_number_is_not_saved_at_the_end_of_an_epoch() -> None:
     nan = "time.sleep(1.5); self.model.layers[0].kernel.assign([[np.nan] * 3] * 4)"
     run = succeeded(trained(PROGRAM.replace("time.sleep(1.5)", nan).replace("SAVED()", "True"), **RARELY))
-    assert [entry.reason for entry in run.checkpoints()] == ["final"], "what the program ends with is kept as it is"
+    assert [entry.reason for entry in run.checkpoints()] == ["final"], "the final state of the program is kept as it is"
     assert "holds NaN or infinity" in texts(run)

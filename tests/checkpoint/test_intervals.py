@@ -179,7 +179,7 @@ def test_a_fit_is_saved_every_few_seconds_until_its_weights_are_no_numbers_any_m
     assert every_s is not None and 5.0 <= every_s < 12.0
     assert len(read_events(RunPaths(run.plan.paths.url), ("paced",))) >= 1
     saved = [found.step for found in run.checkpoints() if found.reason == "interval"]
-    assert saved and max(saved) <= 60, "what is no number does not replace what was before"
+    assert saved and max(saved) <= 60, "a value that is no number replaces no earlier number"
     assert "sequential/dense/kernel holds NaN or infinity: the state is not saved until it is finite again" in texts(
         run
     )

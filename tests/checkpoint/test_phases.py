@@ -135,7 +135,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_difference() -> None:
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     why = run.why()
     assert "sequential/dense/kernel" in why and "[4, 3]" in why and "[4, 5]" in why, why
-    assert len(run.checkpoints()) >= 3, "what was saved is untouched"
+    assert len(run.checkpoints()) >= 3, "saved checkpoints are untouched"
 
 
 def test_without_protection_a_fit_is_saved_only_if_it_asks_for_it() -> None:

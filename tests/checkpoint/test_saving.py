@@ -142,7 +142,7 @@ def test_only_rank_0_skips_and_the_parts_of_the_others_are_removed(store: PosixS
     assert restored(store, 2) == 3
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="each thread has its own priority on Linux")
 def test_a_regular_save_yields_the_processor_and_one_that_is_waited_for_does_not(store: PosixStore) -> None:
     found: dict[str, set[int]] = {"interval": set(), "manual": set()}
 

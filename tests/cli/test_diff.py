@@ -128,5 +128,5 @@ def test_a_package_that_only_the_image_can_bring_is_reported_and_stops_no_plan(w
     write("requirements.txt", "wanted==1.0\npyyaml\ntensorflow\n")
     shown = here("plan", "train.py", "--backend", "vertex")
     assert "requires     3 of requirements.txt: " in shown.stdout
-    assert "imports 'wanted'" not in shown.stdout, "a task installs what is required"
+    assert "imports 'wanted'" not in shown.stdout, "a task installs its requirements"
     assert "no requirement of requirements.txt, not installed here" in shown.stdout

@@ -141,7 +141,7 @@ def test_a_promotion_killed_at_any_step_leaves_the_old_champion_or_the_new_one(m
         assert (now.number, len(model.history())) in ((before, moves), (other, moves + 1)), (op, when)
         assert now.damage() == []
         seen.add(now.number == other)
-        assert model.promote(other).number == other, "what was killed can be repeated"
+        assert model.promote(other).number == other, "a killed promotion can be repeated"
     assert seen == {True, False}
 
 

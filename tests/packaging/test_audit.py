@@ -207,7 +207,7 @@ def test_a_lock_names_all_there_is(world, write) -> None:
     write("uv.lock", f"{root}dependencies = [{{ name = 'acme-tools' }}]\n{package}")
     write("train.py", "import acme, acmebase\n")
     ((level, message),) = findings()
-    assert level == "warning", "what a lock leaves out is not installed, whatever is needed here"
+    assert level == "warning", "a package that a lock leaves out is not installed, whatever is needed here"
     assert "imports 'acmebase': installed here, but in no bundle, and no requirement of uv.lock brings it" in message
     ((level, message),) = findings(isolated=True)
     assert level == "error"

@@ -51,7 +51,7 @@ VICTIMS = (
     "janitor",
 )
 REPO = str(Path(sdk.__file__).parent.parent)
-# Each task leaves one process in a separate session, one without an environment whose parents are gone, and one that
+# Each task leaves one process in a separate session, one orphan without an environment, and one that
 # holds the task's port; all have the mark in their command.
 PROGRAM = """
     import json, os, socket, subprocess, sys, tempfile, time

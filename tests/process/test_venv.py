@@ -238,7 +238,7 @@ def test_no_requirements_make_a_bare_environment(place: Place, monkeypatch) -> N
     monkeypatch.setattr(envs.posix, "sync_disk", lambda path: synced.append(place.left()))
     python = place.ensure()
     assert len(synced) == 1
-    assert "ready.json" not in synced[0], "what the marker stands for is on the disk before it"
+    assert "ready.json" not in synced[0], "the environment is on the disk before its marker"
     assert envs.installed(python) == {}
     assert say(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
 

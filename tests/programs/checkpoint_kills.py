@@ -44,7 +44,7 @@ from sdk.testing.gcs import GcsServer
 
 SIZES = {"dense/kernel": 90_000, "dense/bias": 3, "empty": 0, "embedding": 250_000}
 OBJECT_BYTES = 64 << 10
-# Made once: the first policy of a process imports what checks it, which takes a killed writer longer than some saves.
+# Made once: the first policy of a process imports its validation, which takes a killed writer longer than some saves.
 _POLICY = Checkpoints(keep_last=2, best="loss", on_busy="block")
 # Long enough for some saves, and short enough to hit the opening too.
 LONGEST_S, GCS_LONGEST_S = 0.25, 1.5

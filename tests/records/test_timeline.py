@@ -172,7 +172,7 @@ def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended(
     begun = [line.split()[2] for line in found if "attempt" in line and "started" in line]
     assert begun == ["1", "2", "98", "99"]
     assert "attempt 100 ended (user_error)" in found[-1]
-    assert sum("restarted" in line for line in found) == 4, "what the service did meanwhile is left out, too"
+    assert sum("restarted" in line for line in found) == 4, "acts of the service meanwhile are left out, too"
 
 
 def test_many_moments_without_an_attempt_lose_their_middle_too() -> None:

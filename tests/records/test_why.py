@@ -184,7 +184,7 @@ def test_the_cause_comes_first_and_the_deaths_of_its_peers_are_folded_under_it()
     assert lines[1] == "worker-0 failed: KeyError: 'x'"
     assert "Full log: /l/worker-0.log" in lines
     second = lines.index("Also failed: worker-2 (ValueError: m).")
-    assert lines[second + 1 : second + 5 : 3] == ["worker-2:", "ValueError: m"], "it has a traceback of its own"
+    assert lines[second + 1 : second + 5 : 3] == ["worker-2:", "ValueError: m"], "it has another traceback"
     failure = next(at for at, line in enumerate(lines) if "worker-0    failed: KeyError: m" in line)
     assert "as a consequence: chief-0 (UnavailableError), worker-1" in lines[failure + 1], "below its cause"
     assert "SIGABRT" in lines[failure + 2]

@@ -87,7 +87,7 @@ def test_old_runs_and_their_bundles_go_and_active_runs_are_not_touched(gcs, make
     put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "resumes": 0}')
     kept = {name: generation for name, generation in objects(gcs).items() if name.startswith(("runs/c-", "bundles/c"))}
     monkeypatch.setattr(removed, "SETTLED_S", 3600.0)
-    assert names(find(), "bundle") == [], "a submit may count on what is young"
+    assert names(find(), "bundle") == [], "a submit may count on young objects"
     assert why(find())["c-aaaaaa"] == "the run is RUNNING"
     found = find()
     assert (names(found), {item.state for item in found.items}) == (["a-aaaaaa", "b-aaaaaa"], {"SUCCEEDED"})
@@ -135,7 +135,7 @@ def test_damaged_or_foreign_files_and_possibly_needed_bundles_stay_with_a_reason
     assert names(found) == ["b-aaaaaa"]
     said = why(found)
     assert said.pop("a-aaaaaa").startswith("its records are damaged: ")
-    assert said == {}, "what is not podlift's is not mentioned"
+    assert said == {}, "foreign objects are not mentioned"
     assert names(found, "bundle") == ["b" * 64]
     put("runs/a-aaaaaa/plan.json", b"{}")
     assert names(find(), "bundle") == []

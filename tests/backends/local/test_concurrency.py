@@ -84,7 +84,7 @@ def processes_of(root: Path) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not Path("/proc").exists(), reason="what is left is looked up in /proc")
+@pytest.mark.skipif(not Path("/proc").exists(), reason="remaining processes are looked up in /proc")
 def test_runs_started_at_once_never_meet_and_leave_nothing(write, root: Path, tmp_path: Path) -> None:
     clients, kinds = 10, ["work", "fail", "work", "stay", "work"]
     write("program.py", PROGRAM)

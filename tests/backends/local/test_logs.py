@@ -113,7 +113,7 @@ def test_followed_lines_equal_the_lines_read_afterwards(write) -> None:
     stays = [line for line in afterwards if line.end != "\r"]
     once = ["whole {}", "half and half", "\ufffd\0 ━", "8/9", "no end here"]
     assert texts(stays, "worker-0") == [text.format(i) for i in range(8) for text in once]
-    assert len(afterwards) - len(stays) == 2 * 8 * 8, "what was printed over is there too, and marked"
+    assert len(afterwards) - len(stays) == 2 * 8 * 8, "overprinted text is there too, and marked"
 
 
 def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_fit_of_two_tasks_that_is_preempted_and_then_cancelled_loses_no_step(w
     left = re.findall(r"exits after step (\d+)", said)
     assert len(left) == 2 and re.findall(r"restored step (\d+) of", said) == left, said
     assert sum(line.endswith(": done") for line in texts(run, 2)) == 2, "each program goes on behind its fit"
-    assert status.saved_step > int(left[0]), "what the second attempt has done is saved, too"
+    assert status.saved_step > int(left[0]), "the steps of the second attempt are saved, too"
     assert app.run(["status", run.id]) == 0
     assert f"saved      step {status.saved_step}, the last step: nothing is lost\n" in capsys.readouterr().out
 

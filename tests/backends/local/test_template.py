@@ -161,7 +161,7 @@ def test_a_forked_task_equals_a_started_one(write) -> None:
         for part in states["spawn", task]:
             assert states["fork", task][part] == states["spawn", task][part], part
     for values in zip(*own, strict=True):
-        assert len(set(values)) == len(values), "nobody shares what is drawn at random"
+        assert len(set(values)) == len(values), "no task shares a random draw"
 
 
 @pytest.mark.parametrize(

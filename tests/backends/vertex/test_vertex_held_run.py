@@ -85,7 +85,7 @@ def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants
         Run(run.plan).status()
     text = str(caught.value)
     assert "403" in text and f"gs://{cloud.bucket}" in text and "add-iam-policy-binding" in text
-    assert asked(cloud, operation) <= 4, "what runs in parallel, and nothing is repeated"
+    assert asked(cloud, operation) <= 4, "parallel requests, and none is repeated"
 
 
 @pytest.mark.parametrize("kind", ["status_before", "drop_after", "silent_after"])

@@ -191,7 +191,7 @@ def test_a_plan_has_the_read_prices_and_lists_the_regions_by_price(
     priced = "us-west1 ~5.41, us-central1 ~5.52, us-west4 ~6.24 USD an hour on demand; price unknown in us-east1"
     assert lines(made, "regions") == [priced]
     again = sdk.Plan.from_json(made.to_json(), "plan.json")
-    assert again.rentals == made.rentals, "what keepers book is the price of the plan"
+    assert again.rentals == made.rentals, "keepers book the price of the plan"
     assert "91 days ago, more than 90. Next: podlift accelerators --refresh." in str(made.findings)
     assert plan("cheapest,us-west4,us-central1,us-west1", accelerator="v5e-4").target.regions[0] == "us-west1"
 

@@ -258,7 +258,7 @@ def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_req
     with pytest.raises(JobNotCreatedError, match="cancelled before"):
         creation(store, service, clock).ensure()
     assert service.creates == ["us-central1"]
-    assert clock.now() == 1000.0 + sum(SEARCH_DELAYS_S), "only what it must cancel is searched to the end"
+    assert clock.now() == 1000.0 + sum(SEARCH_DELAYS_S), "only a job to cancel is searched to the end"
 
 
 @pytest.mark.parametrize("answer", ["made", "lost"])

@@ -28,4 +28,4 @@ def test_the_rule_holds(rule: Rule, vertex: Served) -> None:
         error = answer.json()["error"]
         assert rule.name in (error.get("status"), *(each["reason"] for each in error.get("errors", ())))
     if rule.code == 400 and rule.path in COLLECTIONS and not rule.before:
-        assert vertex.ask("GET", rule.path).json() == {}, "what is refused leaves nothing"
+        assert vertex.ask("GET", rule.path).json() == {}, "a refused request leaves nothing"

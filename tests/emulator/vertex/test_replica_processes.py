@@ -307,7 +307,7 @@ def test_a_preempted_replica_leaves_the_others_alone_and_returns_with_its_identi
     until(lambda: jobs.said("workerpool1-0").count("up") == 2)
     assert group.exited() == {}
     files, first, _, *again = jobs.said("workerpool1-0")
-    assert again == [files, first, "up"], "nor does it see what it has left on its own disk"
+    assert again == [files, first, "up"], "nor does it see its earlier files on its own disk"
 
 
 def leaves(marker: str) -> dict:
@@ -345,7 +345,7 @@ def test_a_killed_container_runtime_ends_its_replicas_and_their_shared_memory(jo
     group = jobs.make(shell(left))
     group.start()
     jobs.wait_for("workerpool0-0", "state")
-    assert not Path(shared).exists(), "each container has a folder of its own there"
+    assert not Path(shared).exists(), "each container has a separate folder there"
     group._containers._process.kill()
     assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
     until(lambda: not living(marker))
