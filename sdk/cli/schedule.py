@@ -27,6 +27,7 @@ from ..schedules.runs import KeptRuns
 from ..schedules.server import Server
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
 from ..storage.paths import usable
+from ..sweeps.serving import Drivers
 from ..text import joined
 from . import parameters as p
 from . import schedule_text
@@ -292,12 +293,13 @@ def remove(name: p.ScheduleName, root: p.Root = None) -> None:
 def serve(root: p.Root = None, once: p.Once = False) -> None:
     """Start the slots that are due, until Ctrl-C.
 
-    Several servers of one root are harmless: each slot starts one run. Runs continue when the server ends.
+    Several servers of one root are harmless: each slot starts one run. Runs continue when the server ends. It also drives the
+    sweeps on a cloud that no client drives.
     """
     folder = resolve_root(root, os.environ)
     clock = SystemClock()
-    server = Server(folder, clock, KeptRuns(clock))
-    with relayed("schedules"):
+    server = Server(folder, clock, KeptRuns(clock), sweeps=Drivers(folder, clock))
+    with relayed("schedules"), relayed("sweeps"):
         if once:
             server.serve_once()
             return

@@ -150,7 +150,8 @@ def resume(name: p.SweepName, root: p.Root = None, detach: p.SweepDetach = False
 def _watch(named: Sweep, *, detach: bool, json_output: bool) -> None:
     view, shown = named.read(), ""
     if detach and not view.plan.capabilities.supervised_here:
-        say(f"On a cloud, the client that waits drives a sweep. Next: podlift sweep resume {named.name}")
+        step = f"podlift sweep resume {named.name}, or podlift schedule serve --root {shlex.quote(named.root)}"
+        say(f"On a cloud, the client that waits drives a sweep, or a server. Next: {step}")
     elif not detach:
         with relayed("sweeps"), relayed("backends"):
             for view in named.following():

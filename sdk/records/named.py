@@ -32,8 +32,12 @@ class NamedRecords(Generic[_R]):
         self.root, self.store, self._kind, self.noun = root, open_store(url), kind, noun
 
     def names(self) -> list[str]:
-        keys = (stat.key.removeprefix("specs/") for stat in self.store.list("specs/"))
-        return [key.removesuffix(".json") for key in keys if key.endswith(".json")]
+        return [*self.generations()]
+
+    def generations(self) -> dict[str, str]:
+        """Return the generation of each record by its name: an equal one means that the record has not changed."""
+        stats = [stat for stat in self.store.list("specs/") if stat.key.endswith(".json")]
+        return {stat.key[len("specs/") : -len(".json")]: stat.generation for stat in stats}
 
     def read(self, name: str) -> _R:
         """Return a record, or raise InputError with the nearest name."""

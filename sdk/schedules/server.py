@@ -1,10 +1,13 @@
-"""The loop of `podlift schedule serve`: it delivers every slot that is due, of all schedules of a root."""
+"""The loop of `podlift schedule serve`: it delivers every slot that is due, and drives the sweeps of clouds, of a root."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
 from ..backends.deliveries import Delivery
 from ..clock import Clock
@@ -21,11 +24,31 @@ _log = logger("schedules")
 POLL_S = 5.0
 
 
-class Server:
-    """Serves the schedules of a root. Several servers of one root are harmless."""
+class Sweeps(Protocol):
+    """The sweeps of a root, for its server."""
 
-    def __init__(self, root: str, clock: Clock, runs: Runs | None = None, notifier: Notifier | None = None) -> None:
-        self._book, self._clock = Book(root), clock
+    def names(self) -> list[str]:
+        """Return the sweeps that may need a driver."""
+
+    def serve(self, name: str) -> float:
+        """Take the next steps of a sweep, unless another process drives it, and return the unix time of the next ones."""
+
+    def close(self) -> None:
+        """Stop driving; the runs continue."""
+
+
+class Server:
+    """Serves the schedules of a root, and its sweeps if there are some. Several servers of one root are harmless."""
+
+    def __init__(
+        self,
+        root: str,
+        clock: Clock,
+        runs: Runs | None = None,
+        notifier: Notifier | None = None,
+        sweeps: Sweeps | None = None,
+    ) -> None:
+        self._book, self._clock, self._sweeps = Book(root), clock, sweeps
         self._runs: Runs = runs or LocalRuns(clock)
         self._notifier = notifier or Notifier(clock)
         self._machines: dict[str, SlotMachine] = {}
@@ -44,6 +67,13 @@ class Server:
                 self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
         finally:
             self._beat(ended=True)
+            self._close()
+
+    def _close(self) -> None:
+        """Leave the sweeps to other drivers."""
+        if self._sweeps is not None:
+            with suppress(PodliftError, OSError):
+                self._sweeps.close()
 
     def _beat(self, *, ended: bool = False) -> None:
         """Let the root know that it is served, from time to time."""
@@ -54,6 +84,7 @@ class Server:
         """Fire the slots that are due now, and wait for the notifications."""
         self.tick()
         self.settle()
+        self._close()
 
     def settle(self) -> None:
         """Wait until the notifications have arrived, or were given up."""
@@ -61,20 +92,27 @@ class Server:
 
     def tick(self) -> float:
         """Fire the slots that are due now, and return the unix time of the next one."""
-        begin, steady, due = self._clock.now(), self._clock.monotonic(), float("inf")
+        begin, steady = self._clock.now(), self._clock.monotonic()
         delivery = Delivery(created=begin, every=True, busy=self._busy)
-        names = list[str]()
-        try:
-            names = self._book.names()
-        except (PodliftError, OSError) as error:
-            self._warn("", error)
-        for name in names:
-            try:
-                due = min(due, self._serve(name, delivery))
-            except (PodliftError, OSError) as error:
-                self._warn(name, error)
+        due = self._all("schedule", self._book.names, partial(self._serve, delivery=delivery))
+        if self._sweeps is not None:
+            due = min(due, self._all("sweep", self._sweeps.names, self._sweeps.serve))
         # By the monotonic clock: while it was busy, the other one may have been set.
         self._busy = (begin, begin + self._clock.monotonic() - steady)
+        return due
+
+    def _all(self, noun: str, names: Callable[[], list[str]], serve: Callable[[str], float]) -> float:
+        """Serve all of a kind, and return the time at which the first one is due again. A damaged one stops no other."""
+        due, known = float("inf"), list[str]()
+        try:
+            known = names()
+        except (PodliftError, OSError) as error:
+            self._warn(f"The {noun}s", error)
+        for name in known:
+            try:
+                due = min(due, serve(name))
+            except (PodliftError, OSError) as error:
+                self._warn(f"The {noun} {name}", error)
         return due
 
     def _serve(self, name: str, delivery: Delivery) -> float:
@@ -89,9 +127,9 @@ class Server:
         coming = next(schedule.spec.slots.after(utc(delivery.created)), None)
         return coming.timestamp() if coming else float("inf")
 
-    def _warn(self, name: str, error: Exception) -> None:
-        """Log the problem of a schedule, or of all of them, once until it changes."""
+    def _warn(self, what: str, error: Exception) -> None:
+        """Log the problem of a schedule or a sweep, or of all of them, once until it changes."""
         text = str(error)
-        if self._warned.get(name) != text:
-            self._warned[name] = text
-            _log.warning("%s: %s", f"The schedule {name}" if name else "The schedules", text)
+        if self._warned.get(what) != text:
+            self._warned[what] = text
+            _log.warning("%s: %s", what, text)

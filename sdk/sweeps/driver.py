@@ -2,7 +2,7 @@
 
 Several drivers of one sweep are harmless, and any of them may be killed at any moment: a trial is claimed by one object of the
 journal, and its run has an id that follows from its number. Here a driver is a detached process; elsewhere it is the client
-that waits.
+that waits, or the server of `podlift schedule serve`.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Sweep:
     def wait(self, timeout_s: float | None = None) -> Trial | None:
         """Wait for the end of the sweep, and return the best trial: `sweep.wait().params`.
 
-        Here a detached process drives the sweep, and a killed one is replaced. On a cloud, this process drives it.
+        Here a detached process drives the sweep, and a killed one is replaced. On a cloud, this process does, or a server.
 
         Args:
             timeout_s: the maximum time in seconds; None waits forever.

@@ -16,13 +16,16 @@ from paper_trials import SPACE, PaperTrials, World
 import sdk
 from sdk import Reason, State, Status
 from sdk.errors import StoreUnavailableError
+from sdk.job.capabilities import LOCAL
 from sdk.process.heartbeats import Heart
+from sdk.schedules.server import Server
 from sdk.storage.posix_store import PosixStore
 from sdk.sweeps import creation, handle
 from sdk.sweeps import driver as driving
 from sdk.sweeps.creation import start
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
 from sdk.sweeps.records import Book, heartbeat_key
+from sdk.sweeps.serving import Drivers
 from sdk.sweeps.study import Study, Trial
 
 
@@ -133,6 +136,30 @@ def test_the_end_of_one_of_two_drivers_is_not_the_end_of_the_other(world: World)
     assert sweep.read().driven
     other.close()
     assert not sweep.read().driven
+
+
+@pytest.fixture
+def far(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The sweeps of this world are as those of a cloud."""
+    elsewhere, plan = replace(LOCAL, supervised_here=False), Book.plan
+    monkeypatch.setattr(Book, "plan", lambda book, record: replace(plan(book, record), capabilities=elsewhere))
+    return world
+
+
+def test_a_server_drives_sweeps_on_a_cloud_while_no_client_does(far: World, caplog) -> None:
+    damaged, sweep = far.create("damaged"), far.create(trials=2, parallel=1)
+    server = Server(far.root, far.clock, sweeps=Drivers(far.root, far.clock, far.runs))
+    Path(far.root, f"sweeps/journals/{damaged.read().record.id}/logs/00000000").write_bytes(b"[")
+    client = Heart(Book(far.root).store, heartbeat_key(sweep.read().record), "another:1:1", far.clock)
+    client.beat()
+    server.tick()
+    assert not far.runs.all
+    client.beat(ended=True)
+    for _ in range(3 * far.runs.epochs):
+        server.tick()
+    assert (sweep.read().state, len(far.runs.begun)) == ("DONE", 2)
+    # Once, and not at each look.
+    assert caplog.text.count("The sweep damaged: The object 'journals/") == 1
 
 
 def test_a_client_that_waits_replaces_each_killed_driver_while_the_trials_go_on(world: World, monkeypatch) -> None:

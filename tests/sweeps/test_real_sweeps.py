@@ -117,12 +117,18 @@ def test_the_command_creates_shows_and_continues_a_sweep(quick: Path, root: Path
 
 
 @pytest.mark.full
-def test_on_a_cloud_the_client_that_waits_drives_the_sweep(quick: Path, podlift_vertex: Cloud) -> None:
+def test_on_a_cloud_the_client_that_waits_drives_the_sweep_or_a_server(quick: Path, podlift_vertex: Cloud) -> None:
     backend = podlift_vertex.backend()
-    about = {"metric": "score", "trials": 3, "parallel": 2, "timeout": "1h", "max_cost_usd": 50}
+    about = {"metric": "score", "trials": 3, "parallel": 1, "timeout": "1h", "max_cost_usd": 50}
     sweep = sdk.sweep(quick, SPACE, name="cloudy", backend=backend, **about)
     assert (sweep.read().state, sweep.trials()) == ("STOPPED", [])
-    best = sweep.wait(LIMIT_S)
+    following = sweep.following()
+    assert next(view for view in following if view.trials and not view.trials[0].is_open).end is None
+    following.close()
+    with subprocess.Popen([sys.executable, "-m", "sdk", "schedule", "serve", "--root", sweep.root], cwd=REPO) as server:
+        until(lambda: sweep.read().end)
+        server.send_signal(signal.SIGINT)
+    best = sweep.best()
     assert best == max(sweep.trials(), key=lambda trial: trial.params["lr"])
     assert [trial.state for trial in sweep.trials()] == ["COMPLETE"] * 3
 
