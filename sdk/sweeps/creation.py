@@ -230,10 +230,7 @@ def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     """Start a driver as a detached process, and return True; False if one is alive, or the client that waits is to drive."""
     if not plan.capabilities.supervised_here or book.heartbeat(record).is_live(clock.now()):
         return False
-    # A new driver hands its own variables to the runs.
-    missing = missing_variables(plan.job, os.environ, here=plan.capabilities.runs_here)
-    if missing and not book.is_cancelled(record):
-        raise InputError(missing)
+    check_variables(book, record, plan)
     folder = cache.cache_folder(os.environ) / "sweeps"
     folder.mkdir(parents=True, exist_ok=True)
     log = str(folder / f"{record.spec.name}-{record.id}.log")
@@ -242,3 +239,10 @@ def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     if identity := spawn.identity(process.pid):
         Heart(book.store, heartbeat_key(record), identity, clock, log).beat()
     return True
+
+
+def check_variables(book: Book, record: SweepRecord, plan: Plan) -> None:
+    """Raise InputError if this process lacks variables of the runs: a driver hands its own ones to them."""
+    missing = missing_variables(plan.job, os.environ, here=plan.capabilities.runs_here)
+    if missing and not book.is_cancelled(record):
+        raise InputError(missing)

@@ -29,7 +29,7 @@ from ..run import Run
 from ..schedules.runs import KeptRuns, with_arguments
 from ..status import Reason, State, Status
 from ..text import counted
-from . import halving
+from . import creation, halving
 from .records import CANCELLED, DONE, FAILED, Book, End, heartbeat_key, with_parameters
 from .study import COMPLETE, PAUSED, PRUNED, Study, Trial, best_of
 from .study import FAILED as FAILED_TRIAL
@@ -66,7 +66,9 @@ class Driver:
     def __init__(self, root: str, name: str, clock: Clock, runs: TrialRuns | None = None, log: str = "") -> None:
         self._book, self._clock, self._runs = Book(root), clock, runs or TrialRuns(clock)
         self._record = self._book.read(name)
-        self._study, self._plan = Study(self._book.store, self._record), self._book.plan(self._record)
+        self._plan = self._book.plan(self._record)
+        creation.check_variables(self._book, self._record, self._plan)
+        self._study = Study(self._book.store, self._record)
         self._me = spawn.identity(os.getpid()) or ""
         self._heart = Heart(self._book.store, heartbeat_key(self._record), self._me, clock, log)
         self._warned = ""

@@ -328,10 +328,16 @@ def test_a_sweep_continues_with_more_trials_but_with_no_other_space(world: World
 def test_no_driver_starts_without_the_variables_of_its_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "x")
     world.given = {"env": {"TOKEN": sdk.FromCaller()}}
-    view = world.create().read()
+    sweep = world.create()
+    view = sweep.read()
     monkeypatch.delenv("TOKEN")
     with pytest.raises(sdk.InputError, match="TOKEN is to be copied from here, but is not set"):
         start(Book(world.root), view.record, view.plan, world.clock)
+    elsewhere = replace(view.plan, capabilities=replace(LOCAL, supervised_here=False))
+    monkeypatch.setattr(Book, "plan", lambda book, record: elsewhere)
+    with pytest.raises(sdk.InputError, match="TOKEN is to be copied from here, but is not set"):
+        sweep.wait()
+    assert (sweep.read().state, sweep.trials()) == ("STOPPED", [])
 
 
 def test_an_outage_of_the_store_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
