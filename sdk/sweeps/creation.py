@@ -15,7 +15,9 @@ from ..clock import Clock, SystemClock
 from ..errors import InputError, Problems, nearest
 from ..job.layout import RootPaths
 from ..job.plan import Plan
+from ..job.setting_names import WORDS, setting_name
 from ..job.targets import options_of
+from ..planning import diff
 from ..planning.pack import packaged
 from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.roots import local_folder
@@ -26,7 +28,7 @@ from ..process.heartbeats import Heart
 from ..records import spending
 from ..records.sync import push
 from ..storage import cache
-from ..text import counted, money
+from ..text import and_more, counted, money, shown
 from . import arguments, space
 from .records import MAX_NAME, Book, SweepRecord, SweepSpec, heartbeat_key, with_parameters
 
@@ -39,8 +41,11 @@ _TEMPLATE = "aaaaaa"
 _PARALLEL_FAR = 4
 # A sweep that continues may have others of these only.
 _CHANGEABLE = ("trials", "parallel", "max_cost_usd")
-# Fields of the job of all trials, which another command cannot change.
-_FIXED = ("env", "resources", "limits", "retry", "checkpoints")
+# Parts of a plan that follow from others, or from the machine and the moment.
+_DERIVED = (
+    "job.entry.", "job.args.", "job.inputs.", "job.code.project.", "entry.kind.", "entry.only.", "entry.argv.",
+    "entry.kwargs.", "entry.generated.", "entry.initial.", "entry.warm_start.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,18 +171,17 @@ def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     clock, spec = clock or SystemClock(), prepared.spec
     plan = prepared.plan
     plan = packaged(replace(plan, local=local_folder(plan.root, os.environ)))
-    share = plan.target.divided(spec.parallel, plan.facts.cpus)
-    plan = replace(plan, target=share) if len(plan.tasks) == 1 else plan
     from .study import Study  # Optuna needs half a second
 
     book = Book(plan.root)
     if (before := book.find(spec.name)) is not None:
         return _continued(book, before, prepared, plan, clock)
+    shared = _shared(plan, spec.parallel, plan.facts.cpus)
     backend = backends.load(plan.backend)
-    backend.check(backend.render(plan))
+    backend.check(backend.render(shared))
     if plan.local:
         push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
-    key = book.put_plan(spec.name, plan)
+    key = book.put_plan(spec.name, shared)
     record = SweepRecord(
         id=secrets.token_hex(4), spec=spec, bundle=plan.code.digest, plan=key, args=prepared.args, created=clock.now()
     )
@@ -186,6 +190,11 @@ def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     Study(book.store, record)
     start(book, record, plan, clock)
     return record
+
+
+def _shared(plan: Plan, parallel: int, cpus: int) -> Plan:
+    """Return the plan with the share of the CPUs that each of this number of trials gets."""
+    return replace(plan, target=plan.target.divided(parallel, cpus)) if len(plan.tasks) == 1 else plan
 
 
 def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, clock: Clock) -> SweepRecord:
@@ -201,21 +210,39 @@ def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, 
         if old.get(each) != new.get(each):
             was, now = (str(found[each]) if each in found else "not there" for found in (old, new))
             changes.append(f"the space has another {each}: it was {was}, and is {now} now")
-    changes += ["the arguments are others"] if before.args != prepared.args else []
-    changes += ["the code is another one"] if before.bundle != plan.code.digest else []
+    if before.args != prepared.args:
+        changes.append(f"the arguments were {shown(before.args)}, and are {shown(prepared.args)} now")
     stored = book.plan(before)
-    changes += [
-        f"the setting {field} is another one"
-        for field in _FIXED
-        if getattr(stored.job, field) != getattr(plan.job, field)
-    ]
-    changes += [f"it runs on {stored.backend}"] if stored.backend != plan.backend else []
+    changes += _differences(stored, _shared(plan, before.spec.parallel, stored.facts.cpus))
     if changes:
         step = f"Next: another --name, or podlift sweep resume {name}, which continues it as it was"
         raise InputError([f"The sweep {name!r} exists: {change}. {step}." for change in changes])
     changed = {field: getattr(spec, field) for field in _CHANGEABLE}
     record = book.change(name, spec=replace(before.spec, **changed))
     return resume(book, record, plan, clock)
+
+
+def _differences(old: Plan, new: Plan) -> list[str]:
+    """Return a sentence for each difference between two plans that a sweep may not have."""
+    found = diff.compare(old, new, ({}, {}))
+    files = [change.path for change in found if change.section == "code"]
+    sentences = [f"the code is another one ({and_more(files, 5)})"] if files else []
+    for change in found:
+        if change.section not in ("entry", "job", "target") or f"{change.section}.{change.path}.".startswith(_DERIVED):
+            continue
+        group, _, rest = change.path.partition(".")
+        name = "the program" if (change.section, group) == ("entry", "target") else change.path
+        if change.section == "target" and group != "backend":
+            # Each backend has other options.
+            if old.backend != new.backend:
+                continue
+            name = setting_name(f"{new.backend}.{group}")
+        elif change.section == "job" and group in WORDS:
+            name = setting_name(f"{group}.{rest.partition('.')[0]}")
+        was = "not there" if change.kind == "added" else shown(change.before)
+        now = "not there" if change.kind == "removed" else shown(change.after)
+        sentences.append(f"{name} was {was}, and is {now} now")
+    return list(dict.fromkeys(sentences))
 
 
 def resume(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> SweepRecord:

@@ -317,12 +317,35 @@ def test_a_sweep_continues_with_more_trials_but_with_no_other_space(world: World
         "The sweep 'one' exists: the space has another lr: it was log:0.0001..0.1, and is log:0.0001..1.0 now. Next: another "
         "--name, or podlift sweep resume one, which continues it as it was.",
     )
-    sweep = world.create(trials=3)
+    sweep = world.create(trials=3, parallel=1)
     assert world.driver().run().state == "DONE"
     assert len(sweep.trials()) == 3
-    world.given = {"env": {"PRECISION": "half"}}
-    with pytest.raises(sdk.InputError, match="The sweep 'one' exists: the setting env is another one"):
+
+
+def test_a_sweep_continues_with_no_other_program_data_or_settings(world: World, tmp_path: Path) -> None:
+    world.create(trials=2)
+    world.program = tmp_path / "other.py"
+    world.program.write_text("print(2)\n")
+    data = str(world.program)
+    world.given = {
+        "env": {"PRECISION": "half"},
+        "inputs": {"data": data},
+        "accelerator": "l4",
+        "local_cluster": "workers",
+    }
+    with pytest.raises(sdk.InputError) as raised:
         world.create(trials=3)
+    found = [
+        problem.removeprefix("The sweep 'one' exists: ").partition(". Next:")[0] for problem in raised.value.problems
+    ]
+    assert found == [
+        "the code is another one (other.py, train.py)",
+        "the program was 'train.py', and is 'other.py' now",
+        f"inputs.data was not there, and is {data!r} now",
+        "env.PRECISION was not there, and is 'half' now",
+        "accelerator was 'cpu', and is 'l4' now",
+        "local_cluster was 'chief', and is 'workers' now",
+    ]
 
 
 def test_no_driver_starts_without_the_variables_of_its_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
