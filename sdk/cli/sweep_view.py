@@ -53,7 +53,7 @@ def view_of(seen: SeenSweep) -> SweepView:
         program=found.plan.job.entry,
         arguments=[(name, value) for name, value in argument_rows(found.plan) if name not in spec.space],
         rules=rules,
-        problems=seen.problems,
+        problems=[f"{problem} The other trials are shown." for problem in seen.problems],
     )
 
 

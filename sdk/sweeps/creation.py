@@ -171,8 +171,6 @@ def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     clock, spec = clock or SystemClock(), prepared.spec
     plan = prepared.plan
     plan = packaged(replace(plan, local=local_folder(plan.root, os.environ)))
-    from .study import Study  # Optuna needs half a second
-
     book = Book(plan.root)
     if (before := book.find(spec.name)) is not None:
         return _continued(book, before, prepared, plan, clock)
@@ -187,7 +185,6 @@ def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     )
     if not book.add(record):
         return _continued(book, book.read(spec.name), prepared, plan, clock)
-    Study(book.store, record)
     start(book, record, plan, clock)
     return record
 

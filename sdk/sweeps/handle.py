@@ -3,84 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
-from ..errors import (
-    CorruptObjectError,
-    CorruptRunError,
-    InputError,
-    MissingError,
-    PodliftError,
-    StoreError,
-    WaitTimeoutError,
-)
+from ..errors import CorruptRunError, InputError, PodliftError, StoreError, WaitTimeoutError
 from ..job.job import Job
-from ..job.plan import Plan
 from ..job.values import UNSET
 from ..planning.roots import holding, searched
 from ..planning.settings.merge import from_keywords, keywords_of
 from ..planning.settings.table import COMMON
 from ..storage.paths import usable
 from . import creation
-from .records import Book, End, SweepRecord
+from .reader import Reader, SweepView
+from .records import Book
 from .space import Parameter
 
 if TYPE_CHECKING:
-    from .study import Study, Trial
+    from .study import Trial
 
-TrialsOf: TypeAlias = Callable[[SweepRecord], "Sequence[Trial]"]
 _POLL_S = 0.5
 # A driver that ends this often without any progress does not work on this machine.
 _MOST_STARTS = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepView:
-    """A sweep at one moment: `sdk.Sweep("digits-a1b2").read().trials`."""
-
-    record: SweepRecord
-    plan: Plan  # of a trial
-    trials: Sequence[Trial]  # by number, each with its curve
-    best: Trial | None  # None before the first value
-    end: End | None  # None while it goes on
-    driven: bool  # whether a process drives it
-    log: str  # file of its last driver, "" without one
-
-    @property
-    def state(self) -> str:
-        """DONE, CANCELLED or FAILED; RUNNING, or STOPPED without a driver: `sdk.Sweep("digits-a1b2").read().state`."""
-        return self.end.state if self.end else "RUNNING" if self.driven else "STOPPED"
-
-
-def read(root: str, name: str, clock: Clock | None = None, trials_of: TrialsOf | None = None) -> SweepView:
-    """Return a sweep of a root as it is now, from its records only: `read(root, "digits").trials[0].curve`.
-
-    Raises:
-        InputError: there is no such sweep, or Optuna is not installed.
-    """
-    creation.check_installed()
-    from .study import COMPLETE, Study, best_of
-
-    book = Book(root)
-    record = book.read(name)
-    trials = trials_of(record) if trials_of else Study(book.store, record).trials()
-    valued = [trial for trial in trials if trial.value is not None]
-    # A trial that was stopped early may have been lucky once.
-    whole = [trial for trial in valued if trial.state == COMPLETE] or valued
-    most = best_of(record.spec.mode, [trial.value for trial in whole])
-    beat = book.heartbeat(record)
-    return SweepView(
-        record=record,
-        plan=book.plan(record),
-        trials=trials,
-        best=next((trial for trial in whole if trial.value == most), None),
-        end=book.end(record),
-        driven=beat.is_live((clock or SystemClock()).now()),
-        log=beat.log,
-    )
 
 
 class Sweep:
@@ -99,17 +43,21 @@ class Sweep:
         self._book, self._clock = holding(name, root, Book), clock or SystemClock()
         self.root = self._book.root
         self.name = self._book.read(name).spec.name
-        self._study: Study | None = None
+        self._reader = Reader(self.root, self._clock)
 
     def __repr__(self) -> str:
         return f"Sweep({self.name!r}, root={self.root!r})"
 
     def read(self) -> SweepView:
-        """Return the state of the sweep with all trials and their curves: `print(sweep.read().state)`."""
-        from .study import Study
+        """Return the state of the sweep with all trials and their curves: `print(sweep.read().state)`.
 
-        study = self._study = self._study or Study(self._book.store, self._book.read(self.name))
-        return read(self.root, self.name, self._clock, lambda _: study.trials())
+        Raises:
+            CorruptRunError: a part of it is damaged. `podlift sweep status` shows the others.
+        """
+        seen = self._reader.one(self.name)
+        if seen.view is None or seen.problems:
+            raise CorruptRunError(seen.problems)
+        return seen.view
 
     def trials(self) -> list[Trial]:
         """Return the trials by number: `for trial in sweep.trials(): print(trial.params, trial.value)`."""
@@ -197,7 +145,7 @@ class Sweep:
         Raises:
             InputError: the file exists and is no journal, or cannot be written.
         """
-        from .study import Study
+        from .mended import ReadJournal
 
         target = Path(path)
         with usable("The journal", target):
@@ -206,7 +154,7 @@ class Sweep:
                 raise InputError(
                     f"The file exists and is no journal of Optuna. Received: {str(path)!r}. Nothing was written."
                 )
-            lines = Study(self._book.store, self._book.read(self.name)).journal.lines()
+            lines = ReadJournal(self._book.store, self._book.read(self.name)).lines()
             target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -259,11 +207,10 @@ def listed(root: str | Path | None = None) -> tuple[list[SweepView], list[str]]:
     views = list[SweepView]()
     for place in roots:
         try:
-            for name in Book(place).names():
-                try:
-                    views.append(read(place, name))
-                except (CorruptRunError, CorruptObjectError, MissingError) as error:
-                    problems.append(f"The sweep {name} is not listed: {error}")
+            for seen in Reader(place, SystemClock()).all():
+                views += [seen.view] if seen.view else []
+                what = f"The sweep {seen.name} is damaged" if seen.view else f"The sweep {seen.name} is not listed"
+                problems += [f"{what}: {problem}" for problem in seen.problems]
         except StoreError as error:
             # Sweeps of other roots are still listed.
             if len(roots) == 1:

@@ -107,12 +107,26 @@ class StoreJournal(BaseJournalBackend):
             with suppress(CorruptRunError, CorruptObjectError):
                 self._logs, self._next = self._get(key), int(key[-8:])
                 break
-        rest = [stat.key for stat in self._store.list(f"{self._prefix}/logs/") if stat.key >= self._key(self._next)]
-        # A gap would be an object that was removed by hand: reading ends before it, as at the end.
-        rest = [key for number, key in enumerate(rest, self._next) if key == self._key(number)]
-        for logs in in_parallel(self._get, rest):
+        rest = self._keys(self._next)
+        for logs in in_parallel(self._part, rest):
             self._logs += logs
         self._next += len(rest)
+
+    def _keys(self, first: int = 0) -> list[str]:
+        """Return the keys of the objects from a number to the last one, also if one of them is missing."""
+        numbers = [stat.key[-8:] for stat in self._store.list(f"{self._prefix}/logs/")]
+        last = max((int(number) for number in numbers if number.isdecimal()), default=-1)
+        return [self._key(number) for number in range(first, last + 1)]
+
+    def _part(self, key: str) -> list[Log]:
+        """Return an object that was written before another one: it may be later than the listing, but it is there."""
+        try:
+            return self._get(key)
+        except MissingError:
+            url = self._store.url
+            raise CorruptObjectError(
+                f"The object {key!r} of {url} is missing: a later one of the journal is there."
+            ) from None
 
     def _get(self, key: str) -> list[Log]:
         try:

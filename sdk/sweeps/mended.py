@@ -8,7 +8,7 @@ from ..errors import CorruptObjectError, CorruptRunError, MissingError
 from ..records.sync.index import in_parallel
 from ..storage.store import Store
 from .journal import Log, StoreJournal
-from .records import SweepRecord
+from .records import SweepRecord, journal_prefix
 
 _CREATE_STUDY, _CREATE_TRIAL = 0, 4
 _DIRECTIONS = {"min": 1, "max": 2}
@@ -17,6 +17,9 @@ _DIRECTIONS = {"min": 1, "max": 2}
 class ReadJournal(StoreJournal):
     """The journal of a sweep that is only read."""
 
+    def __init__(self, store: Store, record: SweepRecord) -> None:
+        super().__init__(store, journal_prefix(record))
+
     def append_logs(self, logs: list[Log]) -> None:
         raise MissingError(f"There is no journal yet below {self._store.url}/{self._prefix}.")
 
@@ -24,18 +27,17 @@ class ReadJournal(StoreJournal):
 class MendedJournal(ReadJournal):
     """A journal at one moment, without its damaged objects. A trial is created by an object: a damaged one keeps its number."""
 
-    def __init__(self, store: Store, prefix: str, record: SweepRecord) -> None:
-        super().__init__(store, prefix)
-        keys = [stat.key for stat in store.list(f"{prefix}/logs/")]
+    def __init__(self, store: Store, record: SweepRecord) -> None:
+        super().__init__(store, record)
         self._record = record
-        self._mended = [*self._all(in_parallel(self._part, keys))]
+        self._mended = [*self._all(in_parallel(self._intact, self._keys()))]
 
     def read_logs(self, log_number_from: int) -> Iterable[Log]:
         return self._mended[log_number_from:]
 
-    def _part(self, key: str) -> list[Log] | None:
+    def _intact(self, key: str) -> list[Log] | None:
         try:
-            return self._get(key)
+            return self._part(key)
         except (CorruptObjectError, CorruptRunError):
             return None
 

@@ -1,18 +1,18 @@
-"""Reads the sweeps of a root again and again, for a page: it writes nothing, and asks for new records only."""
+"""Reads the sweeps of a root, also again and again: it writes nothing, and asks for new records only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import ids
 from ..clock import Clock
 from ..errors import CorruptObjectError, CorruptRunError, InputError, MissingError, PodliftError
+from ..job.plan import Plan
 from ..records.sync.index import in_parallel
-from . import creation, handle
-from .handle import SweepView
-from .records import Book, SweepRecord
+from . import creation
+from .records import Book, End, SweepRecord
 
 if TYPE_CHECKING:
     from .study import Study, Trial
@@ -22,8 +22,26 @@ _DAMAGE = (CorruptObjectError, CorruptRunError, MissingError, LookupError, TypeE
 
 
 @dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """A sweep at one moment: `sdk.Sweep("digits-a1b2").read().trials`."""
+
+    record: SweepRecord
+    plan: Plan  # of a trial
+    trials: Sequence[Trial]  # by number, each with its curve
+    best: Trial | None  # None before the first value
+    end: End | None  # None while it goes on
+    driven: bool  # whether a process drives it
+    log: str  # file of its last driver, "" without one
+
+    @property
+    def state(self) -> str:
+        """DONE, CANCELLED or FAILED; RUNNING, or STOPPED without a driver: `sdk.Sweep("digits-a1b2").read().state`."""
+        return self.end.state if self.end else "RUNNING" if self.driven else "STOPPED"
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeenSweep:
-    """A sweep, or why it cannot be read; `problems` names damaged parts of a sweep that is readable otherwise."""
+    """A sweep, or why it cannot be read; with a view, `problems` names damaged parts, and the other trials are in the view."""
 
     name: str
     view: SweepView | None = None
@@ -47,11 +65,11 @@ class Reader:
 
     def any(self) -> bool:
         """Return whether there is a sweep."""
-        return bool(self._known) or any(True for _ in self._specs())
+        return bool(self._known or self._book.names())
 
     def all(self) -> list[SeenSweep]:
         """Return the sweeps by name."""
-        return in_parallel(lambda pair: self._seen(*pair), self._specs())
+        return in_parallel(lambda pair: self._seen(*pair), self._book.generations().items())
 
     def one(self, name: str) -> SeenSweep:
         """Return one sweep, or raise InputError with the nearest name."""
@@ -72,11 +90,6 @@ class Reader:
             self._sweeps[run] = name if record is not None and record.run_id(number) == run else ""
         return self._sweeps.get(run, "")
 
-    def _specs(self) -> Iterator[tuple[str, str]]:
-        for stat in self._book.store.list("specs/"):
-            if stat.key.endswith(".json"):
-                yield stat.key.removeprefix("specs/").removesuffix(".json"), stat.generation
-
     def _seen(self, name: str, generation: str) -> SeenSweep:
         """Read a sweep, unless it had ended when it was read last and was not resumed since."""
         before = self._known.get(name)
@@ -86,7 +99,7 @@ class Reader:
         # Without Optuna no sweep can be read, but none is damaged.
         creation.check_installed()
         try:
-            view = handle.read(self._book.root, name, self._clock, self._trials)
+            view = self._view(name)
         except _DAMAGE as error:
             said = str(error) if isinstance(error, PodliftError) else repr(error)
             return SeenSweep(name=name, problems=[said])
@@ -96,19 +109,40 @@ class Reader:
         self._known[name] = generation, same and before is not None and before[2].has_ended, seen
         return seen
 
+    def _view(self, name: str) -> SweepView:
+        """Return a sweep as it is now, from its records only."""
+        from .study import COMPLETE, best_of
+
+        record = self._book.read(name)
+        trials = self._trials(record)
+        valued = [trial for trial in trials if trial.value is not None]
+        # A trial that was stopped early may have been lucky once.
+        whole = [trial for trial in valued if trial.state == COMPLETE] or valued
+        most = best_of(record.spec.mode, [trial.value for trial in whole])
+        beat = self._book.heartbeat(record)
+        return SweepView(
+            record=record,
+            plan=self._book.plan(record),
+            trials=trials,
+            best=next((trial for trial in whole if trial.value == most), None),
+            end=self._book.end(record),
+            driven=beat.is_live(self._clock.now()),
+            log=beat.log,
+        )
+
     def _trials(self, record: SweepRecord) -> Sequence[Trial]:
         from .mended import MendedJournal, ReadJournal
         from .study import Study
 
         self._damage.pop(record.id, None)
-        store, prefix = self._book.store, f"journals/{record.id}"
+        store = self._book.store
         try:
             if record.id not in self._studies:
-                self._studies[record.id] = Study(store, record, ReadJournal(store, prefix))
+                self._studies[record.id] = Study(store, record, ReadJournal(store, record))
             return self._studies[record.id].trials()
         except MissingError:
-            return []  # it was created at this moment
+            return []  # no driver has begun
         except (CorruptObjectError, CorruptRunError) as error:
             self._studies.pop(record.id, None)
-            self._damage[record.id] = f"{error} The other trials are shown."
-            return Study(store, record, MendedJournal(store, prefix, record)).trials()
+            self._damage[record.id] = str(error)
+            return Study(store, record, MendedJournal(store, record)).trials()

@@ -115,3 +115,7 @@ def _this(kind: str, record: SweepRecord) -> str:
 
 def heartbeat_key(record: SweepRecord) -> str:
     return f"drivers/{record.id}"
+
+
+def journal_prefix(record: SweepRecord) -> str:
+    return f"journals/{record.id}"

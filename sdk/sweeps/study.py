@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from ..storage.store import Store
 from . import space
 from .journal import OvertakenError, StoreJournal
-from .records import SweepRecord
+from .records import SweepRecord, journal_prefix
 from .space import Parameter, Value
 
 # States of a trial.
@@ -73,11 +73,11 @@ class Trial:
 
 
 class Study:
-    """The trials of one sweep."""
+    """The trials of one sweep. It is created in the journal of a driver; a reader has a `ReadJournal`."""
 
     def __init__(self, store: Store, record: SweepRecord, journal: StoreJournal | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._record, self.journal = record, journal or StoreJournal(store, f"journals/{record.id}")
+        self._record, self.journal = record, journal or StoreJournal(store, journal_prefix(record))
         self._storage, self._direction = JournalStorage(self.journal), _DIRECTIONS[record.spec.mode]
         about: dict[str, Any] = {"storage": self._storage, "study_name": record.spec.name}
         try:

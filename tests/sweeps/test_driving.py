@@ -15,7 +15,7 @@ from paper_trials import SPACE, PaperTrials, World
 
 import sdk
 from sdk import Reason, State, Status
-from sdk.errors import StoreUnavailableError
+from sdk.errors import CorruptObjectError, StoreUnavailableError
 from sdk.job.capabilities import LOCAL
 from sdk.process.heartbeats import Heart
 from sdk.schedules.server import Server
@@ -148,6 +148,7 @@ def far(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_server_drives_sweeps_on_a_cloud_while_no_client_does(far: World, caplog) -> None:
     damaged, sweep = far.create("damaged"), far.create(trials=2, parallel=1)
+    Study(Book(far.root).store, damaged.read().record)
     server = Server(far.root, far.clock, sweeps=Drivers(far.root, far.clock, far.runs))
     Path(far.root, f"sweeps/journals/{damaged.read().record.id}/logs/00000000").write_bytes(b"[")
     client = Heart(Book(far.root).store, heartbeat_key(sweep.read().record), "another:1:1", far.clock)
@@ -405,11 +406,17 @@ def test_the_new_points_of_a_curve_are_one_object(world: World) -> None:
     assert one.trials()[0].curve == curve
 
 
-def test_writers_that_meet_take_the_next_number(world: World) -> None:
+def test_writers_that_meet_take_the_next_number_and_a_missing_one_is_damage(world: World, monkeypatch) -> None:
     journals = [StoreJournal(PosixStore(world.root), "journals/x") for _ in range(3)]
     for number in range(9):
         journals[number % 3].append_logs([{"number": number}])
+    listed = PosixStore.list
+    late = lambda store, prefix: [stat for stat in listed(store, prefix) if stat.key[-1] != "4"]  # noqa: E731
+    monkeypatch.setattr(PosixStore, "list", late)
     assert [log["number"] for log in StoreJournal(PosixStore(world.root), "journals/x").read_logs(0)] == list(range(9))
+    Path(world.root, "journals/x/logs/00000004").unlink()
+    with pytest.raises(CorruptObjectError, match="logs/00000004"):
+        StoreJournal(PosixStore(world.root), "journals/x").read_logs(0)
 
 
 def test_the_written_journal_is_a_study_of_optuna(world: World, tmp_path) -> None:
@@ -431,8 +438,16 @@ def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(world: Worl
     (path,) = Path(world.root, "sweeps").glob(part.replace("*/logs", f"{record.id}/logs"))
     path.write_bytes(b'{"half')
     views, (problem,) = handle.listed(world.root)
-    assert [view.record.spec.name for view in views] == ["one"]
-    assert problem.startswith("The sweep two is not listed: ") and path.name in problem
+    readable = part.startswith("journals")
+    assert [view.record.spec.name for view in views] == ["one", "two"][: 1 + readable]
+    assert problem.startswith(f"The sweep two is {'damaged' if readable else 'not listed'}: ") and path.name in problem
+
+
+def test_reading_a_sweep_that_no_driver_has_begun_writes_nothing(world: World) -> None:
+    sweep = world.create()
+    assert (sweep.read().state, sweep.trials(), sweep.best()) == ("STOPPED", [], None)
+    assert [view.state for view in handle.listed(world.root)[0]] == ["STOPPED"]
+    assert not Path(world.root, "sweeps/journals").exists()
 
 
 def test_no_trial_starts_that_could_break_the_limit_on_the_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
