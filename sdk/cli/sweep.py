@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import InputError, Problems
+from ..clock import SystemClock
+from ..errors import CorruptRunError, InputError, Problems
 from ..job import plan_text
 from ..job.job import words_of
 from ..packaging.project import parse_toml
 from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_USER
 from ..storage.paths import usable
 from ..sweeps import creation, handle, space
-from ..sweeps.handle import Sweep, SweepView
+from ..sweeps.handle import Sweep
+from ..sweeps.reader import Reader, SweepView
 from . import parameters as p
 from .help import VerbHelp, group
 from .options import CommandLine, with_settings
@@ -97,10 +99,20 @@ def status(
     if journal is not None:
         named.write_journal(journal)
         say(f"Written: {journal}. Next: optuna-dashboard {journal}")
-    view = named.read()
+    seen = Reader(named.root, SystemClock()).one(named.name)
+    if (view := seen.view) is None:
+        raise CorruptRunError(seen.problems)
+    for problem in seen.problems:
+        say(f"podlift: {problem} The other trials are shown.")
     if json_output:
-        as_json(_facts(view))
-        return
+        as_json({**_facts(view), "problems": seen.problems})
+    else:
+        _show(view)
+    if seen.problems:
+        raise typer.Exit(CorruptRunError.exit_code)
+
+
+def _show(view: SweepView) -> None:
     spec, why = view.record.spec, f": {view.end.why}" if view.end and view.end.why else ""
     lines = [("sweep", spec.name), ("state", f"{view.state}{why}"), ("trials", _counts(view))]
     lines += [("parameter", f"{each}: {values}") for each, values in spec.space.items()]

@@ -15,6 +15,7 @@ from paper_trials import SPACE, PaperTrials, World
 
 import sdk
 from sdk import Reason, State, Status
+from sdk.cli import app
 from sdk.errors import CorruptObjectError, StoreUnavailableError
 from sdk.job.capabilities import LOCAL
 from sdk.process.heartbeats import Heart
@@ -429,18 +430,28 @@ def test_the_written_journal_is_a_study_of_optuna(world: World, tmp_path) -> Non
     assert [len(trial.intermediate_values) for trial in study.trials] == [9, 9, 9]
 
 
+@pytest.mark.parametrize("content", [b'{"half', None])
 @pytest.mark.parametrize("part", ["specs/two.json", "journals/*/logs/00000003", "plans/two/*"])
-def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(world: World, part: str) -> None:
+def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(
+    world: World, part: str, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.create("one", trials=2)
     sweep = world.create("two", trials=2)
     world.driver("two").run()
-    record = sweep.read().record
-    (path,) = Path(world.root, "sweeps").glob(part.replace("*/logs", f"{record.id}/logs"))
-    path.write_bytes(b'{"half')
+    (path,) = Path(world.root, "sweeps").glob(part.replace("*/logs", f"{sweep.read().record.id}/logs"))
+    path.unlink() if content is None else path.write_bytes(content)
+    if path.name == "two.json" and content is None:
+        return  # without a specification, there is no sweep
     views, (problem,) = handle.listed(world.root)
     readable = part.startswith("journals")
     assert [view.record.spec.name for view in views] == ["one", "two"][: 1 + readable]
     assert problem.startswith(f"The sweep two is {'damaged' if readable else 'not listed'}: ") and path.name in problem
+    assert app.run(["sweep", "status", "two", "--root", world.root]) == 2
+    shown = capsys.readouterr()
+    assert path.name in shown.err
+    assert (world.runs.all.popitem()[1].plan.run_id in shown.out) == readable
+    with pytest.raises(sdk.CorruptRunError):
+        sdk.Sweep("two", root=world.root).best()
 
 
 def test_reading_a_sweep_that_no_driver_has_begun_writes_nothing(world: World) -> None:
