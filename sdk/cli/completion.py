@@ -24,8 +24,9 @@ FILES = ":files"
 _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 # The verbs with a run as their first argument.
 _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints", "models add"}
-# The verbs with a schedule as their first argument, and with a registered model and its version as the first two.
+# The verbs with a schedule or a sweep as their first argument, and with a registered model and its version as the first two.
 _OF_SCHEDULES = {f"schedule {verb}" for verb in ("create", "status", "pause", "unpause", "run", "remove", "simulate")}
+_OF_SWEEPS = {f"sweep {verb}" for verb in ("status", "best", "cancel", "resume")}
 _OF_MODELS = {f"models {verb}" for verb in ("status", "evaluate", "promote", "remove")}
 # The verbs with runs as all arguments, and the verbs that take a version as MODEL:VERSION too.
 _OF_ALL_SCHEDULES, _OF_VERSIONS = "schedule list", ("get", "diff")
@@ -91,16 +92,20 @@ def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 def _named(
     verb: str, arguments: list[str], current: str, root: str | None, environ: Mapping[str, str]
 ) -> list[str] | None:
-    """Return the runs, schedules or models that a verb's next argument may name, None if it names none of them."""
+    """Return the runs, schedules, sweeps or models that a verb's next argument may name, None if it names none of them."""
     versions = _versions(current, root, environ) if verb in _OF_VERSIONS else []
     if verb == "diff":
         return [*_runs(current, root, environ), *versions] or [FILES]
     if verb in _OF_RUNS and not arguments:
         return [*_runs(current, root, environ), *versions]
     if verb == "export":
-        return _runs(current, root, environ) if arguments else _fitting(_forms(), current)
+        if not arguments:
+            return _fitting(_forms(), current)
+        return [*_runs(current, root, environ), *_seen("sweep", current, root, environ)]
     if verb == _OF_ALL_SCHEDULES or (verb in _OF_SCHEDULES and not arguments):
-        return _schedules(current, root, environ)
+        return _seen("schedule", current, root, environ)
+    if verb in _OF_SWEEPS and not arguments:
+        return _seen("sweep", current, root, environ)
     if verb in _OF_MODELS:
         return _models(arguments, current, root, environ) if len(arguments) < 2 else []
     return None
@@ -208,18 +213,18 @@ def _runs(current: str, root: str | None, environ: Mapping[str, str]) -> list[st
     return _fitting([*names[:_MOST_RUNS], *(["latest"] if names else [])], current)
 
 
-def _schedules(current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
-    """Return the names of schedules in the local root, and of those in buckets that this machine has seen."""
-    from ..storage.cache import cache_folder, schedules
+def _seen(noun: str, current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of schedules or sweeps in the local root, and of those in buckets that this machine has seen."""
+    from ..storage.cache import cache_folder, seen
 
-    schedule_names = set[str]()
+    names = set[str]()
     for folder, suffix in (
-        (_local_root(root, environ) / "schedules" / "specs", ".json"),
-        (schedules(cache_folder(environ)), ""),
+        (_local_root(root, environ) / f"{noun}s" / "specs", ".json"),
+        (seen(cache_folder(environ), noun), ""),
     ):
         with suppress(OSError):
-            schedule_names |= {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix)}
-    return _fitting(sorted(name for name in schedule_names if not name.startswith(".")), current)
+            names |= {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix)}
+    return _fitting(sorted(name for name in names if not name.startswith(".")), current)
 
 
 def _models(given: list[str], current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:

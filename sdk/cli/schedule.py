@@ -17,7 +17,7 @@ from ..clock import SystemClock
 from ..errors import InputError, Problems, nearest
 from ..job import plan_text
 from ..packaging.project import parse_toml
-from ..planning.roots import resolve_root
+from ..planning.roots import elsewhere, resolve_root
 from ..planning.settings import table as settings
 from ..planning.settings.merge import Destination
 from ..schedules import clock_changes, creation, handle, simulation
@@ -163,7 +163,7 @@ def list_schedules(
         for problem in schedule_text.problems_of(schedules):
             say(f"podlift: {problem}")
     if not schedules:
-        step = handle.elsewhere(listing.roots) or "Next: podlift schedule create NAME ENTRY --cron CRON"
+        step = elsewhere("schedule", listing.roots) or "Next: podlift schedule create NAME ENTRY --cron CRON"
         say(f"There are no schedules below {joined(listing.roots, 'and')}. {step}")
     if check:
         failing = not schedules or bool(schedule_text.problems_of(schedules))

@@ -15,7 +15,7 @@ from ..errors import InputError, Problems, nearest
 from ..job.plan import Plan
 from ..job.policies import PREFIX
 from ..job.values import is_utf8
-from ..records.named import NamedRecords
+from ..records.named import NamedRecords, remembered
 from ..storage import cache, emulator, posix
 from ..storage.folder_files import SCHEME, in_folder, path_of
 from ..storage.gcs import files as gcs_files
@@ -107,16 +107,8 @@ def searched(root: str | Path | None) -> tuple[list[str], list[str]]:
     return configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
 
 
-def holding(
-    name: str,
-    root: str | Path | None,
-    book: Callable[[str], _B],
-    elsewhere: Callable[[Sequence[str], str], str] = lambda roots, name: "",
-) -> _B:
-    """Return the records of the root that holds a name; InputError with the places that were searched.
-
-    `elsewhere` names other places, for a name that is in none of these.
-    """
+def holding(name: str, root: str | Path | None, book: Callable[[str], _B]) -> _B:
+    """Return the records of the root that holds a name; InputError with the places that were searched."""
     books = [book(place) for place in searched(root)[0]]
     names = set[str]()
     for each in books:
@@ -124,10 +116,20 @@ def holding(
             return each
         names |= set(here)
     roots, noun = [each.root for each in books], books[0].noun
-    step = elsewhere(roots, name) or (
+    step = elsewhere(noun, roots, name) or (
         nearest(name, sorted(names)) if names else f"There is none. Next: podlift {noun} create."
     )
     raise InputError(f"No such {noun} below {joined(roots, 'or')}. Received: {name!r}. {step}")
+
+
+def elsewhere(noun: str, roots: Sequence[str], name: str = "") -> str:
+    """Return the other roots in which this machine has used a record of this name, or any; "" if there is none."""
+    known = remembered(noun)
+    others = [other for other in ([known.get(name, "")] if name else known.values()) if other and other not in roots]
+    if not others:
+        return ""
+    what, places = "it" if name else f"{noun}s", joined(list(dict.fromkeys(others)), "and")
+    return f"This machine has used {what} below {places}. Next: --root {others[0]}"
 
 
 def _bucket_variable(backend: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Generic, TypeVar
@@ -11,11 +13,13 @@ from .. import ids
 from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
 from ..job.plan import Plan
 from ..job.wire import decode, parsed
+from ..storage import cache, small_files
 from ..storage.registry import open_store
 from ..storage.store import create, current
 
 _R = TypeVar("_R")
 _T = TypeVar("_T")
+_LONGEST_ROOT = 4096
 
 
 class NamedRecords(Generic[_R]):
@@ -108,3 +112,29 @@ def encoded(record: Any) -> bytes:
 
 def _key(name: str) -> str:
     return f"specs/{name}.json"
+
+
+def remember(noun: str, names: Iterable[str], root: str) -> None:
+    """Note the names of records in a bucket, for completion and for hints when a name is not found."""
+    folder = cache.seen(cache.cache_folder(os.environ), noun)
+    with suppress(OSError, RuntimeError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / name).write_text(root)
+
+
+def remembered(noun: str) -> dict[str, str]:
+    """Return the roots of the records in buckets that this machine has used, by their names."""
+    roots = dict[str, str]()
+    with suppress(OSError, RuntimeError):
+        for path in sorted(cache.seen(cache.cache_folder(os.environ), noun).iterdir()):
+            # A damaged file must not hide the others.
+            with suppress(OSError, ValueError):
+                text = small_files.read(path, _LONGEST_ROOT).decode()
+                roots |= {path.name: text} if text.isprintable() else {}
+    return roots
+
+
+def forget(noun: str, name: str) -> None:
+    with suppress(OSError, RuntimeError):
+        (cache.seen(cache.cache_folder(os.environ), noun) / name).unlink()

@@ -23,7 +23,7 @@ from ..planning.prepare import checked, planned, refuse_inside_task
 from ..planning.roots import configured_backend, in_bucket
 from ..planning.settings.merge import Destination, gather
 from ..records import spending
-from ..records.named import plan_key
+from ..records.named import plan_key, remember
 from ..records.sync import push
 from ..storage import emulator_clock
 from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
@@ -299,7 +299,7 @@ class _Creation:
         backend.check(backend.render(self._plan))
         self._store()
         if in_bucket(self._plan.root):
-            triggered.remember([self._spec.name], self._plan.root)
+            remember("schedule", [self._spec.name], self._plan.root)
         record = self._written(before)
         self._set_trigger(record)
         if record.former:

@@ -20,9 +20,10 @@ from ..job.plan import Plan
 from ..job.values import UNSET, Unset
 from ..planning.roots import holding, in_bucket, searched
 from ..planning.settings.merge import from_keywords, keywords_of
+from ..records.named import forget, remember
 from ..records.sync.index import in_parallel
 from ..storage import emulator_clock
-from ..text import duration, joined
+from ..text import duration
 from . import booking, creation, lost_slots, preconditions, triggered
 from .command_delivery import Delivered, deliver
 from .firing import SlotMachine
@@ -90,7 +91,7 @@ class Schedule:
     """
 
     def __init__(self, name: str, *, root: str | Path | None = None, clock: Clock | None = None) -> None:
-        self._book = holding(name, root, Book, elsewhere)
+        self._book = holding(name, root, Book)
         self.root = self._book.root
         record = self._book.read(name)
         self.name = record.spec.name
@@ -275,7 +276,7 @@ class Schedule:
     def remove(self) -> None:
         """Remove the schedule and its history; its runs stay: `sdk.Schedule("weekly").remove()`."""
         triggered.remove(self._book, self.record, self._clock)
-        triggered.forget(self.name)
+        forget("schedule", self.name)
 
     def problems(self) -> list[str]:
         """Return a sentence for each problem: `sdk.Schedule("weekly").problems()`.
@@ -391,16 +392,6 @@ def overview(schedule: Schedule, limit: int = _OVERVIEW) -> Overview:
         coming=record.spec.slots.next(5, schedule._now()) if triggered.fires(record, seen) else [],
         problems=schedule._problems(record, seen, past, overdue),
     )
-
-
-def elsewhere(roots: Sequence[str], name: str = "") -> str:
-    """Return the other roots in which this machine has used a schedule of this name, or any; "" if there is none."""
-    known = triggered.remembered()
-    others = [other for other in ([known.get(name, "")] if name else known.values()) if other and other not in roots]
-    if not others:
-        return ""
-    what, places = "it" if name else "schedules", joined(list(dict.fromkeys(others)), "and")
-    return f"This machine has used {what} below {places}. Next: --root {others[0]}"
 
 
 def schedule(
@@ -538,7 +529,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
         orphans += [trigger for trigger in survey.orphans if trigger.schedule not in damaged]
         problems += survey.problems
         if in_bucket(folder):
-            triggered.remember((one.name for one in members), folder)
+            remember("schedule", (one.name for one in members), folder)
     return Listing(schedules=schedules, orphans=orphans, problems=problems, roots=roots)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import islice, pairwise
@@ -17,7 +15,6 @@ from ..clock import Clock
 from ..errors import InputError, UnavailableError
 from ..job.plan import Plan
 from ..planning import diff
-from ..storage import cache, small_files
 from .records import TAKEN, Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from .slots import Cron, zone_data
 
@@ -27,7 +24,6 @@ IN_SYNC, CHANGED, MISSING, ORPHAN, UNKNOWN = "in sync", "changed there", "missin
 _MONTH = timedelta(days=30)
 # The shortest period is searched between this number of slots.
 _SEARCHED = 400
-_LONGEST_ROOT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,32 +247,6 @@ def broken(record: ScheduleRecord, service: TriggerService, trigger: Trigger) ->
         f"{service.title} does not fire the schedule {record.spec.name!r}, and unpausing it would not help: {trigger.broken}. "
         "Next: podlift schedule create again, which creates the trigger again."
     )
-
-
-def remember(names: Iterable[str], root: str) -> None:
-    """Note the names of schedules in a bucket, for completion and for hints when a name is not found."""
-    folder = cache.schedules(cache.cache_folder(os.environ))
-    with suppress(OSError, RuntimeError):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / name).write_text(root)
-
-
-def remembered() -> dict[str, str]:
-    """Return the roots of the schedules in buckets that this machine has used, by their names."""
-    roots = dict[str, str]()
-    with suppress(OSError, RuntimeError):
-        for path in sorted(cache.schedules(cache.cache_folder(os.environ)).iterdir()):
-            # A damaged file must not hide the others.
-            with suppress(OSError, ValueError):
-                text = small_files.read(path, _LONGEST_ROOT).decode()
-                roots |= {path.name: text} if text.isprintable() else {}
-    return roots
-
-
-def forget(name: str) -> None:
-    with suppress(OSError, RuntimeError):
-        (cache.schedules(cache.cache_folder(os.environ)) / name).unlink()
 
 
 def check_owner(there: Trigger, root: str, schedule_id: str, service: TriggerService) -> None:

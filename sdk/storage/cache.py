@@ -20,9 +20,9 @@ def environments(cache: Path) -> Path:
     return cache / "environments"
 
 
-def schedules(cache: Path) -> Path:
-    """Return the folder with a file for each schedule in a bucket that this machine has seen: its root."""
-    return cache / "schedules"
+def seen(cache: Path, noun: str) -> Path:
+    """Return the folder with a file for each "schedule" or "sweep" in a bucket that this machine has seen: its root."""
+    return cache / f"{noun}s"
 
 
 def bucket_folder(cache: Path, root: str) -> str:

@@ -20,12 +20,13 @@ from ..job.targets import options_of
 from ..planning import diff
 from ..planning.pack import packaged
 from ..planning.prepare import checked, planned, refuse_inside_task
-from ..planning.roots import local_folder
+from ..planning.roots import in_bucket, local_folder
 from ..planning.secrets import missing_variables
 from ..planning.settings.merge import Destination, gather
 from ..process import spawn
 from ..process.heartbeats import Heart
 from ..records import spending
+from ..records.named import remember
 from ..records.sync import push
 from ..storage import cache
 from ..text import and_more, counted, money, shown
@@ -183,6 +184,8 @@ def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:
     record = SweepRecord(
         id=secrets.token_hex(4), spec=spec, bundle=plan.code.digest, plan=key, args=prepared.args, created=clock.now()
     )
+    if in_bucket(plan.root):
+        remember("sweep", [spec.name], plan.root)
     if not book.add(record):
         return _continued(book, book.read(spec.name), prepared, plan, clock)
     start(book, record, plan, clock)
@@ -255,7 +258,7 @@ def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     if not plan.capabilities.supervised_here or book.heartbeat(record).is_live(clock.now()):
         return False
     check_variables(book, record, plan)
-    folder = cache.cache_folder(os.environ) / "sweeps"
+    folder = cache.cache_folder(os.environ) / "drivers"
     folder.mkdir(parents=True, exist_ok=True)
     log = str(folder / f"{record.spec.name}-{record.id}.log")
     process = spawn.detached("sdk.sweeps.driver", book.root, record.spec.name, log, cwd=str(folder), log=log)

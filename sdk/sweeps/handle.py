@@ -10,9 +10,10 @@ from ..clock import Clock, SystemClock
 from ..errors import CorruptRunError, InputError, PodliftError, StoreError, WaitTimeoutError
 from ..job.job import Job
 from ..job.values import UNSET
-from ..planning.roots import holding, searched
+from ..planning.roots import holding, in_bucket, searched
 from ..planning.settings.merge import from_keywords, keywords_of
 from ..planning.settings.table import COMMON
+from ..records.named import remember
 from ..storage.paths import usable
 from . import creation
 from .reader import Reader, SweepView
@@ -207,7 +208,10 @@ def listed(root: str | Path | None = None) -> tuple[list[SweepView], list[str]]:
     views = list[SweepView]()
     for place in roots:
         try:
-            for seen in Reader(place, SystemClock()).all():
+            members = Reader(place, SystemClock()).all()
+            if in_bucket(place):
+                remember("sweep", (seen.name for seen in members), place)
+            for seen in members:
                 views += [seen.view] if seen.view else []
                 what = f"The sweep {seen.name} is damaged" if seen.view else f"The sweep {seen.name} is not listed"
                 problems += [f"{what}: {problem}" for problem in seen.problems]

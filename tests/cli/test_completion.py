@@ -20,6 +20,7 @@ import sdk
 from sdk.cli import completion, shells
 from sdk.cli.verbs import MODULES
 from sdk.hardware import accelerators
+from sdk.records import named
 
 pytestmark = pytest.mark.process
 
@@ -77,6 +78,20 @@ def test_schedules_of_this_machine_and_of_a_known_bucket_are_completed(complete,
     assert complete("schedule", "create", "--file", "", **cache) == [":files"]
     assert complete("schedule", "create", "--file", "all.toml", "", **cache) == [], "it stands for the name"
     assert complete("schedule", "create", "--file=all.toml", "d", **cache) == []
+
+
+def test_sweeps_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(
+    complete, root, tmp_path, monkeypatch
+) -> None:
+    (root / "sweeps" / "specs").mkdir(parents=True)
+    (root / "sweeps" / "specs" / "digits.json").write_text("{}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    named.remember("sweep", ["far"], "gs://bucket/podlift")
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    for verb in ("status", "best", "cancel", "resume"):
+        assert complete("sweep", verb, "", **cache) == ["digits", "far"]
+    assert complete("sweep", "status", "--journal", "j.log", "d", **cache) == ["digits"]
+    assert complete("export", "html", "d", **cache) == ["digits"]
 
 
 def test_models_and_their_versions_are_completed(complete, runs: list[str], root: Path) -> None:
