@@ -130,7 +130,10 @@ def _show(view: SweepView) -> None:
 
 @sweep.command(cls=VerbHelp)
 def best(name: p.SweepName, root: p.Root = None, json_output: p.Json = False) -> None:
-    """Print the parameters of the best trial, as arguments of the program, and its run."""
+    """Print the parameters of the best trial, as arguments of the program, and its run.
+
+    The arguments are quoted: eval "podlift submit train.py -- $(podlift sweep best NAME)".
+    """
     view = Sweep(name, root=root).read()
     if view.best is None:
         raise InputError(f"The sweep {name!r} has no value yet. Next: podlift sweep status {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from paper_trials import World
 from support import LIMIT_S, REPO, Shown, until
 
 import sdk
@@ -114,6 +116,17 @@ def test_the_command_creates_shows_and_continues_a_sweep(quick: Path, root: Path
     refused = podlift(*words[:4], "lx=1..2", *words[5:], "--root", str(root))
     assert refused.code == 2
     assert "space: train.py takes no argument --lx. Known: lr." in refused.stderr
+
+
+def test_the_best_arguments_are_words_of_a_shell_that_evaluates_them(world: World) -> None:
+    title = "it's $HOME, two  words\n*"
+    sweep = world.create(space={"lr": [0.01, 0.02], "units": [16], "title": [title]}, trials=2)
+    world.driver().run()
+    best = shlex.join([sys.executable, "-m", "sdk", "sweep", "best", "one", "--root", world.root])
+    python = shlex.join([sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"])
+    script = f"eval {shlex.quote(python)}' '\"$({best})\""
+    shown = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd=REPO, check=True).stdout
+    assert json.loads(shown) == ["--lr", str(sweep.best().params["lr"]), "--units", "16", "--title", title]
 
 
 @pytest.mark.full
