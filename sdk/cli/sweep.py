@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..clock import SystemClock
-from ..errors import CorruptRunError, InputError, Problems
+from ..errors import InputError, Problems
 from ..job import plan_text
 from ..job.job import words_of
 from ..packaging.project import parse_toml
@@ -100,16 +100,15 @@ def status(
         named.write_journal(journal)
         say(f"Written: {journal}. Next: optuna-dashboard {journal}")
     seen = Reader(named.root, SystemClock()).one(named.name)
-    if (view := seen.view) is None:
-        raise CorruptRunError(seen.problems)
+    view = seen.readable()
     for problem in seen.problems:
         say(f"podlift: {problem} The other trials are shown.")
     if json_output:
         as_json({**_facts(view), "problems": seen.problems})
     else:
         _show(view)
-    if seen.problems:
-        raise typer.Exit(CorruptRunError.exit_code)
+    if seen.damage:
+        raise typer.Exit(seen.damage.exit_code)
 
 
 def _show(view: SweepView) -> None:

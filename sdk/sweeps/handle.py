@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
-from ..errors import CorruptRunError, InputError, PodliftError, StoreError, WaitTimeoutError
+from ..errors import InputError, PodliftError, StoreError, WaitTimeoutError
 from ..job.job import Job
 from ..job.values import UNSET
 from ..planning.roots import holding, in_bucket, searched
@@ -53,12 +53,12 @@ class Sweep:
         """Return the state of the sweep with all trials and their curves: `print(sweep.read().state)`.
 
         Raises:
-            CorruptRunError: a part of it is damaged. `podlift sweep status` shows the others.
+            CorruptRunError, CorruptObjectError: a part of it is damaged. `podlift sweep status` shows the others.
         """
         seen = self._reader.one(self.name)
-        if seen.view is None or seen.problems:
-            raise CorruptRunError(seen.problems)
-        return seen.view
+        if seen.damage:
+            raise seen.damage
+        return seen.readable()
 
     def trials(self) -> list[Trial]:
         """Return the trials by number: `for trial in sweep.trials(): print(trial.params, trial.value)`."""

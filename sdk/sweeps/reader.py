@@ -41,11 +41,21 @@ class SweepView:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenSweep:
-    """A sweep, or why it cannot be read; with a view, `problems` names damaged parts, and the other trials are in the view."""
+    """A sweep, or why it cannot be read; with both, a part is damaged, and the view has the other trials."""
 
     name: str
     view: SweepView | None = None
-    problems: Sequence[str] = ()
+    damage: PodliftError | None = None
+
+    def readable(self) -> SweepView:
+        """Return the readable part, or raise the damage if there is none."""
+        if self.view is None:
+            raise self.damage or CorruptRunError(f"The sweep {self.name!r} cannot be read.")
+        return self.view
+
+    @property
+    def problems(self) -> list[str]:
+        return [str(self.damage)] if self.damage else []
 
     @property
     def has_ended(self) -> bool:
@@ -58,7 +68,7 @@ class Reader:
     def __init__(self, root: str, clock: Clock) -> None:
         self._book, self._clock = Book(root), clock
         self._studies = dict[str, "Study"]()
-        self._damage = dict[str, str]()
+        self._damage = dict[str, PodliftError]()
         # By name: the generation of its specification, whether it had ended at an earlier look already, and the sweep.
         self._known = dict[str, tuple[str, bool, SeenSweep]]()
         self._sweeps = dict[str, str]()  # by run
@@ -101,10 +111,9 @@ class Reader:
         try:
             view = self._view(name)
         except _DAMAGE as error:
-            said = str(error) if isinstance(error, PodliftError) else repr(error)
-            return SeenSweep(name=name, problems=[said])
-        damage = self._damage.get(view.record.id)
-        seen = SeenSweep(name=name, view=view, problems=[damage] if damage else [])
+            damage = error if isinstance(error, PodliftError) else CorruptRunError(repr(error))
+            return SeenSweep(name=name, damage=damage)
+        seen = SeenSweep(name=name, view=view, damage=self._damage.get(view.record.id))
         # Trials are read before the end: the first reading with an end may lack something.
         self._known[name] = generation, same and before is not None and before[2].has_ended, seen
         return seen
@@ -144,5 +153,5 @@ class Reader:
             return []  # no driver has begun
         except (CorruptObjectError, CorruptRunError) as error:
             self._studies.pop(record.id, None)
-            self._damage[record.id] = str(error)
+            self._damage[record.id] = error
             return Study(store, record, MendedJournal(store, record)).trials()

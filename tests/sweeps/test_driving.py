@@ -446,12 +446,12 @@ def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(
     readable = part.startswith("journals")
     assert [view.record.spec.name for view in views] == ["one", "two"][: 1 + readable]
     assert problem.startswith(f"The sweep two is {'damaged' if readable else 'not listed'}: ") and path.name in problem
-    assert app.run(["sweep", "status", "two", "--root", world.root]) == 2
+    with pytest.raises(sdk.PodliftError, match=path.name) as raised:
+        sdk.Sweep("two", root=world.root).best()
+    assert app.run(["sweep", "status", "two", "--root", world.root]) == raised.value.exit_code
     shown = capsys.readouterr()
     assert path.name in shown.err
     assert (world.runs.all.popitem()[1].plan.run_id in shown.out) == readable
-    with pytest.raises(sdk.CorruptRunError):
-        sdk.Sweep("two", root=world.root).best()
 
 
 def test_reading_a_sweep_that_no_driver_has_begun_writes_nothing(world: World) -> None:
