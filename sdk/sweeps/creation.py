@@ -159,12 +159,13 @@ def _planned(
 
 
 def _parallel(plan: Plan, trials: int, limit: float | None) -> int:
-    """Return how many trials run at the same time: by CPUs here, by the cost elsewhere."""
+    """Return how many trials run at the same time: by CPUs here, by the cost and the known quotas elsewhere."""
     if plan.capabilities.runs_here:
         return min(trials, max(1, plan.facts.cpus // len(plan.tasks)))
     most = spending.most_usd(plan) or 0.0
     affordable = int(limit // most) if limit is not None and most else _PARALLEL_FAR
-    return max(1, min(trials, affordable, _PARALLEL_FAR))
+    allowed = plan.target.most_runs(plan.job, plan.facts)
+    return max(1, min(trials, affordable, _PARALLEL_FAR if allowed is None else min(allowed, _PARALLEL_FAR)))
 
 
 def create(prepared: Prepared, clock: Clock | None = None) -> SweepRecord:

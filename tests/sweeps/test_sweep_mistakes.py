@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sdk
+from sdk.backends.vertex.backend import VertexBackend
+from sdk.planning.settings.merge import Destination
+from sdk.sweeps import creation
 
 SCRIPT = """
 import argparse
@@ -86,3 +90,18 @@ def test_a_limit_on_the_cost_below_the_cost_of_one_trial_is_refused(tmp_path: Pa
         "max_cost_usd=0.2: no trial could start: 0.0000 USD of 0.20 USD are spent, and this trial may cost 0.62 USD."
     )
     assert sentence in found
+
+
+@pytest.mark.parametrize(("limits", "parallel"), [({}, 4), ({"us-east1": 7}, 3), ({"us-east1": 1}, 1)])
+def test_fewer_trials_run_at_a_time_if_the_quota_is_known_to_be_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], parallel: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
+    online, probe = {"quotas": {metric: {"exists": True, "error": "", "limits": limits}}}, VertexBackend.probe
+    monkeypatch.setattr(VertexBackend, "probe", lambda *words, **named: replace(probe(*words, **named), online=online))
+    target = Destination(backend=sdk.Vertex(project="mine", bucket="mine", regions=["us-east1"]))
+    about = {**GOOD, "trials": 9, "parallel": None, "pruner": "none", "sampler": "tpe", "seed": 0}
+    prepared = creation.prepare("train.py", {"accelerator": "l4:2", "timeout": "1h"}, target, about)
+    assert prepared.spec.parallel == parallel

@@ -209,6 +209,16 @@ def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
             yield QuotaLimit(needed=needed, where=", ".join(regions), limit=limit, error=error)
 
 
+def most_runs(known: Answer, job: Job, target: Vertex) -> int | None:
+    """Return how many runs of a job the quotas of all its regions allow together; None if that of a region is not known."""
+    allowed = dict[str, int]()
+    for quota in limits(known, job, target):
+        for region in quota.where.split(", ") if quota.limit is not None and quota.limit >= 0 else ():
+            runs = (quota.limit or 0) // (quota.needed.amount or 1)
+            allowed[region] = min(runs, allowed.get(region, runs))
+    return sum(allowed.values()) if {*target.region_names} == allowed.keys() else None
+
+
 def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
     if not known and not emulator:
