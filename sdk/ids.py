@@ -23,8 +23,10 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _GENERIC = {"train", "trainer", "main", "__main__", "run", "task", "model", "script"}
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, most: int = MAX_NAME) -> str:
     """Return `name` if it is valid as a label in every cloud, else raise InputError with the nearest valid name."""
+    if len(name) > most and is_name(name):
+        raise InputError(f"The name is too long. Received: {name!r}. Allowed: {most} characters.")
     if is_name(name):
         return name
     raise InputError(

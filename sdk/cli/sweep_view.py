@@ -26,7 +26,7 @@ def view_of(seen: SeenSweep) -> SweepView:
     ranked = sorted(
         trials, key=lambda trial: (trial != best, trial.value is None, sign * (trial.value or 0.0), trial.number)
     )
-    spent = [usd for trial in found.trials if (usd := _spent_usd(trial)) is not None]
+    spent = [usd for trial in found.trials if (usd := trial.spent_usd) is not None]
     search = f"{spec.mode} of {spec.metric} by {spec.sampler}, seed {spec.seed}"
     rules = [("search", search), ("pruner", spec.pruner), ("at a time", str(spec.parallel))]
     rules += [(name, str(each)) for name, each in spec.space.items()]
@@ -67,12 +67,6 @@ def _trial(trial: Trial) -> TrialView:
         run=trial.run,
         why=trial.why,
     )
-
-
-def _spent_usd(trial: Trial) -> float | None:
-    """Return the cost of a trial until its last end."""
-    usd = trial.notes.get("end", {}).get("spent_usd")
-    return trial.notes.get("spent_usd") if usd is None else usd
 
 
 def _steps(trials: Sequence[Trial], sign: int) -> list[tuple[int, float]]:

@@ -42,9 +42,7 @@ def draft(**fields: Any) -> ScheduleSpec:
     """Return a checked specification, or raise InputError with every mistake."""
     spec, problems = ScheduleSpec(**{**fields, "folder": os.getcwd()}), Problems()
     with problems.collect():
-        ids.check_name(spec.name)
-        if len(spec.name) > MAX_NAME:
-            raise InputError(f"The name is too long. Received: {spec.name!r}. Allowed: {MAX_NAME} characters.")
+        ids.check_name(spec.name, MAX_NAME)
     with problems.collect():
         Cron(spec.cron, spec.time_zone)
     for name, known in (("overlap", policy.OVERLAPS), ("missed", policy.MISSED), ("trigger", TRIGGERS)):

@@ -136,9 +136,7 @@ def _planned(
     )
     if target.name is not None:
         with problems.collect():
-            ids.check_name(target.name)
-            if len(target.name) > MAX_NAME:
-                raise InputError(f"The name is too long. Received: {target.name!r}. Allowed: {MAX_NAME} characters.")
+            ids.check_name(target.name, MAX_NAME)
     if isinstance(limit, int | float) and limit <= 0:
         problems.found.append(f"max_cost_usd must be above 0. Received: {limit!r}.")
     if args is None or isinstance(args, dict | list):

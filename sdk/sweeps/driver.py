@@ -321,7 +321,7 @@ class Driver:
         most = spending.most_usd(self._plan) or 0.0
         active = [trial for trial in trials if trial.is_open and not _rests(trial)]
         # One that continues may cost the same again.
-        spent_usd = most * len(active) + sum(map(_spent_usd, trials))
+        spent_usd = most * len(active) + sum(trial.spent_usd or 0.0 for trial in trials)
         return spending.over_limit(self._plan, limit_usd, spent_usd, what="trial")
 
     # --- The end of the sweep
@@ -368,10 +368,6 @@ def _phase(trial: Trial) -> dict[str, Any]:
 
 def _rests(trial: Trial) -> bool:
     return trial.state == PAUSED and bool(_phase(trial)["rested"])
-
-
-def _spent_usd(trial: Trial) -> float:
-    return float(trial.notes.get("end", {}).get("spent_usd") or trial.notes.get("spent_usd") or 0.0)
 
 
 def main(root: str, name: str, log: str) -> None:

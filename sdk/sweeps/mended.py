@@ -9,9 +9,9 @@ from ..records.sync.index import in_parallel
 from ..storage.store import Store
 from .journal import Log, StoreJournal
 from .records import SweepRecord, journal_prefix
+from .study import DIRECTIONS
 
 _CREATE_STUDY, _CREATE_TRIAL = 0, 4
-_DIRECTIONS = {"min": 1, "max": 2}
 
 
 class ReadJournal(StoreJournal):
@@ -43,7 +43,7 @@ class MendedJournal(ReadJournal):
 
     def _all(self, parts: Sequence[list[Log] | None]) -> Iterator[Log]:
         spec, about = self._record.spec, {"worker_id": ""}
-        yield {**about, "op_code": _CREATE_STUDY, "study_name": spec.name, "directions": [_DIRECTIONS[spec.mode]]}
+        yield {**about, "op_code": _CREATE_STUDY, "study_name": spec.name, "directions": [DIRECTIONS[spec.mode].value]}
         damaged = trials = 0
         for part in parts:
             damaged += part is None

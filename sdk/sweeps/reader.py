@@ -17,8 +17,8 @@ from .records import Book, End, SweepRecord
 if TYPE_CHECKING:
     from .study import Study, Trial
 
-# Errors that damaged records cause; others mean that the root cannot be read now.
-_DAMAGE = (CorruptObjectError, CorruptRunError, MissingError, LookupError, TypeError, ValueError, AttributeError)
+# Errors that damaged records cause, also as Optuna meets them; others mean that the root cannot be read now.
+DAMAGE = (CorruptObjectError, CorruptRunError, MissingError, LookupError, TypeError, ValueError, AttributeError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,9 +110,8 @@ class Reader:
         creation.check_installed()
         try:
             view = self._view(name)
-        except _DAMAGE as error:
-            damage = error if isinstance(error, PodliftError) else CorruptRunError(repr(error))
-            return SeenSweep(name=name, damage=damage)
+        except DAMAGE as error:
+            return SeenSweep(name=name, damage=damage_of(error))
         seen = SeenSweep(name=name, view=view, damage=self._damage.get(view.record.id))
         # Trials are read before the end: the first reading with an end may lack something.
         self._known[name] = generation, same and before is not None and before[2].has_ended, seen
@@ -155,3 +154,7 @@ class Reader:
             self._studies.pop(record.id, None)
             self._damage[record.id] = error
             return Study(store, record, MendedJournal(store, record)).trials()
+
+
+def damage_of(error: Exception) -> PodliftError:
+    return error if isinstance(error, PodliftError) else CorruptRunError(f"It is damaged: {error!r}.")

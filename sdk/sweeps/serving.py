@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..errors import CorruptRunError, PodliftError
 from . import creation
+from .reader import DAMAGE, damage_of
 from .records import Book
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ class Drivers:
         try:
             driver = self._drivers.get(name) or self._begun(name)
             goes_on = driver is not None and driver.step() is None
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            # Optuna meets strange contents of a journal in these ways.
-            if isinstance(error, PodliftError):
-                raise
-            raise CorruptRunError(f"Its journal is damaged: {error!r}.") from error
+        except DAMAGE as error:
+            raise damage_of(error) from None
         finally:
             if not goes_on:
                 self._end(name)

@@ -33,7 +33,7 @@ _STATES = {
     TrialState.RUNNING: RUNNING, TrialState.WAITING: RUNNING, TrialState.COMPLETE: COMPLETE, TrialState.PRUNED: PRUNED,
     TrialState.FAIL: FAILED,
 }  # fmt: skip
-_DIRECTIONS = {"min": StudyDirection.MINIMIZE, "max": StudyDirection.MAXIMIZE}
+DIRECTIONS = {"min": StudyDirection.MINIMIZE, "max": StudyDirection.MAXIMIZE}
 _OPTUNA = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: TrialState.FAIL}
 
 
@@ -71,6 +71,12 @@ class Trial:
         """The last epoch, 0 before the first one: `sum(trial.last for trial in sweep.trials())`."""
         return max(self.curve, default=0)
 
+    @property
+    def spent_usd(self) -> float | None:
+        """Its cost in US dollars until its last end, if known: `sum(trial.spent_usd or 0.0 for trial in sweep.trials())`."""
+        usd: float | None = self.notes.get("end", {}).get("spent_usd")
+        return self.notes.get("spent_usd") if usd is None else usd
+
 
 class Study:
     """The trials of one sweep. It is created in the journal of a driver; a reader has a `ReadJournal`."""
@@ -78,7 +84,7 @@ class Study:
     def __init__(self, store: Store, record: SweepRecord, journal: StoreJournal | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._record, self.journal = record, journal or StoreJournal(store, journal_prefix(record))
-        self._storage, self._direction = JournalStorage(self.journal), _DIRECTIONS[record.spec.mode]
+        self._storage, self._direction = JournalStorage(self.journal), DIRECTIONS[record.spec.mode]
         about: dict[str, Any] = {"storage": self._storage, "study_name": record.spec.name}
         try:
             self._study = optuna.load_study(**about)
