@@ -17,7 +17,7 @@ import sdk
 from sdk.backends.local.backend import LocalBackend
 from sdk.cli import screen
 from sdk.clock import SystemClock
-from sdk.schedules import triggered
+from sdk.records import named
 from sdk.schedules.runs import LocalRuns
 from sdk.schedules.server import Server
 from sdk.upkeep import remove
@@ -237,7 +237,7 @@ def test_a_list_in_the_wrong_root_names_that_root_and_the_root_of_the_schedule(
     assert here("schedule", "list", "--check").code == 1, "nothing was checked"
     nothing = here("schedule", "list").stderr
     assert nothing.startswith(f"There are no schedules below {root}. Next: podlift schedule create")
-    triggered.remember(["weekly"], "gs://bucket/podlift")
+    named.remember("schedule", ["weekly"], "gs://bucket/podlift")
     step = "below gs://bucket/podlift. Next: --root gs://bucket/podlift\n"
     assert (
         here("schedule", "list").stderr

@@ -13,7 +13,7 @@ from sdk.backends.vertex.account import prices
 from sdk.errors import InputError
 from sdk.planning import preflight_findings
 from sdk.process import venv
-from sdk.schedules import triggered
+from sdk.records import named
 from sdk.storage import small_files
 
 GARBAGE: dict[str, Callable[[Path], object]] = {
@@ -51,10 +51,10 @@ def test_caches_with_garbage_are_read_as_empty(cache: Path, garbage: Callable[[P
 
 
 def test_a_schedule_that_is_remembered_is_found_beside_garbage(cache: Path, garbage: Callable[[Path], object]) -> None:
-    triggered.remember(["weekly"], "gs://bucket/podlift")
+    named.remember("schedule", ["weekly"], "gs://bucket/podlift")
     garbage(cache / "schedules" / "a")
-    triggered.remember(["yearly"], "gs://bucket/podlift")
-    found = triggered.remembered()
+    named.remember("schedule", ["yearly"], "gs://bucket/podlift")
+    found = named.remembered("schedule")
     assert found["weekly"] == found["yearly"] == "gs://bucket/podlift"
     assert all(text.isprintable() for text in found.values())
 

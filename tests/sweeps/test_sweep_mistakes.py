@@ -101,7 +101,9 @@ def test_fewer_trials_run_at_a_time_if_the_quota_is_known_to_be_small(
     metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
     online, probe = {"quotas": {metric: {"exists": True, "error": "", "limits": limits}}}, VertexBackend.probe
     monkeypatch.setattr(VertexBackend, "probe", lambda *words, **named: replace(probe(*words, **named), online=online))
-    target = Destination(backend=sdk.Vertex(project="mine", bucket="mine", regions=["us-east1"]))
+    target = Destination(
+        backend=sdk.Vertex(project="podlift-1", bucket="mine", regions=["us-east1"], image="gcr.io/a/b:1")
+    )
     about = {**GOOD, "trials": 9, "parallel": None, "pruner": "none", "sampler": "tpe", "seed": 0}
     prepared = creation.prepare("train.py", {"accelerator": "l4:2", "timeout": "1h"}, target, about)
     assert prepared.spec.parallel == parallel
