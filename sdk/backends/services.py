@@ -57,6 +57,10 @@ class Services:
         """Return a context in which many runs of a plan's program are started, with one import of its modules if possible."""
         return nullcontext()
 
+    def most_runs(self, plan: Plan) -> int | None:
+        """Return how many runs of a plan the quotas allow at the same time; None if they are not known."""
+        return None
+
     @property
     def drills(self) -> DrillService | None:
         """Preempts machines and regions for a drill, not only processes of tasks: see `Capabilities.drills`."""

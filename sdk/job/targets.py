@@ -16,8 +16,6 @@ from .values import Value
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .job import Job
-
 Start = Literal["auto", "fork", "spawn", "standby", "anew"]
 # Vertex AI documents no longer jobs.
 LONGEST_S = 7 * 86400.0
@@ -112,10 +110,6 @@ class Target(Value):
     def divided(self, runs: int, cpus: int) -> Target:
         """Return the target for runs of a sweep, of which this number runs at the same time on this machine with these CPUs."""
         return self
-
-    def most_runs(self, job: Job, facts: Facts) -> int | None:
-        """Return how many runs of a job the quotas allow at the same time; None if they are not known."""
-        return None
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         """Return the place of a job, as (label, text), for a plan."""

@@ -162,7 +162,7 @@ def _parallel(plan: Plan, trials: int, limit: float | None) -> int:
         return min(trials, max(1, plan.facts.cpus // len(plan.tasks)))
     most = spending.most_usd(plan) or 0.0
     affordable = int(limit // most) if limit is not None and most else _PARALLEL_FAR
-    allowed = plan.target.most_runs(plan.job, plan.facts)
+    allowed = backends.load(plan.backend).services.most_runs(plan)
     return max(1, min(trials, affordable, _PARALLEL_FAR if allowed is None else min(allowed, _PARALLEL_FAR)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast, get_args
+from typing import Annotated, ClassVar, cast, get_args
 
 from ...errors import InputError, nearest
 from ...hardware import Provisioning, accelerators, pricing, regions
@@ -17,9 +17,6 @@ from ...job.raw import leaves
 from ...job.targets import LONGEST_S, Keeper, Target
 from ...job.values import TRUTH, Accepts, Bounds, JsonObject, Name, Validator, changed, default, text_or_texts
 from ...text import compact_duration, joined, parse_duration
-
-if TYPE_CHECKING:
-    from ...job.job import Job
 
 # Fields of a patch that change the price: the number of machines, or their type.
 _RENTED = re.compile(
@@ -311,11 +308,6 @@ class Vertex(Target):
             message = f"vertex_regions='cheapest' needs prices, and none is known {how}. Next: {pricing.REFRESH}"
             findings = [error(f"{message}, or give the regions in an order of your own")]
         return changed(target, regions=tuple(price.region for price in prices)), findings
-
-    def most_runs(self, job: Job, facts: Facts) -> int | None:
-        from .checks import online  # it needs this module
-
-        return online.most_runs(facts.online.get("quotas", {}), job, self)
 
     def with_images(self, resources: Resources) -> Vertex:
         """Return the target with the images that a job needs; a single one counts for all hardware."""

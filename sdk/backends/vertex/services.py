@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..services import Services
 
 if TYPE_CHECKING:
+    from ...job.plan import Plan
     from ..deliveries import Deliveries
     from ..services import DrillService, ImageService, PriceService, SetupService
     from ..triggers import TriggerService
@@ -44,6 +45,12 @@ class VertexServices(Services):
         from .account.prices import VertexPrices
 
         return VertexPrices()
+
+    def most_runs(self, plan: Plan) -> int | None:
+        from .checks.online import most_runs
+        from .options import Vertex
+
+        return most_runs(plan.facts.online.get("quotas", {}), plan.job, Vertex.of(plan.target))
 
     @property
     def drills(self) -> DrillService:
