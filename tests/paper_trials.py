@@ -43,7 +43,7 @@ class PaperTrials(TrialRuns):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
         self.clock, self.all, self.begun = clock, dict[str, PaperRun](), Counter[str]()
-        self.epochs, self.metric = 9, "score"
+        self.epochs, self.metric, self.score = 9, "score", score
         self.fails: Callable[[PaperRun], Status | None] = lambda run: None
 
     def submit(self, plan: Plan) -> None:
@@ -67,7 +67,7 @@ class PaperTrials(TrialRuns):
     def metrics(self, url: str) -> list[dict[str, Any]]:
         run = self.all[url]
         epochs = range(1, run.epochs + 1)
-        return [{"epoch": each, "step": each, "metrics": {self.metric: score(run.plan, each)}} for each in epochs]
+        return [{"epoch": each, "step": each, "metrics": {self.metric: self.score(run.plan, each)}} for each in epochs]
 
     def cancel(self, url: str) -> None:
         self.all[url].cancelled = True

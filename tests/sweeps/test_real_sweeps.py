@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -18,8 +19,10 @@ from paper_trials import World
 from support import LIMIT_S, REPO, Shown, until
 
 import sdk
+from sdk.hardware import accelerators, pricing
+from sdk.job.plan import Plan
 from sdk.records.recorder import read_events
-from sdk.sweeps.records import Book
+from sdk.sweeps.records import Book, End
 from sdk.testing.vertex import Cloud
 
 pytestmark = [pytest.mark.process]
@@ -83,6 +86,10 @@ def starts(sweep: sdk.Sweep) -> Counter[int]:
     )
 
 
+def spent_usd(sweep: sdk.Sweep) -> float:
+    return sum(sdk.attach(trial.run, root=sweep.root).status().spent_usd for trial in sweep.trials())
+
+
 @pytest.mark.shows("Sweeps search the arguments of a program")
 def test_a_sweep_goes_on_without_its_client_and_after_the_death_of_its_driver(quick: Path, root: Path) -> None:
     about = {"metric": "score", "trials": 4, "parallel": 2, "sampler": "random", "root": root}
@@ -144,6 +151,30 @@ def test_on_a_cloud_the_client_that_waits_drives_the_sweep_or_a_server(quick: Pa
     best = sweep.best()
     assert best == max(sweep.trials(), key=lambda trial: trial.params["lr"])
     assert [trial.state for trial in sweep.trials()] == ["COMPLETE"] * 3
+
+
+@pytest.mark.full
+def test_on_a_cloud_the_waiting_client_drives_the_sweep_until_its_limit_on_the_cost(
+    quick: Path, podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the emulator nothing is billed: a price of 0.1 USD a second, and 60 USD for a trial, stands in."""
+    machine = pricing.price(pricing.Rental(pools=accelerators.pools(), timeout_s=600.0))
+    monkeypatch.setattr(Plan, "prices", (replace(machine, own=360.0, at_least=360.0),))
+    about = {"metric": "score", "parallel": 2, "timeout": "10m", "name": "cloudy", "backend": podlift_vertex.backend()}
+    sweep = sdk.sweep(quick, SPACE, trials=2, max_cost_usd=120, **about)
+    assert (sweep.read().state, sweep.trials()) == ("STOPPED", [])
+    sweep.wait(LIMIT_S)
+    assert (sweep.read().end.state, len(sweep.trials())) == ("DONE", 2)
+    # There is money for one more.
+    limit = spent_usd(sweep) + 60
+    sdk.sweep(quick, SPACE, trials=8, max_cost_usd=limit, **about)
+    best = sweep.wait(LIMIT_S)
+    trials, spent = sweep.trials(), spent_usd(sweep)
+    assert [trial.state for trial in trials] == ["COMPLETE"] * 3
+    assert best == max(trials, key=lambda trial: trial.params["lr"])
+    assert limit - 60 < spent <= limit
+    why = f"budget: {spent:.2f} USD of {limit:.2f} USD are spent, and this trial may cost 60.00 USD"
+    assert sweep.read().end == End(state="DONE", why=why)
 
 
 @pytest.mark.full
