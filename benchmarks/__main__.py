@@ -32,6 +32,7 @@ from . import (
     scaling,
     schedules,
     start,
+    sweeps,
     vertex,
     workers,
 )
@@ -57,6 +58,7 @@ BENCHMARKS = {
     "goodput": goodput,
     "epochs": epochs,
     "evaluations": evaluations,
+    "sweeps": sweeps,
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}

@@ -14,8 +14,25 @@ import sdk
 
 PR_SET_CHILD_SUBREAPER = 36
 
-if __name__ == "__main__":
+
+def adopt_orphans() -> None:
+    """Let detached processes that this one has started become its children when their parents end."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def cpu_of_all() -> float:
+    """Wait for all children, and return the CPU seconds of this process and of everything that it has started."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+if __name__ == "__main__":
+    adopt_orphans()
     program, workers, *variables = sys.argv[1:]
     job = sdk.Job(
         program,
@@ -25,10 +42,4 @@ if __name__ == "__main__":
     )
     run = sdk.submit(job, local_start=os.environ.get("BENCHMARK_START", "auto"))
     run.result(600)
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            break
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(sum(usage.ru_utime + usage.ru_stime for usage in used))
+    print(cpu_of_all())
