@@ -1,4 +1,4 @@
-"""Finds parameters that a script does not take, in its own text: the options that it adds to an argparse parser. Pure."""
+"""Finds parameters that a script does not take, by reading the options that it adds to an argparse parser. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..job.plan import Plan
 
 
 def unknown(plan: Plan, names: Iterable[str]) -> list[str]:
-    """Return a sentence for each parameter that the program does not take; [] also where that cannot be read."""
+    """Return a sentence for each parameter that the program does not take; [] if its source does not show its arguments."""
     if plan.code.kind != "script":
-        # Keywords of a function are checked with its signature, and a module may read its words anywhere.
+        # Keywords of a function are checked with its signature, and a module may parse its arguments anywhere.
         return []
     text = plan.code.generated.get(plan.code.program, "")
     with suppress(OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError):
@@ -29,12 +29,12 @@ def _sentence(plan: Plan, name: str, options: set[str]) -> str:
 
 
 def _is_taken(name: str, options: set[str]) -> bool:
-    # argparse takes the beginning of an option for the option.
+    # argparse accepts the beginning of an option's name.
     return any(option.startswith(f"--{name}") for option in options)
 
 
 def _options(tree: ast.Module) -> set[str]:
-    """Return the options of a script's parser; none if it takes others too, or reads its words in another way."""
+    """Return the options of a script's parser; none if it also accepts options that its source does not list."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     methods = {node.func.attr for node in calls if isinstance(node.func, ast.Attribute)}
     made = [node for node in calls if _name(node.func) == "ArgumentParser"]
@@ -46,7 +46,7 @@ def _options(tree: ast.Module) -> set[str]:
     texts = [[each.value if isinstance(each, ast.Constant) else None for each in node.args] for node in added]
     if any(not words or not all(isinstance(word, str) for word in words) for words in texts):
         return set()
-    # A parser that is handed on gets options elsewhere.
+    # Another function may add options to a parser that it receives.
     parsers = {node.targets[0].id for node in ast.walk(tree) if _makes_parser(node, made[0])}  # type: ignore[attr-defined]
     handed = any(isinstance(each, ast.Name) and each.id in parsers for node in calls for each in node.args)
     return set() if handed or not parsers else {str(word) for words in texts for word in words}

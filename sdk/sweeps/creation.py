@@ -34,13 +34,13 @@ from . import arguments, space
 from .records import MAX_NAME, Book, SweepRecord, SweepSpec, heartbeat_key, with_parameters
 
 _AMONG = {"mode": ("max", "min"), "pruner": ("none", "asha", "median"), "sampler": ("tpe", "random", "grid")}
-# What a user chooses beside the space and the settings of a job.
+# The options of a sweep beside the space and the settings of a job.
 CHOSEN = ("metric", "trials", "parallel", "seed", *_AMONG)
 # Ends the id of the stored plan; each trial has another id.
 _TEMPLATE = "aaaaaa"
 # Elsewhere, where the machines of a trial are billed.
 _PARALLEL_FAR = 4
-# A sweep that continues may have others of these only.
+# Only these may change when a sweep continues.
 _CHANGEABLE = ("trials", "parallel", "max_cost_usd")
 # Parts of a plan that follow from others, or from the machine and the moment.
 _DERIVED = (
@@ -253,7 +253,7 @@ def resume(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> SweepRe
 
 
 def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
-    """Start a driver as a detached process, and return True; False if one is alive, or the client that waits is to drive."""
+    """Start a driver as a detached process, and return True; False if one is alive, or if the waiting client is the driver."""
     if not plan.capabilities.supervised_here or book.heartbeat(record).is_live(clock.now()):
         return False
     check_variables(book, record, plan)
@@ -261,7 +261,7 @@ def start(book: Book, record: SweepRecord, plan: Plan, clock: Clock) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     log = str(folder / f"{record.spec.name}-{record.id}.log")
     process = spawn.detached("sdk.sweeps.driver", book.root, record.spec.name, log, cwd=str(folder), log=log)
-    # It needs seconds to begin, and no other one shall be started meanwhile.
+    # It needs seconds to begin; its heartbeat keeps other clients from starting another one meanwhile.
     if identity := spawn.identity(process.pid):
         Heart(book.store, heartbeat_key(record), identity, clock, log).beat()
     return True

@@ -61,7 +61,7 @@ class TrialRuns(KeptRuns):
 
 
 class Driver:
-    """One driver of a sweep: `step` does what is due now."""
+    """One driver of a sweep: `step` starts, stops and ends the trials that are due now."""
 
     def __init__(self, root: str, name: str, clock: Clock, runs: TrialRuns | None = None, log: str = "") -> None:
         self._book, self._clock, self._runs = Book(root), clock, runs or TrialRuns(clock)
@@ -94,7 +94,7 @@ class Driver:
         self._heart.beat(ended=True)
 
     def step(self) -> End | None:
-        """Do what is due now, and return how the sweep has ended; None while it goes on. An outage is waited for."""
+        """Start, stop and end the trials that are due now. Return the end of the sweep; None until then, also in an outage."""
         try:
             self._heart.beat()
             self._record = self._book.read(self._record.spec.name)
@@ -200,7 +200,7 @@ class Driver:
             self._end(trial, FAILED_TRIAL, failure, status, fatal=status.reason in _FATAL)
 
     def _is_mended(self, status: Status) -> bool:
-        """Return whether a resume may lead further."""
+        """Return whether a resume may help."""
         ended = status.state in (State.CANCELLED, *_MENDED)
         return ended or (status.state is State.FAILED and status.reason in _MENDED_REASONS)
 
@@ -297,7 +297,7 @@ class Driver:
             self._go_on(trial, _phase(trial))
 
     def _is_mine(self, trial: Trial) -> bool:
-        """Return whether this driver submits the run: it has claimed the trial, or the one that has is gone."""
+        """Return whether this driver submits the run: it claimed the trial, or the driver that did is gone."""
         driver = str(trial.notes.get("driver", ""))
         return (
             driver == self._me
@@ -314,13 +314,13 @@ class Driver:
         return with_arguments(self._plan, with_parameters(self._record.args, trial.params), trial.run)
 
     def _over_limit(self, trials: Sequence[Trial]) -> str:
-        """Return why one that starts or continues could break the limit on the cost of the sweep, "" if none could."""
+        """Return why one more trial could exceed the limit on the cost of the sweep, "" if it could not."""
         limit_usd = self._record.spec.max_cost_usd
         if limit_usd is None:
             return ""
         most = spending.most_usd(self._plan) or 0.0
         active = [trial for trial in trials if trial.is_open and not _rests(trial)]
-        # One that continues may cost the same again.
+        # A trial that continues may cost the same again.
         spent_usd = most * len(active) + sum(trial.spent_usd or 0.0 for trial in trials)
         return spending.over_limit(self._plan, limit_usd, spent_usd, what="trial")
 
@@ -342,7 +342,7 @@ class Driver:
         for trial in trials:
             if not trial.is_open or _rests(trial):
                 continue
-            # Also one that is not noted as submitted: its driver may have been killed before the note.
+            # A trial without the note "submitted" counts too: its driver may have been killed before it wrote the note.
             url = self._url(trial)
             try:
                 terminal = self._runs.status(url).state.terminal

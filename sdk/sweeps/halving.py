@@ -30,7 +30,7 @@ def at_rung(curve: Mapping[int, float], number: int, mode: str) -> float | None:
 
 
 def passes(curve: Mapping[int, float], number: int, curves: Sequence[Mapping[int, float]], mode: str) -> bool:
-    """Return whether a trial is among the best third at a rung; `curves` are those of all trials, with its own."""
+    """Return whether a trial is among the best third at a rung. `curves`: the curves of all trials, including its own."""
     own = at_rung(curve, number, mode)
     values = [value for each in curves if (value := at_rung(each, number, mode)) is not None]
     if own is None:

@@ -174,8 +174,9 @@ def sweep(
 ) -> Sweep:
     """Search the best parameters of a program: `sdk.sweep("train.py", {"lr": "log:1e-5..1e-1"}, metric="accuracy", trials=9)`.
 
-    Each trial is a run, and gets its parameters as arguments: `--lr 0.01` for a script, keywords for a function. The sweep goes
-    on without this process. A sweep of that name continues, also with more trials, if nothing else differs.
+    Each trial is a run, and gets its parameters as arguments: `--lr 0.01` for a script, keywords for a function. On
+    this machine, a detached process drives the sweep; on a cloud, `Sweep.wait` does. An existing sweep of that name continues,
+    also with more trials, if nothing else differs.
 
     Args:
         what: as for `plan`.
@@ -184,7 +185,8 @@ def sweep(
         metric: the metric to optimize, which `fit` or `ctx.report` reports. A trial counts with its best epoch.
         trials: the number of trials.
         mode: "max" or "min".
-        parallel: how many run at the same time; by default as many as this machine has CPUs, elsewhere up to four.
+        parallel: how many run at the same time; by default the CPUs of this machine divided by the tasks of a trial, on a cloud
+            up to four.
         pruner: "asha" stops trials after 1, 3, 9 ... epochs and continues the best third of each rung from their checkpoints;
             "median" stops trials below the median of the others; "none" stops none.
         sampler: "tpe", "random", or "grid" for all points in order.

@@ -73,7 +73,7 @@ class StoreJournal(BaseJournalBackend):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write what the block appends as one object."""
+        """Write the lines that the block appends as one object."""
         self._held = held = list[Log]()
         try:
             yield
@@ -103,7 +103,7 @@ class StoreJournal(BaseJournalBackend):
         """Read the last snapshot, and the objects after it."""
         snapshots = [stat.key for stat in self._store.list(f"{self._prefix}/snapshots/")]
         for key in reversed(snapshots):
-            # A damaged snapshot only repeats what the objects before it have.
+            # A damaged snapshot loses nothing: it only repeats the objects before it.
             with suppress(CorruptRunError, CorruptObjectError):
                 self._logs, self._next = self._get(key), int(key[-8:])
                 break

@@ -1,4 +1,4 @@
-"""The journal of a sweep for readers, which write nothing; and for a journal with damaged objects, all that the others say."""
+"""The journal of a sweep for readers, which write nothing; and for a journal with damaged objects, the rest of it."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Reader:
         self._book, self._clock = Book(root), clock
         self._studies = dict[str, "Study"]()
         self._damage = dict[str, PodliftError]()
-        # By name: the generation of its specification, whether it had ended at an earlier look already, and the sweep.
+        # By name: the generation of its specification, whether it had ended when it was read before, and the sweep.
         self._known = dict[str, tuple[str, bool, SeenSweep]]()
         self._sweeps = dict[str, str]()  # by run
 

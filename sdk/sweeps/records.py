@@ -20,7 +20,7 @@ from ..storage.store import create, current
 from .space import Parameter, Value
 
 VERSION = 1
-# The name of a trial's run is that of the sweep and its number.
+# A trial's run has the name of the sweep and a number.
 MAX_NAME = ids.MAX_NAME - len("-00000")
 DONE, CANCELLED, FAILED = "DONE", "CANCELLED", "FAILED"
 

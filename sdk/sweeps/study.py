@@ -49,7 +49,7 @@ class Trial:
         value: the best value of the metric so far; None before the first one.
         curve: the metric by epoch; by the number of the report, if the program reports no epochs.
         why: why it failed, was pruned or is paused.
-        notes: what drivers have noted about it.
+        notes: the notes of drivers about it.
     """
 
     number: int
@@ -128,7 +128,7 @@ class Study:
                     self._storage.set_trial_intermediate_value(number, step, value)
         read = False
         while not read:
-            # Reads them, and fails once for each of them if another driver has ended the trial.
+            # Reads the objects, and fails once for each of them if another driver has ended the trial.
             with suppress(UpdateFinishedTrialError):
                 read = bool(self._storage.get_trial(number))
 
@@ -165,7 +165,7 @@ class Study:
         )
 
     def _proposed(self, trials: Sequence[Trial]) -> Mapping[str, Value]:
-        """Return the parameters of the next trial: those that Optuna asks for in a study of the trials so far."""
+        """Return the parameters of the next trial, which Optuna proposes from the trials so far."""
         spec, number = self._record.spec, len(trials)
         if spec.sampler == "grid":
             return space.point(spec.space, number)
