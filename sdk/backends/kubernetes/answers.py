@@ -1,4 +1,4 @@
-"""What a cluster says of a Job: how it has ended, in the words of `records.verdicts`, and why it waits. Pure."""
+"""Reads the end of a Job, in the words of `records.verdicts`, and the causes for which it waits. Pure."""
 
 from __future__ import annotations
 

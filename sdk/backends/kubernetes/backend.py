@@ -48,7 +48,7 @@ class KubernetesBackend:
         return own_facts(disk=False, online={"kubernetes": about})
 
     def review(self, plan: Plan, program: Preload, *, starting: bool) -> list[Finding]:
-        """Return missing settings, notes, and what Kubernetes cannot run."""
+        """Return the findings: missing settings, notes, and parts of the job that Kubernetes cannot run."""
         level: Literal["error", "warning"] = "error" if starting else "warning"
         job, target = plan.job, Kubernetes.of(plan.target)
         problem = plan.facts.online.get("kubernetes", {}).get("problem", "")
@@ -73,7 +73,7 @@ class KubernetesBackend:
         start_run.check(request)
 
     def start(self, request: Request) -> None:
-        """Write what the agents need, and create the job, once."""
+        """Write the files that the agents need, and create the job, once."""
         from . import start_run
 
         start_run.start(request)

@@ -168,7 +168,7 @@ class Cluster:
             self._repeated(kind, "delete", lambda api, resource: api.delete(resource, name, cascade=background))
 
     def _repeated(self, kind: str, verb: str, call: Callable[[Client, Any], _T], within_s: float | None = None) -> _T:
-        """Return what a call returns. `within_s`: how long to repeat it if there is no answer."""
+        """Return the result of a call. `within_s`: how long to repeat it if there is no answer."""
         limit_s = _RETRY_S if within_s is None else within_s
         tries = Retries.within(limit_s, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
 

@@ -1,4 +1,4 @@
-"""Renders a plan as a Job of Kubernetes, or as a JobSet if its tasks have unequal roles, and what their agents read. Pure.
+"""Renders a plan as a Job of Kubernetes, or as a JobSet if its tasks have unequal roles. Pure.
 
 Sources: the reference of batch/v1 (Kubernetes 1.31 to 1.37) and of jobset.x-k8s.io/v1alpha2; labels of GKE's nodes.
 """
@@ -133,8 +133,8 @@ def kind_of(plan: Plan) -> str:
 
 
 def hidden_names(plan: Plan) -> list[str]:
-    """Return the variables whose values are in a Secret of the job, and never stored by podlift."""
-    # Those of the emulator whose bucket the run is in.
+    """Return the variables with values in a Secret of the job, which podlift stores nowhere."""
+    # With an emulator, its addresses too: the pods reach the bucket of the run through them.
     return [*plan.job.copied, *([emulator.EMULATOR, emulator.STORAGE_EMULATOR] if plan.emulator else [])]
 
 
@@ -273,7 +273,7 @@ def _container(plan: Plan, arguments: list[str], name: str, role: str, devices: 
         "args": arguments,
         "env": _variables(plan, name, role),
         "resources": {key: value for key, value in (("requests", requests), ("limits", limits)) if value},
-        # What a container prints before it can write records.
+        # Output of a container before it can write records.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,

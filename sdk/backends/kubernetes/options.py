@@ -48,7 +48,7 @@ class Kubernetes(Target):
 
     Args:
         context: Context of the kubeconfig. By default the current one.
-        namespace: Namespace of the job. By default that of the context.
+        namespace: Namespace of the job. By default the context's.
         image: Container image with Python and TensorFlow. The code is not in it: the pods fetch it from the root.
         image_pull_secrets: Secrets of the namespace with which the image is pulled.
         queue: LocalQueue of Kueue, which admits the job.

@@ -61,7 +61,7 @@ class KubernetesRun(JobRun[KubernetesJob]):
         return f"{SERVICE}, {self._client.name}"
 
     def history(self) -> Sequence[Moment]:
-        """Return what the cluster did with the job, and what it waits for."""
+        """Return the start and the end of the job on the cluster, and the causes for which it waits."""
         moments, job = [], self._job
         if job is not None and job.started is not None:
             moments.append(Moment(time=job.started, source=SERVICE, text=f"started job {job.id}"))
@@ -93,7 +93,7 @@ class KubernetesRun(JobRun[KubernetesJob]):
         return texts
 
     def _admission(self, job: KubernetesJob) -> list[str]:
-        """Return what Kueue says of the job in its Workload."""
+        """Return the conditions of the job's Workload, which Kueue writes."""
         texts = []
         for workload in self._client.listed("Workload", within_s=0.0):
             owners = workload["metadata"].get("ownerReferences") or []

@@ -1,4 +1,4 @@
-"""Starts a run on Kubernetes: writes what its agents read into the root, and creates the job, once."""
+"""Starts a run on Kubernetes: writes the launch spec and the archives into the root, and creates the job, once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logger("backends")
 
 
 def check(request: Request) -> None:
-    """Reject a root that cannot be used, and what the cluster would refuse: it checks the whole object, and creates nothing."""
+    """Reject an unusable root, and a job that the cluster refuses: it checks the whole object, and creates nothing."""
     plan, target = request.plan, Kubernetes.of(request.plan.target)
     if problems := objects.missing(target, plan.root):
         raise InputError(problems)
@@ -132,8 +132,7 @@ def start(request: Request) -> None:
 
 
 def launch_spec(plan: Plan, number: int, runtime: str, resumes: int = 0) -> dict[str, object]:
-    """Return what the agents of a job read.
-
+    """Return the launch spec, which the agents of a job read.
     Args:
         plan: the plan.
         number: the number of the job.
@@ -145,7 +144,7 @@ def launch_spec(plan: Plan, number: int, runtime: str, resumes: int = 0) -> dict
 
 
 def written(plan: Plan, number: int) -> dict[str, Any]:
-    """Write what the agents of a job read, and return the object that starts them."""
+    """Write the archives and the launch spec of a job, and return the object that starts its agents."""
     archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
     containers.upload_requests(plan, SystemClock())
     spec = launch_spec(plan, number, archives.runtime, last_resume(read_events(plan.paths, ("resumed",))))
