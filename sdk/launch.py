@@ -234,7 +234,7 @@ def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
     used = spending.total(event.data for event in events if event.kind == "final") or spending.Spent()
     if not plan.prices:
         return []
-    # Its jobs may come to any of its places, with a timeout that is shorter by the time of those before.
+    # Its jobs may come to any of its places; each timeout is shorter by the time of the jobs before.
     price = max(
         plan.prices,
         key=lambda quote: (quote.own is None and not plan.job.limits.allow_unknown_price, quote.at_least),

@@ -154,7 +154,7 @@ def _doubt(words: Sequence[str], text: str) -> None:
 
 
 def _explain(error: BaseException, words: Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """Tell the person what went wrong; return the exit code, and the sentences for a program."""
+    """Print an error; return the exit code, and the sentences for --json."""
     if isinstance(error, PodliftError):
         say(f"podlift: {error}")
         return error.exit_code, error.problems if isinstance(error, InputError) else (str(error),)

@@ -2,7 +2,7 @@
 
 A script runs the command with `_PODLIFT_COMPLETE` set to the shell's name and the words so far as arguments. The answer is one
 candidate per line, or FILES if the shell itself is to complete a path. Ids of runs come from the local root only; nothing here
-loads a cloud client or TensorFlow, and what needs no options is answered without loading the command either.
+loads a cloud client or TensorFlow. An answer that needs no options does not load the command either.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _forms() -> list[str]:
 
 
 def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str]) -> list[str]:
-    """Return what an option, the value of one, or an argument of a verb may become."""
+    """Return the candidates for an option, its value, or an argument of a verb."""
     options = [one for one in _parameters(verb) if one.param_type_name == "option" and not one.hidden]
     named = {name: one for one in options for name in [*one.opts, *one.secondary_opts]}
     name, equals, value = current.partition("=")

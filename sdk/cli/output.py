@@ -135,7 +135,7 @@ def summary(run: Run, status: Status) -> dict[str, object]:
 
 
 def machine_data(run: Run) -> dict[str, object]:
-    """Return the use of its machine by each task, for --json; a task without samples is left out."""
+    """Return each task's use of its machine, for --json; a task without samples is left out."""
     used = [use for task in run.plan.tasks if (use := machine_use(run.plan.paths, task)) is not None]
     return {
         use.task: {

@@ -172,7 +172,7 @@ def list_schedules(
 
 @schedule.command(cls=VerbHelp)
 def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, json_output: p.Json = False) -> None:
-    """Show a schedule: its job, its rules, the next five slots, and what became of the last ones, newest first."""
+    """Show a schedule: its job, its rules, the next five slots, and the outcomes of past slots, newest first."""
     named = Schedule(name, root=root)
     facts, past = schedule_text.facts_of(named), named.history(limit)
     if json_output:

@@ -177,7 +177,7 @@ def row(facts: dict[str, object]) -> tuple[str, ...]:
 
 
 def _shown_trigger(trigger: Mapping[str, object]) -> str:
-    """Return the state of a trigger, and what went wrong: "in sync, PERMISSION_DENIED"."""
+    """Return the state of a trigger, with its last error: "in sync, PERMISSION_DENIED"."""
     status = str(trigger["status"]).partition(":")[0]
     words = [str(trigger["sync"]), status, "overdue" if trigger.get("overdue") else ""]
     return ", ".join(filter(None, words))

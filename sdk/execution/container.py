@@ -61,7 +61,7 @@ from .task import StopSignals, TaskProcess
 _log = logs.logger("runtime")
 # For the last uploads of a container without a stop request.
 _NORMAL_S = 120.0
-# The container whose task has failed ends first, so that the service reports that one.
+# The container of the failed task ends first, so that the service reports this failure.
 _YIELD_S, _POLL_S = 5.0, 0.1
 # A task that still waits for its imports after this time imports by itself, under the hang watch.
 _IMPORT_S = 600.0

@@ -33,10 +33,10 @@ def run_phase(
 ) -> str | None:
     """Run the phase, and return why it has to be repeated, "" if it has not, and None if it was stopped.
 
-    `launch` starts it as `start` says, which is that of the first task, with other arguments.
+    `launch` starts it like the first task, with the `start` of that task and other arguments.
     """
     path = paths.last_phase(payload.attempt)
-    # That of an earlier supervisor may be of other code.
+    # The file of an earlier supervisor may be of other code.
     with suppress(FileNotFoundError):
         os.unlink(path)
     posix.put_passing(path, payload.to_json().encode())
@@ -56,6 +56,6 @@ def run_phase(
 
 
 def failure_of(paths: RunPaths, code: int) -> str:
-    """Return why the phase failed whose process ended with this code: what it has recorded, unless it crashed or was killed."""
+    """Return why a phase failed, from its records; from the exit code if its process crashed or was killed."""
     events = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
     return str(events[-1].data.get("message")) if events else f"its process ended with {code}"

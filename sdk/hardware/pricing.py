@@ -233,7 +233,7 @@ def quotas(rented: Rental) -> list[Quota]:
 
 
 def _quotas_of_machine(pool: Pool, disk_gb: int) -> Iterator[tuple[str | None, str, int | None]]:
-    """Yield the name of each quota of one machine, the counted thing, and the number."""
+    """Yield each quota of one machine: its name, the resource that it counts, and the amount."""
     row = pool.accelerator
     if row.family != "cpu":
         # It is not documented whether a TPU's quota counts cores or chips.

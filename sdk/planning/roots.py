@@ -103,7 +103,7 @@ def configured_roots(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
 
 
 def searched(root: str | Path | None) -> tuple[list[str], list[str]]:
-    """Return this root, or without one all configured roots, and what is wrong with the others."""
+    """Return this root, or without one all configured roots, and a sentence for each unusable one."""
     return configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
 
 

@@ -1,4 +1,4 @@
-"""The variables and secrets of a job: whether they are set, which versions its tasks read, and what must not be stored."""
+"""The variables and secrets of a job: missing ones, the versions that its tasks read, and values that must not be stored."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def untrained(events: Sequence[Event], error: str) -> str:
 
 
 def _findings(ordered: Sequence[Event], attempts: int) -> list[Event]:
-    """Return what was found about the last attempt, by the keeper of the present jobs, and about damaged records."""
+    """Return the findings about the last attempt, of the keeper of the present jobs, and about damaged records."""
     resumes = last_resume(ordered)
     findings = [event for event in ordered if event.kind in ("finding", REMARK)]
     return [

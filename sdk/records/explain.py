@@ -175,7 +175,7 @@ class _Story:
                 "killed, podlift cancel ends the run at once and podlift resume then starts it. After 10 minutes it counts "
                 "as lost."
             )
-            preparing = "Its containers have started and are downloading the program and its data."
+            preparing = "Its containers have started and are fetching the code and its requirements."
             in_cloud = {Reason.SUBMITTED: submitted, Reason.PREPARING: preparing}
             yield self._waiting() or in_cloud.get(self._status.reason) or MEANINGS[self._status.reason]
         elif self._status.reason is Reason.PREPARING:

@@ -94,7 +94,7 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
 
 
 def read_status_records(paths: RunPaths) -> list[Event]:
-    """Return those of `read_legible` that its status depends on, which are few even for a run of many attempts."""
+    """Return the records of `read_legible` that decide the status, which are few even for a run of many attempts."""
     names, reserved = _all_names(paths)
     return _parsed(paths, status_records(names), reserved, remarks=True)
 

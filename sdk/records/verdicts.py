@@ -35,7 +35,7 @@ class AttemptEnd:
 
     state: State
     reason: Reason
-    failure: Failure | None = None  # what a user reads, if no task has recorded it
+    failure: Failure | None = None  # the failure to show, if no task has recorded one
     not_restarted: str = ""  # the task whose restart alone the budgets do not allow, although the others could go on
     task: str = ""  # whose container wrote it
     nonce: str = ""

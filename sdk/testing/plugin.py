@@ -145,7 +145,7 @@ def podlift_kubernetes(
 
     Usage: `run = sdk.submit("train.py", backend=podlift_kubernetes.backend(), root=podlift_kubernetes.root); run.result()`
 
-    It has `evict(pod)`, `lose_node(pod)`, `kill(pod)`, `admit()`, `objects(kind)`, `faults`, and what pods wait for:
+    It has `evict(pod)`, `lose_node(pod)`, `kill(pod)`, `admit()`, `objects(kind)`, `faults`, and causes for which pods wait:
     `unschedulable`, `bad_image`, `quota`. kubectl finds it by KUBECONFIG.
     """
     monkeypatch.setenv("KUBECONFIG", str(podlift_kubernetes_cluster.kubeconfig))

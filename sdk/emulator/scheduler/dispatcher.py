@@ -237,7 +237,7 @@ class Dispatcher:
         self.store(row)
 
     def _deliver(self, row: ScheduledJob, execution: Execution) -> tuple[Outcome, float]:
-        """Send the request, twice if a fault demands it; return the outcome and how long it took beside the passed time."""
+        """Send the request, twice if a fault demands it; return the outcome, and its least duration in seconds."""
         about = _about(row)
         outcome, lasted_s = self._send(row, execution, self._faults.for_request("jobs.attempt", about))
         if self._faults.for_job("duplicate", about):

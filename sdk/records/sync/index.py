@@ -325,7 +325,7 @@ def run_end(
 
 
 def has_final(store: Store, number: int) -> bool:
-    """Return whether it is decided what follows a service's job, which may go on although the service has lost it."""
+    """Return True once a service's job has its final record. The job may still run although the service has lost it."""
     with suppress(MissingError):
         store.stat(_final(number))
         return True

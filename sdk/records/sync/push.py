@@ -226,6 +226,6 @@ class ContainerUploader(PeriodicThread):
         # A thread that hangs in a request has had this time before.
         self.stop(0.0 if self._stop_requested.is_set() else within_s)
         self._pusher.push(last=last)
-        # The final step: a heartbeat may be ten seconds old. A container that has not trained leaves that of another one.
+        # The final step: a heartbeat may be ten seconds old. A container that never trained keeps another one's heartbeat.
         if last and self._task and position(self._pusher.paths, self._task) is not None:
             self._beat()

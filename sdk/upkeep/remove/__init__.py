@@ -50,7 +50,7 @@ def find(
     now: float,
     cache: str | Path | None = None,
 ) -> RemovalPlan:
-    """Return what would be removed, and change nothing: `find(root, older_than_s=86400, now=time.time())`.
+    """Return the plan of a removal, and change nothing: `find(root, older_than_s=86400, now=time.time())`.
 
     Args:
         root: the folder, or gs://BUCKET/PREFIX, of the runs.

@@ -137,7 +137,7 @@ class PrunedRoot(Place, ABC):
 
     @abstractmethod
     def remains(self) -> Iterable[Candidate]:
-        """Return what interrupted removals have left."""
+        """Return the remains of interrupted removals."""
 
     @abstractmethod
     def archives(self) -> Sequence[Archive]:
