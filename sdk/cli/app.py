@@ -1,4 +1,4 @@
-"""The verbs as one command, and the end of each failure in them."""
+"""The verbs as one command, and the message and the exit code of each failure."""
 
 from __future__ import annotations
 

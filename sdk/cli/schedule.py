@@ -229,7 +229,7 @@ def run(
     """Start one run more now; with --due, the run of the slot that is due.
 
     Overlap and preconditions hold as for a slot. --due is for crons that run a command: it follows the run, and exits with 0 if
-    that succeeds, and if there is nothing to do: another delivery has the slot, it is skipped, or no slot is due.
+    the run succeeds. It also exits with 0 if another delivery has the slot, the slot is skipped, or no slot is due.
     """
     named = Schedule(name, root=root)
     if due:

@@ -50,7 +50,7 @@ class Delivered:
     Args:
         record: the record of its slot; None if no slot was due.
         text: one sentence.
-        exit_code: 0 unless this delivery started a run that failed.
+        exit_code: of the run that this delivery started, 0 if it succeeded; 0, too, if the delivery started none.
     """
 
     record: SlotRecord | None

@@ -9,7 +9,7 @@ from pathlib import Path
 def cache_folder(environ: Mapping[str, str]) -> Path:
     """Return `$XDG_CACHE_HOME/podlift`, or `~/.cache/podlift`, without creating it."""
     named = environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification demands to ignore relative paths.
+    # The XDG specification ignores relative paths.
     if Path(named).is_absolute():
         return Path(named) / "podlift"
     home = environ.get("HOME", "")

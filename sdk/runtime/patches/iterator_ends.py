@@ -3,7 +3,7 @@
 A thread of each iterator tunes its input, first after 10 ms and then after twice as long each time, up to a minute. The end
 wakes it, and then sets the flag that it checks (`CancellationManager::StartCancel` runs the callbacks first). If it checks too
 early, it sleeps again, and the end waits for it. The buffers are freed before that. At the end of the process no other thread
-can do it: Python aborts if one returns from C++ then. So no woken thread may run there before the end waits for it.
+can do it: Python aborts if one returns from C++ then. There, podlift lets a woken thread run only when the end waits for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keras's own files, which hold weights by their position in the structure of a model: `layers/dense_1/vars/0`.
 
 Keras's loader ignores extra weights in a file. Therefore its saver first runs over the program's model, into a dictionary: the
-file must have exactly its names. Then Keras loads, with the loading code of its layers.
+file must have exactly its names. Then Keras itself loads the file, and calls the load methods of the layers.
 """
 
 from __future__ import annotations
