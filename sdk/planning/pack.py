@@ -1,4 +1,4 @@
-"""The fourth step of planning: everything that is read of the project: its requirements, its files and their imports."""
+"""The fourth step of planning reads the project: its requirements, its files and their imports."""
 
 from __future__ import annotations
 

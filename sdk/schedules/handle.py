@@ -434,7 +434,7 @@ def schedule(
         name: name of the schedule.
         cron: five fields: minute, hour, day of the month, month, day of the week.
         time_zone: name in the IANA database, such as "Europe/Berlin".
-        overlap: the effect of a slot while an earlier run is going: "skip", "queue", "replace" or "allow".
+        overlap: the action at a slot while an earlier run is not over: "skip", "queue", "replace" or "allow".
         missed: "skip" for slots at which nothing fired, or "catch_up_last" to start the last one late.
         when: preconditions: "data_changed(INPUT)", "min_new_examples(INPUT, N)", "older_than(20h)", or a function of the
             job's code, also as "module:function". A slot is skipped unless all of them hold.

@@ -191,7 +191,7 @@ class Dispatcher:
         if not forced and self._faults.for_job("disable", _about(row)):
             self.store(replace(row, job={**row.job, "state": DISABLED}, execution=None))
             return
-        # A near execution counts as due, and no attempt is before its time.
+        # An execution counts as due shortly before its time; its attempt still begins no earlier than that.
         began = max(self._clock.now(), execution.at)
         self.store(replace(row, job={**row.job, "lastAttemptTime": format_time(began)}))
         self._outstanding[row.key] += 1

@@ -1,4 +1,4 @@
-"""Replaces the TPU by the stand-in under TensorFlow's own names.
+"""Makes TensorFlow's own names for TPUs use the stand-in.
 
 The classes stay TensorFlow's: `isinstance(strategy, tf.distribute.TPUStrategy)` is true for every name under which a program
 may have imported it. This module answers their queries of the hardware.
