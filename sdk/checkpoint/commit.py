@@ -164,7 +164,7 @@ def _commit(store: Store, manifest: Manifest, folder: str) -> Stat:
             # It exists with other bytes, so no reader will accept it as a checkpoint.
             raise
         except StoreError as error:
-            stat = _found(store, manifest, error)
+            stat = _find_commit(store, manifest, error)
             if stat is not None:
                 return stat
             if not tries_left:
@@ -173,7 +173,7 @@ def _commit(store: Store, manifest: Manifest, folder: str) -> Stat:
     raise StoreError(f"{manifest.key} could not be written.")
 
 
-def _found(store: Store, manifest: Manifest, error: StoreError) -> Stat | None:
+def _find_commit(store: Store, manifest: Manifest, error: StoreError) -> Stat | None:
     try:
         stat = store.stat(manifest.key)
         nonce = decode(store.get(manifest.key, generation=stat.generation)).nonce

@@ -31,7 +31,7 @@ class CheckpointFeed:
     ) -> None:
         self._url, self._run_id, self._after = url, run_id, after
         self._over, self._wait = over, wait
-        self._seen: set[str] = set()
+        self._handled_keys: set[str] = set()
 
     def __iter__(self) -> Iterator[Checkpoint]:
         while True:
@@ -52,9 +52,9 @@ class CheckpointFeed:
         store = open_store(self._url)
         for stat in restore.commits_of(store):
             checkpoint_id = names.parse_commit(stat.key)
-            if checkpoint_id is None or stat.key in self._seen:
+            if checkpoint_id is None or stat.key in self._handled_keys:
                 continue
-            self._seen.add(stat.key)
+            self._handled_keys.add(stat.key)
             # Two checkpoints of one step hold the same weights.
             if checkpoint_id.step <= self._after:
                 continue

@@ -292,9 +292,9 @@ class CheckpointManager:
 
     def wait_as_cost(self) -> None:
         """Wait for the save that has just begun, and count the wait as its cost."""
-        begun = self._clock.monotonic()
+        start = self._clock.monotonic()
         self.wait(None)
-        self._waits.prolong(self._clock.monotonic() - begun)
+        self._waits.prolong(self._clock.monotonic() - start)
 
     def close(self, timeout_s: float | None) -> None:
         """Wait for the save in progress, then stop saving."""
@@ -349,7 +349,7 @@ class StartedPhase:
     at: Mapping[str, Any]
 
     @property
-    def known(self) -> TrainingPhase:
+    def phase(self) -> TrainingPhase:
         """The phase as an earlier attempt left it."""
         return self.manager.phases[self.number]
 

@@ -62,9 +62,9 @@ def canonical(names: Iterable[str]) -> list[str]:
         for depth, part in enumerate(path):
             base, number = split(part)
             numbers[tuple(path[:depth]), base].add(number)
-    ranks = {key: {number: rank for rank, number in enumerate(sorted(taken))} for key, taken in numbers.items()}
+    ranks = {key: {number: rank for rank, number in enumerate(sorted(group))} for key, group in numbers.items()}
     uses: Counter[str] = Counter()
-    made = []
+    canonical_names = []
     for path in parts:
         words = []
         for depth, part in enumerate(path):
@@ -73,8 +73,8 @@ def canonical(names: Iterable[str]) -> list[str]:
             words.append(f"{base}_{rank}" if rank else base)
         name = "/".join(words)
         uses[name] += 1
-        made.append(name if uses[name] == 1 else f"{name}#{uses[name]}")
-    return made
+        canonical_names.append(name if uses[name] == 1 else f"{name}#{uses[name]}")
+    return canonical_names
 
 
 def split(name: str) -> tuple[str, int]:

@@ -77,13 +77,13 @@ class Opening:
     commit: str | None  # the checkpoint to restore; None for a fresh start
     manifest: Manifest | None = None
     run_id: str = ""
-    _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
+    _verified: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
 
     def read(self, store: Store) -> restore.Checkpoint | None:
         """Return the checkpoint to restore, verified; None for a fresh start."""
         if self.commit is None:
             return None
-        return self._kept.pop() if self._kept else restore.read(store, self.commit, self.run_id)
+        return self._verified.pop() if self._verified else restore.read(store, self.commit, self.run_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def open_first(
         raise CorruptCheckpointError(gone(run_id, store.url, saved))
     opening = Opening(attempt=attempt, epoch=lease.epoch, nonce=lease.nonce, commit=None, run_id=run_id)
     if newest is not None:
-        opening = replace(opening, commit=newest.manifest.key, manifest=newest.manifest, _kept=[newest])
+        opening = replace(opening, commit=newest.manifest.key, manifest=newest.manifest, _verified=[newest])
     _publish(store, opening)
     return opening
 

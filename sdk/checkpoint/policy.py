@@ -107,14 +107,14 @@ def retention(
     """
     good = [commit for commit in commits if not commit.damaged]
     # A checkpoint of a failure does not count in keep_last, and stays while it is the newest.
-    kept = {commit.key for commit in [c for c in good if not c.failure][-policy.keep_last :]}
-    kept |= {commit.key for commit in good[-1:]}
-    kept |= {*pins, *([restored] if restored else []), *([best] if (best := best_of(commits, policy)) else [])}
-    kept |= {end for commit in commits if commit.key in kept for end in commit.ends}
+    keys_to_keep = {commit.key for commit in [c for c in good if not c.failure][-policy.keep_last :]}
+    keys_to_keep |= {commit.key for commit in good[-1:]}
+    keys_to_keep |= {*pins, *([restored] if restored else []), *([best] if (best := best_of(commits, policy)) else [])}
+    keys_to_keep |= {end for commit in commits if commit.key in keys_to_keep for end in commit.ends}
     # Damaged ones stay for inspection until every older one is removed.
-    oldest = next((number for number, commit in enumerate(commits) if commit.key in kept), 0)
+    oldest = next((number for number, commit in enumerate(commits) if commit.key in keys_to_keep), 0)
     return tuple(
         commit.key
         for number, commit in enumerate(commits)
-        if commit.key not in kept and (not commit.damaged or number < oldest)
+        if commit.key not in keys_to_keep and (not commit.damaged or number < oldest)
     )

@@ -32,7 +32,7 @@ class Retention:
     def __init__(self, opened: OpenStore) -> None:
         self._store, self._opening, self._policy = opened.store, opened.opening, opened.policy
         self._clock = opened.env.clock
-        self._known: list[Committed] | None = None
+        self._commits: list[Committed] | None = None
         self._restored = self._opening.commit
         self._opened = opened
         self._collected_s: float | None = None
@@ -58,7 +58,7 @@ class Retention:
         return {"metric": name, "mode": mode, "value": value, "commit": best} if best else None
 
     def committed(self, manifest: Manifest, stat: Stat) -> None:
-        self._index().append(_known(manifest, stat.generation))
+        self._index().append(_index_entry(manifest, stat.generation))
         self._wrote = manifest.key
 
     def skipped(self, checkpoint_id: names.CheckpointId) -> None:
@@ -100,14 +100,14 @@ class Retention:
                 _delete(self._store, names.note(key), None)
 
     def _index(self) -> list[Committed]:
-        if self._known is None:
+        if self._commits is None:
             notes = {stat.key for stat in self._store.list(names.QUARANTINE)}
-            self._known = [self._read(stat, notes) for stat in restore.commits_of(self._store)]
-        return self._known
+            self._commits = [self._read(stat, notes) for stat in restore.commits_of(self._store)]
+        return self._commits
 
     def _read(self, stat: Stat, notes: set[str]) -> Committed:
         try:
-            commit = _known(restore.read_manifest(self._store, stat.key, self._opening.run_id), stat.generation)
+            commit = _index_entry(restore.read_manifest(self._store, stat.key, self._opening.run_id), stat.generation)
         except FutureFormatError:
             return Committed(key=stat.key, generation=stat.generation, future=True)
         except (CorruptCheckpointError, CorruptObjectError, MissingError):
@@ -155,7 +155,7 @@ def _delete(store: Store, key: str, generation: str | None) -> None:
         raise StoreError(f"{key!r} of {store.url} was overwritten by another process; it is not removed.") from None
 
 
-def _known(manifest: Manifest, generation: str) -> Committed:
+def _index_entry(manifest: Manifest, generation: str) -> Committed:
     receipts = (names.receipt(folder, rank) for folder in _folders(manifest) for rank in range(1, manifest.ranks))
     return Committed(
         key=manifest.key,

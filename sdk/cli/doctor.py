@@ -57,9 +57,9 @@ def doctor(
     warned = counted(levels["warning"], "warning") if levels["warning"] else "no warnings"
     not_known = f", {levels['unknown']} not known" if levels["unknown"] else ""
     say(f"{levels['error'] or 'Nothing'} failed, {warned}{not_known}.")
-    if backend is not None and emulator.asked():
+    if backend is not None and emulator.endpoint():
         say(
-            f"gcloud reaches the {emulator_at(emulator.asked())} only with the lines that podlift emulator has printed."
+            f"gcloud reaches the {emulator_at(emulator.endpoint())} only with the lines that podlift emulator has printed."
         )
     raise typer.Exit(code)
 

@@ -98,7 +98,7 @@ def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -
         again = f"podlift image {draft.family} --submit, which looks for it before it starts one"
         say(f"podlift: interrupted. It is unknown whether a build was started. Next: {again}.")
         raise typer.Exit(EXIT_DETACHED) from None
-    where = f"the {emulator_at(emulator.asked())}, which runs no Docker" if emulator.asked() else draft.service
+    where = f"the {emulator_at(emulator.endpoint())}, which runs no Docker" if emulator.endpoint() else draft.service
     say(f"{'Building' if started else 'This content is being built already:'} {draft.name} with {where}.")
     say(_estimate(draft))
     if build.log_url:

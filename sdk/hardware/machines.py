@@ -71,15 +71,15 @@ _GPU_HOST_HOUR = {"a3-highgpu": (1.18251, 0.36117 + 750 * SSD_GIB_HOUR)}
 
 
 def _listed_rates() -> dict[str, tuple[Rate, ...]]:
-    found = {}
+    machine_rates = {}
     for name in (*LISTED, *(f"g2-standard-{size}" for size in (4, 8, 12, 16, 24, 32, 48, 96))):
         kind, _, size = name.rpartition("-")
         if kind in _CPU_HOUR:
-            found[name] = rates(*_CPU_HOUR[kind], times=int(size))
+            machine_rates[name] = rates(*_CPU_HOUR[kind], times=int(size))
     for kind, prices in _GPU_HOST_HOUR.items():
-        found |= {f"{kind}-{count}g": rates(*prices, times=count) for count in (1, 2, 4, 8)}
-    spot = tuple(rate for rate in found[DEFAULT] if rate.kind == "spot")
-    return {**found, DEFAULT: (*rates(0.21849885, source=VERTEX), *spot)}
+        machine_rates |= {f"{kind}-{count}g": rates(*prices, times=count) for count in (1, 2, 4, 8)}
+    spot = tuple(rate for rate in machine_rates[DEFAULT] if rate.kind == "spot")
+    return {**machine_rates, DEFAULT: (*rates(0.21849885, source=VERTEX), *spot)}
 
 
 RATES = _listed_rates()

@@ -262,8 +262,8 @@ def lines(rentals: Sequence[Rental], *, billed: bool = True) -> list[tuple[str, 
 def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
     prices = [price(rented) for rented in rentals]
     texts = ["; ".join(_hourly(cost, rented)) for cost, rented in zip(prices, rentals, strict=True)]
-    shown = [(f"price {number}" if texts[1:] else "price", text) for number, text in enumerate(texts, 1)]
-    return [*shown, ("cap", _cap(prices, limited=rentals[0].timeout_s is not None))]
+    price_lines = [(f"price {number}" if texts[1:] else "price", text) for number, text in enumerate(texts, 1)]
+    return [*price_lines, ("cap", _cap(prices, limited=rentals[0].timeout_s is not None))]
 
 
 def region_lines(rentals: Sequence[Rental]) -> list[tuple[str, str]]:

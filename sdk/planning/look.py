@@ -82,7 +82,7 @@ def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> Worl
         root=root,
         local=local,
         cache=_cache(environ),
-        emulator=emulator.asked(environ) if in_cloud_storage(root) else "",
+        emulator=emulator.endpoint(environ) if in_cloud_storage(root) else "",
         facts=facts,
         inputs=inputs,
         secrets=pinned,

@@ -156,7 +156,7 @@ def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> 
 
 def _hint(root: str) -> str:
     """Return the next step if a request for an emulator's bucket went to Google, judged by this machine's copies of runs."""
-    if emulator.asked() or not in_cloud_storage(root):
+    if emulator.endpoint() or not in_cloud_storage(root):
         return ""
     # A damaged copy must not hide the failure of the listing.
     with suppress(OSError, RuntimeError, ValueError, LookupError, TypeError):

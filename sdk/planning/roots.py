@@ -180,7 +180,7 @@ def share(root: str) -> None:
 
 def on_emulator(environ: Mapping[str, str]) -> str:
     """Return " on the emulator at HOST:PORT" if one stands in for Google Cloud here, else ""."""
-    address = emulator.asked(environ)
+    address = emulator.endpoint(environ)
     return f" on the {emulator_at(address)}" if address else ""
 
 

@@ -24,7 +24,7 @@ _NOTICED = 200_000_000_000
 class StepFacts:
     step: TracedStep
     batch: int | None  # examples of one replica
-    known: bool  # False if the batch is a guess
+    batch_is_exact: bool  # False if the batch is a guess
     uneven: tuple[int, int] | None  # the usual and the last batch, if they differ
 
     def warning(self, rule: str, what: str, why: str, instead: str, level: Level = "warning") -> PreflightFinding:
@@ -48,7 +48,7 @@ def feeding(about: StepFacts) -> list[PreflightFinding]:
                 "the step is compiled a second time, and its padding is computed", "dataset.batch(n, drop_remainder=True)",
             )
         )  # fmt: skip
-    if about.known and about.batch and about.batch % 8:
+    if about.batch_is_exact and about.batch and about.batch % 8:
         findings.append(
             about.warning(
                 "batch", f"each replica has {about.batch} examples", "a TPU computes eight rows at a time",
@@ -65,7 +65,7 @@ def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]
     """
     forward = tuple(layer for layer in layers if _BACKWARDS not in layer.name)
     padded = sizes.share(forward)
-    if padded < _PADDED or sizes.computed(tuple(layers)) < _NOTICED or not about.known:
+    if padded < _PADDED or sizes.computed(tuple(layers)) < _NOTICED or not about.batch_is_exact:
         return []
     worst = sorted(forward, key=lambda layer: -layer.flops * layer.padded / (1 - layer.padded))[:_SHOWN]
     names = ", ".join(f"{layer.name} {layer.padded:.0%} of {sizes.shape_text(layer)}" for layer in worst)

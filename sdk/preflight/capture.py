@@ -33,13 +33,13 @@ class ProgramEndsError(BaseException):
 
 
 def watch(
-    seen: Observations, locate: Callable[[Any], tuple[str, int]], may_end: Callable[[Observations], bool]
+    observations: Observations, locate: Callable[[Any], tuple[str, int]], may_end: Callable[[Observations], bool]
 ) -> None:
     """Record the steps of this process from now on; `may_end`, called instead of a function with a step, can end it."""
-    _watch_data(seen)
-    _watch_tpu(seen, locate)
-    _watch_others(seen, locate)
-    _skip_steps(seen, may_end)
+    _watch_data(observations)
+    _watch_tpu(observations, locate)
+    _watch_others(observations, locate)
+    _skip_steps(observations, may_end)
 
 
 def pretend(count: int) -> None:
@@ -59,13 +59,13 @@ def pretend(count: int) -> None:
         return original(0, structured)
 
 
-def _add(seen: Observations, step: TracedStep) -> None:
-    seen.traced_s = seen.traced_s or time.monotonic()
-    if len(seen.steps) < _MOST_STEPS:
-        seen.steps.append(step)
+def _add(observations: Observations, step: TracedStep) -> None:
+    observations.traced_s = observations.traced_s or time.monotonic()
+    if len(observations.steps) < _MOST_STEPS:
+        observations.steps.append(step)
 
 
-def _watch_tpu(seen: Observations, locate: Callable[[Any], tuple[str, int]]) -> None:
+def _watch_tpu(observations: Observations, locate: Callable[[Any], tuple[str, int]]) -> None:
     @around(func_graphs, "func_graph_from_py_func")
     def traced(original: Function, name: str, function: Any, args: Any, *more: Any, **options: Any) -> Any:
         if name != "tpu_step":
@@ -78,24 +78,24 @@ def _watch_tpu(seen: Observations, locate: Callable[[Any], tuple[str, int]]) -> 
             with again():
                 return original("preflight_step", function, specs, {}, signature=specs)
 
-        _add(seen, TracedStep(path, line, build, list(args), graph, on_tpu=True, trains=_trains(graph)))
+        _add(observations, TracedStep(path, line, build, list(args), graph, on_tpu=True, trains=_trains(graph)))
         return graph
 
 
-def _watch_others(seen: Observations, locate: Callable[[Any], tuple[str, int]]) -> None:
+def _watch_others(observations: Observations, locate: Callable[[Any], tuple[str, int]]) -> None:
     @around(distribute_lib.StrategyBase, "run")
     def run(original: Function, self: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
-        before = len(seen.steps)
+        before = len(observations.steps)
         result = original(self, fn, args, kwargs, options)
-        if len(seen.steps) > before or tf.executing_eagerly():
+        if len(observations.steps) > before or tf.executing_eagerly():
             return result
         local = [_first(self, value) for value in tf.nest.flatten((args, kwargs or {}), expand_composites=False)]
         tensors = [index for index, value in enumerate(local) if isinstance(value, tf.Tensor)]
 
         def build(specs: list[Any]) -> Any:
-            def step(*given: Any) -> Any:
+            def step(*arguments: Any) -> Any:
                 values = list(local)
-                for index, value in zip(tensors, given, strict=True):
+                for index, value in zip(tensors, arguments, strict=True):
                     values[index] = value
                 again, more = tf.nest.pack_sequence_as((args, kwargs or {}), values)
                 return fn(*again, **more)
@@ -107,7 +107,7 @@ def _watch_others(seen: Observations, locate: Callable[[Any], tuple[str, int]]) 
         specs = [tf.TensorSpec(local[index].shape, local[index].dtype) for index in tensors]
         path, line = locate(_here())
         graph = tf.compat.v1.get_default_graph()
-        _add(seen, TracedStep(path, line, build, specs, graph, on_tpu=False, trains=_trains(graph)))
+        _add(observations, TracedStep(path, line, build, specs, graph, on_tpu=False, trains=_trains(graph)))
         return result
 
 
@@ -171,24 +171,26 @@ def _called(op: Any) -> list[str]:
     return names
 
 
-def _watch_data(seen: Observations) -> None:
+def _watch_data(observations: Observations) -> None:
     def iterated(original: Function, self: Any, dataset: Any = None, *args: Any, **options: Any) -> None:
-        if dataset is not None and all(other is not dataset for other in seen.datasets):
-            seen.datasets.append(dataset)
+        if dataset is not None and all(other is not dataset for other in observations.datasets):
+            observations.datasets.append(dataset)
         original(self, dataset, *args, **options)
 
     for kind in (iterator_ops.OwnedIterator, multi_device_iterator_ops.OwnedMultiDeviceIterator):
         around(kind, "__init__")(iterated)
 
 
-def _skip_steps(seen: Observations, may_end: Callable[[Observations], bool]) -> None:
+def _skip_steps(observations: Observations, may_end: Callable[[Observations], bool]) -> None:
     @around(concrete_function.ConcreteFunction, "_call_flat")
     def call(original: Function, self: Any, *args: Any, **options: Any) -> Any:
-        if not tf.executing_eagerly() or not any(step.trains and _holds(self.graph, step.graph) for step in seen.steps):
+        if not tf.executing_eagerly() or not any(
+            step.trains and _holds(self.graph, step.graph) for step in observations.steps
+        ):
             return original(self, *args, **options)
-        seen.calls += 1
+        observations.calls += 1
         results = [_zeros(tensor) for tensor in self.graph.outputs]
-        if may_end(seen) or any(value is None for value in results):
+        if may_end(observations) or any(value is None for value in results):
             raise ProgramEndsError
         return self.function_type.pack_output(results)
 

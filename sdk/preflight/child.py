@@ -51,7 +51,7 @@ class ProgramInspection:
         self._row = accelerators.row(request.accelerator)
         self._report = PreflightReport(accelerator=request.accelerator, replicas=self._row.count or self._row.chips)
         self._began = time.monotonic()
-        self._seen = Observations()
+        self._observations = Observations()
         self._work = ""
 
     def run(self) -> None:
@@ -63,7 +63,7 @@ class ProgramInspection:
         self._report = replace(self._report, stopped=stopped, stopped_by=by)
         if self._traced():
             # A copy: the inspection itself iterates over data sets, which must not count as the program's.
-            self._study(replace(self._seen, datasets=list(self._seen.datasets)))
+            self._study(replace(self._observations, datasets=list(self._observations.datasets)))
         self._write()
         # Does not wait for threads that the program started.
         os._exit(0)
@@ -103,7 +103,7 @@ class ProgramInspection:
         return {
             "tensorflow": partial(self._or_end, self._watch),
             "keras.src.trainers.data_adapters.array_data_adapter": partial(
-                self._or_end, partial(watch_arrays, self._seen)
+                self._or_end, partial(watch_arrays, self._observations)
             ),
         }
 
@@ -127,7 +127,7 @@ class ProgramInspection:
         cores = self._row.count or self._row.chips
         stand_in.install(devices.system_of(self._row, replicas=1, names=()))
         capture.pretend(cores)
-        capture.watch(self._seen, self.locate, self._may_end)
+        capture.watch(self._observations, self.locate, self._may_end)
         self._reach("TensorFlow imported")
 
     def locate(self, traceback: Any) -> tuple[str, int]:
@@ -137,11 +137,11 @@ class ProgramInspection:
                 return frame.filename[len(self._work) :], frame.lineno
         return "", 0
 
-    def _may_end(self, seen: Observations) -> bool:
-        if seen.calls == 1:
+    def _may_end(self, observations: Observations) -> bool:
+        if observations.calls == 1:
             self._reach("step traced")
-        late = seen.traced_s is not None and time.monotonic() - seen.traced_s > _MOST_S
-        return seen.calls >= (_LEAST_CALLS if late else _MOST_CALLS)
+        late = observations.traced_s is not None and time.monotonic() - observations.traced_s > _MOST_S
+        return observations.calls >= (_LEAST_CALLS if late else _MOST_CALLS)
 
     def _program(self, payload: Payload) -> tuple[str, StoppedBy]:
         """Run the program; return why it ended before its steps were traced, and the cause in one word; "" if it did not."""
@@ -162,7 +162,7 @@ class ProgramInspection:
         return ("", "") if self._traced() else (f"The program ended {without}.", "no step")
 
     def _traced(self) -> bool:
-        return any(step.trains for step in self._seen.steps)
+        return any(step.trains for step in self._observations.steps)
 
     def _failed(self, error: BaseException) -> str:
         path, line = self._location_of(error)
@@ -187,21 +187,21 @@ class ProgramInspection:
         own = [(name[len(self._work) :], line) for name, line in frames if name.startswith(self._work)]
         return own[-1] if own else ("", 0)
 
-    def _study(self, seen: Observations) -> None:
+    def _study(self, observations: Observations) -> None:
         from . import steps
 
-        self._report = replace(self._report, programs=steps.programs(seen.steps))
-        fed = rules.input_in_python(steps.pipeline(seen, self.locate))
-        findings = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
+        self._report = replace(self._report, programs=steps.programs(observations.steps))
+        fed = rules.input_in_python(steps.pipeline(observations, self.locate))
+        findings = [*self._report.findings, *steps.recompiled(observations.steps), *fed]
         self._report = replace(self._report, findings=tuple(findings))
-        for same in steps.by_line(seen.steps).values():
-            self._inspect(same[0], seen)
+        for same in steps.by_line(observations.steps).values():
+            self._inspect(same[0], observations)
         self._reach("done")
 
-    def _inspect(self, step: TracedStep, seen: Observations) -> None:
+    def _inspect(self, step: TracedStep, observations: Observations) -> None:
         from . import steps
 
-        specs, batch, is_known = steps.shapes(step, seen)
+        specs, batch, is_known = steps.shapes(step, observations)
         graph = steps.traced(step, specs)
         ops = steps.operations(graph, self.locate)
         findings = rules.check(ops, strict=self._request.strict)
@@ -209,50 +209,52 @@ class ProgramInspection:
         if host_calls:
             with steps.without_host_calls():
                 graph = step.build(specs)
-        made = steps.Compiled()
+        compilation = steps.Compiled()
         if not any(finding.level == "refused" and finding.rule != "float64" for finding in findings):
-            made = steps.compiled(graph, specs, self._request.dumps)
-        if made.peak is not None:
+            compilation = steps.compiled(graph, specs, self._request.dumps)
+        if compilation.peak is not None:
             self._reach("step compiled")
-        refused = rules.unsupported(made.refusal, ops)
-        about = advice.StepFacts(step, batch, is_known, steps.uneven(step, seen, self._report.replicas))
+        refused = rules.unsupported(compilation.refusal, ops)
+        about = advice.StepFacts(step, batch, is_known, steps.uneven(step, observations, self._report.replicas))
         before = self._report.step_bytes or 0
         # A finding outside of the program's files is reported at the line that runs the step.
         placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*findings, *refused)]
         report = replace(self._report, findings=(*self._report.findings, *placed, *advice.feeding(about)))
-        if made.peak is None or made.peak >= before:
-            report = self._sized(report, about, made, steps.state_bytes(graph))
+        if compilation.peak is None or compilation.peak >= before:
+            report = self._sized(report, about, compilation, steps.state_bytes(graph))
         # A step with summaries holds their writer even if nothing is written, and the compiler refuses that.
-        if made.refusal and not refused and not report.stopped and not host_calls:
+        if compilation.refusal and not refused and not report.stopped and not host_calls:
             report = replace(
-                report, stopped=f"The compiler stopped: {made.refusal[:_MAX_MESSAGE]}", stopped_by="podlift"
+                report, stopped=f"The compiler stopped: {compilation.refusal[:_MAX_MESSAGE]}", stopped_by="podlift"
             )
         self._report = report
 
-    def _sized(self, report: PreflightReport, about: advice.StepFacts, made: Any, state: int) -> PreflightReport:
+    def _sized(self, report: PreflightReport, about: advice.StepFacts, compilation: Any, state: int) -> PreflightReport:
         from . import sizes
 
         cores = report.replicas
         per_chip = self._row.memory_gib
         memory = None if per_chip is None else int(per_chip * (1 << 30) * self._row.chips // cores)
         largest = None
-        if made.peak is not None and memory is not None and about.batch:
+        if compilation.peak is not None and memory is not None and about.batch:
             # Gradients are as large as the trained variables, so at most as large as the state.
-            largest = sizes.largest_batch(batch=about.batch, state=state, peak=max(made.peak, state + 1), memory=memory)
+            largest = sizes.largest_batch(
+                batch=about.batch, state=state, peak=max(compilation.peak, state + 1), memory=memory
+            )
         findings = [
             *report.findings,
-            *advice.padding(about, made.layers),
-            *advice.memory(about, made.peak, memory, largest, cores),
+            *advice.padding(about, compilation.layers),
+            *advice.memory(about, compilation.peak, memory, largest, cores),
         ]
         return replace(
             report,
             findings=tuple(findings),
             batch=about.batch,
             state_bytes=state,
-            step_bytes=made.peak,
+            step_bytes=compilation.peak,
             memory_bytes=memory,
             largest_batch=largest,
-            layers=made.layers[:20],
+            layers=compilation.layers[:20],
         )
 
 

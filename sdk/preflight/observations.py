@@ -51,11 +51,11 @@ class Observations:
     calls: int = 0  # how often a step was skipped
 
 
-def watch_arrays(seen: Observations, adapters: Any) -> None:
+def watch_arrays(observations: Observations, adapters: Any) -> None:
     """Record how Keras splits arrays into batches."""
 
     @around(adapters.ArrayDataAdapter, "__init__")
     def init(original: Function, self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **options)
         if self.batch_size and self.partial_batch_size and self.num_batches > 1:
-            seen.arrays.append((int(self.batch_size), int(self.partial_batch_size)))
+            observations.arrays.append((int(self.batch_size), int(self.partial_batch_size)))

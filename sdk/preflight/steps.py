@@ -32,14 +32,16 @@ class Compiled:
     refusal: str = ""
 
 
-def shapes(step: TracedStep, seen: Observations) -> tuple[list[Any], int | None, bool]:
+def shapes(step: TracedStep, observations: Observations) -> tuple[list[Any], int | None, bool]:
     """Return fully defined specs, the batch of one replica, and whether that is known rather than guessed."""
     if all(spec.shape.is_fully_defined() for spec in step.specs):
         return list(step.specs), _batch(step.specs), True
     batch = next(
         (spec.shape[0] for spec in step.specs if spec.shape.rank and spec.shape[0] is not None), _DEFAULT_BATCH
     )
-    fed = next((fed_shapes for dataset in reversed(seen.datasets) if (fed_shapes := _fed(step.specs, dataset))), None)
+    fed = next(
+        (fed_shapes for dataset in reversed(observations.datasets) if (fed_shapes := _fed(step.specs, dataset))), None
+    )
     filled, is_known = [], True
     for number, spec in enumerate(step.specs):
         sides = spec.shape if fed is None or fed[number] is None else fed[number]
@@ -75,10 +77,10 @@ def _fed(specs: Sequence[Any], dataset: Any) -> list[Any] | None:
     return [next(sides) if spec.shape.rank else None for spec in specs]
 
 
-def uneven(step: TracedStep, seen: Observations, replicas: int) -> tuple[int, int] | None:
+def uneven(step: TracedStep, observations: Observations, replicas: int) -> tuple[int, int] | None:
     """Return the examples of a replica's usual batch and of its last one, if they differ."""
-    batches = list(seen.arrays)
-    for dataset in seen.datasets:
+    batches = list(observations.arrays)
+    for dataset in observations.datasets:
         if _feeds(dataset, step.specs):
             batches += [rest for source in _sources(dataset) if (rest := _rest(source)) is not None]
     return (batches[0][0] // replicas, -(-batches[0][1] // replicas)) if batches else None
@@ -109,10 +111,10 @@ def _sources(dataset: Any) -> Iterator[Any]:
             pending.append(inner)
 
 
-def pipeline(seen: Observations, locate: Locate) -> list[rules.StepOp]:
+def pipeline(observations: Observations, locate: Locate) -> list[rules.StepOp]:
     """Return the operations of the functions of the input pipeline."""
     operations = []
-    for source in itertools.chain.from_iterable(map(_sources, seen.datasets)):
+    for source in itertools.chain.from_iterable(map(_sources, observations.datasets)):
         for name in ("_map_func", "_func", "_predicate"):
             function = getattr(getattr(source, name, None), "function", None)
             if function is not None:
@@ -147,12 +149,12 @@ def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> se
     results = {id(tensor) for tensor in graph.outputs}
 
     def only_there(tensor: Any) -> bool:
-        return id(tensor) not in results and all(taken(user, tensor) for user in tensor.consumers())
+        return id(tensor) not in results and all(goes_to_host(user, tensor) for user in tensor.consumers())
 
-    def taken(user: Any, tensor: Any) -> bool:
+    def goes_to_host(user: Any, tensor: Any) -> bool:
         if id(user) in host:
             return True
-        numbers = [number for number, given in enumerate(user.inputs) if given is tensor]
+        numbers = [number for number, source in enumerate(user.inputs) if source is tensor]
         # The first input of a condition is its predicate; the others are the inputs of its branches.
         shift = {"If": 1, "StatelessIf": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}.get(user.type)
         if shift is None:
@@ -233,25 +235,25 @@ def _fill(graph: Any) -> None:
 def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
     """Compile a step with known shapes; `dumps` is the folder in which the compiler writes its tables."""
     _fill(graph)
-    for held, inside in list(graph.captures):
+    for outer, inside in list(graph.captures):
         # A summary writer without its summaries.
-        if held.dtype == tf.resource and not inside.consumers() and _variable_spec(held) is None:
-            graph._function_captures.pop(id(held), False)
+        if outer.dtype == tf.resource and not inside.consumers() and _variable_spec(outer) is None:
+            graph._function_captures.pop(id(outer), False)
             graph.inputs = [tensor for tensor in graph.inputs if tensor is not inside]
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {"_XlaMustCompile": True})
-    made = Compiled()
+    compilation = Compiled()
     try:
         ask = compiler_ir.from_concrete_function(function, list(specs))
-        made.layers = sizes.layers(ask(stage="hlo"))
+        compilation.layers = sizes.layers(ask(stage="hlo"))
         ask(stage="optimized_hlo")
     except (tf.errors.OpError, ValueError, TypeError) as error:
-        made.refusal = str(error)
-        return made
+        compilation.refusal = str(error)
+        return compilation
     for table in Path(dumps).iterdir():
         if table.name.endswith("buffer-assignment.txt"):
-            made.peak = sizes.peak_bytes(table.read_text()) or made.peak
+            compilation.peak = sizes.peak_bytes(table.read_text()) or compilation.peak
         table.unlink()  # the next step's tables are written to the same folder
-    return made
+    return compilation
 
 
 def programs(steps: Sequence[TracedStep]) -> int:

@@ -139,8 +139,8 @@ def _equal(tasks: Sequence[str], cores: Cores) -> dict[str, Share]:
     confines = bool(cores.cpus) and not cores.has_quota
     own = parts(cores.cpus, len(computing)) if confines else [()] * len(computing)
     threads = max(1, int(cores.limit / len(computing)))
-    made = [_share(cpus, threads, cores) for cpus in own]
-    return {**shares, **dict(zip(computing, made, strict=True))}
+    own_shares = [_share(cpus, threads, cores) for cpus in own]
+    return {**shares, **dict(zip(computing, own_shares, strict=True))}
 
 
 def within_quota(cores: Cores) -> dict[str, str]:

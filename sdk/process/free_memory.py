@@ -48,6 +48,6 @@ def _remaining(limit: Path, used: Path, cache: str) -> int | None:
         size = int(limit.read_text())  # "max" means no limit
         if size < _UNLIMITED:
             # The kernel gives files up before it refuses memory; a group counts them as used.
-            taken = max(int(used.read_text()) - (counter(used.parent / "memory.stat", cache) or 0), 0)
-            return max(size - taken, 0)
+            used_bytes = max(int(used.read_text()) - (counter(used.parent / "memory.stat", cache) or 0), 0)
+            return max(size - used_bytes, 0)
     return None

@@ -53,7 +53,7 @@ class HangDetector:
         self._limit_s = limit_s
         self._observe = observe
         self._clock = clock
-        self._seen: Activity | None = None
+        self._last_activity: Activity | None = None
         self._changed = self._checked = clock.monotonic()
 
     def hang(self) -> Activity | None:
@@ -71,17 +71,17 @@ class HangDetector:
         self._checked = now
         # Time during which this process was suspended too counts as a single check.
         self._changed += max(0.0, elapsed - 2 * every_s)
-        if self._seen is None or self._is_active(self._seen, activity, elapsed):
-            self._seen, self._changed = activity, now
-        elif any(activity.beats) and not any(self._seen.beats):
-            self._seen, self._changed = activity, now
+        if self._last_activity is None or self._is_active(self._last_activity, activity, elapsed):
+            self._last_activity, self._changed = activity, now
+        elif any(activity.beats) and not any(self._last_activity.beats):
+            self._last_activity, self._changed = activity, now
         return activity if now - self._changed >= self._limit_s else None
 
     def _is_active(self, before: Activity, now: Activity, elapsed: float) -> bool:
         if any(now.beats):
             return now.beats != before.beats
         busy = now.cpu_s - before.cpu_s >= _BUSY * elapsed
-        self._seen = Activity(beats=before.beats, output_bytes=before.output_bytes, cpu_s=now.cpu_s)
+        self._last_activity = Activity(beats=before.beats, output_bytes=before.output_bytes, cpu_s=now.cpu_s)
         return busy or now.output_bytes != before.output_bytes
 
 

@@ -137,9 +137,9 @@ def start_successor(temporary: str, events: str, lock: int | None) -> int:
     import subprocess
 
     words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), temporary, events, _SUCCESSOR]
-    held = () if lock is None else (lock,)
+    lock_fds = () if lock is None else (lock,)
     # It inherits the lock and no other file.
-    process = subprocess.Popen(words, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=held)
+    process = subprocess.Popen(words, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=lock_fds)
     _started.append(process)
     return process.pid
 

@@ -30,7 +30,7 @@ class LinePipe:
         os.mkfifo(path, 0o600)
         self._source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         # Without a writer, the pipe would be at its end.
-        self._held: int | None = os.open(path, os.O_WRONLY)
+        self._writer: int | None = os.open(path, os.O_WRONLY)
         os.set_blocking(self._source, True)
         self._thread = threading.Thread(target=self._copy, name="podlift-output", daemon=True)
 
@@ -43,9 +43,9 @@ class LinePipe:
 
     def release(self) -> None:
         """Let the pipe end with the last process that writes to it."""
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        if self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
 
     def join(self, within_s: float) -> None:
         """Take the rest, at most for so long. Call it once all writers have ended."""

@@ -39,7 +39,7 @@ def before(path: str, most: int, offset: int | None = None) -> LogPage:
         start, data = start + cut, data[cut:]
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
     left = sum(len(line) + 1 for line in lines[:-most])
-    return LogPage(lines=[*map(_shown, lines[-most:])], begin=start + left, end=start + len(data))
+    return LogPage(lines=[*map(_visible_text, lines[-most:])], begin=start + left, end=start + len(data))
 
 
 def after(path: str, most: int, offset: int) -> LogPage:
@@ -52,7 +52,7 @@ def after(path: str, most: int, offset: int) -> LogPage:
         return LogPage(lines=last.lines, begin=last.begin, end=last.end, skipped=True)
     whole, newline, _ = data.rpartition(b"\n")
     lines = whole.split(b"\n") if newline else []
-    return LogPage(lines=[*map(_shown, lines)], begin=offset, end=offset + len(whole) + len(newline))
+    return LogPage(lines=[*map(_visible_text, lines)], begin=offset, end=offset + len(whole) + len(newline))
 
 
 def matching(path: str, word: str, most: int) -> LogPage:
@@ -73,9 +73,9 @@ def matching(path: str, word: str, most: int) -> LogPage:
             if needle in lower:
                 both = zip(whole.split(b"\n"), lower.split(b"\n"), strict=True)
                 lines[:0] = [line for line, low in both if needle in low]
-    return LogPage(lines=[*map(_shown, lines[-most:])], begin=start, end=size, skipped=len(lines) > most)
+    return LogPage(lines=[*map(_visible_text, lines[-most:])], begin=start, end=size, skipped=len(lines) > most)
 
 
-def _shown(line: bytes) -> str:
+def _visible_text(line: bytes) -> str:
     # Progress bars go back to the beginning of their line.
     return line.rstrip(b"\r\b").rpartition(b"\r")[2].decode("utf-8", "replace")

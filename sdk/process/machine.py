@@ -195,9 +195,9 @@ class Sampler:
     def _sample(self, task: str, pid: int, now: float, reading: Reading, gpus: Sequence[GpuUse]) -> None:
         before = self._before.get(task)
         if before is None or before.pid != pid:
-            begun = _Before(pid, now, reading)
-            begun.written = before.written if before else 0
-            self._before[task] = begun
+            baseline = _Before(pid, now, reading)
+            baseline.written = before.written if before else 0
+            self._before[task] = baseline
             return
         # A little early is on time, or every second sample would be skipped.
         if now - before.time < machine.interval_s(before.written) - _EARLY_S:

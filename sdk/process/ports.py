@@ -25,8 +25,8 @@ class PortReservation:
             raise
 
     def close(self) -> None:
-        for held in self._sockets:
-            held.close()
+        for sock in self._sockets:
+            sock.close()
 
 
 def _bind() -> socket.socket:
@@ -38,13 +38,13 @@ def _bind() -> socket.socket:
 
 
 def _bound(family: socket.AddressFamily, address: str) -> socket.socket:
-    held = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        held.bind((address, 0))
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((address, 0))
     except OSError:
-        held.close()
+        sock.close()
         raise
-    return held
+    return sock

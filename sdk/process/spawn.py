@@ -121,8 +121,8 @@ def detached(module: str, *words: str, cwd: str, log: str) -> subprocess.Popen[b
     # This package comes first on the path, so that the process has the version that starts it.
     home = str(Path(__file__).absolute().parents[2])
     # Relative paths refer to this process's folder. The process and its children start in other ones.
-    given = os.environ.get(_CALLERS, os.environ.get("PYTHONPATH", ""))
-    callers = [os.path.abspath(path) for path in given.split(os.pathsep) if path]
+    search_path = os.environ.get(_CALLERS, os.environ.get("PYTHONPATH", ""))
+    callers = [os.path.abspath(path) for path in search_path.split(os.pathsep) if path]
     path = {"PYTHONPATH": os.pathsep.join([home, *callers]), _CALLERS: os.pathsep.join(callers)}
     env = {**os.environ, **path}
     if os.environ.get("UV_CACHE_DIR"):

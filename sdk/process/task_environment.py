@@ -84,10 +84,10 @@ def inherited(caller: Mapping[str, str], copied: Collection[str]) -> dict[str, s
 
     A cloud inherits none of it: a program that needs more than the machine's own variables must not pass here and fail there.
     """
-    kept = {name: value for name, value in caller.items() if _MACHINE.fullmatch(name)}
+    machine_variables = {name: value for name, value in caller.items() if _MACHINE.fullmatch(name)}
     # The supervisor has podlift's folder on the path. Tasks get the caller's path.
     callers = {**caller, "PYTHONPATH": caller.get("PODLIFT_CALLER_PYTHONPATH", "")}
-    return {**kept, **{name: callers[name] for name in copied if name in callers}}
+    return {**machine_variables, **{name: callers[name] for name in copied if name in callers}}
 
 
 def callers_values(plan: Plan, caller: Mapping[str, str]) -> dict[str, str]:
@@ -99,5 +99,5 @@ def callers_values(plan: Plan, caller: Mapping[str, str]) -> dict[str, str]:
 
 def dropped(caller: Mapping[str, str], own: Collection[str]) -> tuple[str, ...]:
     """Return the names of the caller's variables that tasks do not inherit, without the job's `own` and podlift's."""
-    given = {name for name in caller if not _MACHINE.fullmatch(name) and not name.startswith("PODLIFT_")}
-    return tuple(sorted(given - set(own) - _SHELL))
+    candidates = {name for name in caller if not _MACHINE.fullmatch(name) and not name.startswith("PODLIFT_")}
+    return tuple(sorted(candidates - set(own) - _SHELL))

@@ -169,10 +169,10 @@ class UvRunner:
     def _run(self, words: Sequence[str], variables: Mapping[str, str], cwd: Path) -> None:
         """Run a command of uv. All processes of its group are gone when this returns or raises."""
         start = self.log.stat().st_size if self.log.exists() else 0
-        kept = {name: value for name, value in self._environ.items() if not _WITHHELD.fullmatch(name)}
+        environ = {name: value for name, value in self._environ.items() if not _WITHHELD.fullmatch(name)}
         watcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_BUILDER, str(os.getpid()), texts.__file__]
         command = [*watcher, program(), *words]
-        process = spawn.spawn(command, env={**_LIKE_PIP, **kept, **variables}, cwd=str(cwd), log=str(self.log))
+        process = spawn.spawn(command, env={**_LIKE_PIP, **environ, **variables}, cwd=str(cwd), log=str(self.log))
         try:
             while not spawn.has_exited(process):
                 self._pause()

@@ -37,19 +37,19 @@ def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list
     locations: dict[str, str] = {}
     problems_of: dict[str, list[str]] = {}
     findings = []
-    for name, given in inputs.items():
+    for name, source in inputs.items():
         problems = Problems()
         with problems.collect():
-            locations[name] = _located(given, base)
+            locations[name] = _located(source, base)
             if _is_empty_folder(locations[name]):
                 findings.append(Finding("warning", f"inputs.{name}: {locations[name]!r} is an empty folder."))
         problems_of[name] = problems.found
     remote = {name: location for name, location in locations.items() if "://" in location}
     cause = None
     for (name, location), answer in zip(remote.items(), probe_urls(list(remote.values())), strict=True):
-        problems_of[name] += [f"{_shown(location)}: {answer.problem}"] if answer.problem else []
+        problems_of[name] += [f"{_quote(location)}: {answer.problem}"] if answer.problem else []
         cause = cause or answer.cause
-        findings += [Finding("note", f"inputs.{name}: {_shown(location)}: {answer.note}")] if answer.note else []
+        findings += [Finding("note", f"inputs.{name}: {_quote(location)}: {answer.note}")] if answer.note else []
     mistakes = [f"inputs.{name}: {text}" for name in inputs for text in problems_of[name]]
     if mistakes:
         raise InputError(mistakes) from cause
@@ -65,11 +65,11 @@ def find_unreachable(inputs: Mapping[str, str], *, disk: bool, network: bool = T
     ]
 
 
-def _located(given: str, base: Path) -> str:
+def _located(source: str, base: Path) -> str:
     """Return a local path made absolute, or a URL unchanged; raises InputError for anything that cannot be an input."""
-    if not given:
+    if not source:
         raise InputError("It is empty. Expected: a path, gs://BUCKET/PATH or another URL.")
-    parts = chained(given)
+    parts = chained(source)
     for part in parts:
         mistyped = _MISTYPED_URL.fullmatch(part)
         _reject_credentials(f"{mistyped[1]}://{mistyped[2]}" if mistyped else part)
@@ -78,7 +78,7 @@ def _located(given: str, base: Path) -> str:
                 "memory:// exists in this process only, and tasks are other processes. Next: write it to a file."
             )
     if not _is_disk(parts[-1]):
-        return given
+        return source
     # The last part of a chain such as zip://a.csv::b.zip is the file that contains the others.
     parts[-1] = _on_disk(parts[-1], base)
     return "::".join(parts)
@@ -91,16 +91,16 @@ def _reject_credentials(part: str) -> None:
     try:
         url = urlsplit(part)
         words = parse_qsl(f"{url.query}&{url.fragment}", keep_blank_values=True)
-        held = [f"the parameter {word!r}" for word, _ in words if _SECRET.fullmatch(word)]
+        credentials = [f"the parameter {word!r}" for word, _ in words if _SECRET.fullmatch(word)]
         # The user in s3://user@host or abfs://container@account is not secret; in a web URL it may be a token.
         if url.password is not None or (url.username is not None and url.scheme in _WEB):
-            held.append("a user name or password")
+            credentials.append("a user name or password")
     except ValueError:
         raise InputError("It is not a valid URL. It is not shown here because it may contain a password.") from None
-    if held:
+    if credentials:
         raise InputError(
-            f"It contains credentials ({', '.join(held)}), and inputs are stored with the run. The URL is not shown. Next: "
-            "remove them, and pass them to the program in a variable: env={'NAME': FromCaller()}."
+            f"It contains credentials ({', '.join(credentials)}), and inputs are stored with the run. The URL is not shown. "
+            "Next: remove them, and pass them to the program in a variable: env={'NAME': FromCaller()}."
         )
 
 
@@ -109,9 +109,9 @@ def _is_disk(part: str) -> bool:
     return not separator or scheme.lower() in _DISK
 
 
-def _on_disk(given: str, base: Path) -> str:
-    text = _path_of(given)
-    with usable("It", given):
+def _on_disk(source: str, base: Path) -> str:
+    text = _path_of(source)
+    with usable("It", source):
         path = os.path.join(base.absolute(), Path(text).expanduser())
         plain = os.path.normpath(path)
         # "link/.." is not the parent of "link".
@@ -119,41 +119,41 @@ def _on_disk(given: str, base: Path) -> str:
         # A program may append "a.csv" to "data/", as to a URL.
         path += "/" if text.endswith("/") and path != "/" else ""
         if os.path.lexists(path):
-            _check_readable(path, given)
+            _check_readable(path, source)
             return path
         if has_magic(text):
-            return _pattern(text, base, given)
+            return _pattern(text, base, source)
     if path.endswith("/") and os.path.lexists(path.rstrip("/")):
-        raise InputError(f"{path.rstrip('/')!r} is a file, not a folder. Received: {given!r}.")
-    raise InputError(f"There is no {path!r}. {_nearest_path(path)} Received: {given!r}.{_suggested_url(given)}")
+        raise InputError(f"{path.rstrip('/')!r} is a file, not a folder. Received: {source!r}.")
+    raise InputError(f"There is no {path!r}. {_nearest_path(path)} Received: {source!r}.{_suggested_url(source)}")
 
 
-def _path_of(given: str) -> str:
+def _path_of(source: str) -> str:
     """Return the path of a file:// URL: as written, or decoded if only that exists."""
-    if "://" not in given:
-        return given
-    host, slash, rest = given.partition("://")[2].partition("/")
+    if "://" not in source:
+        return source
+    host, slash, rest = source.partition("://")[2].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise InputError(f"A file:// URL of this machine starts with file:///. Received: {given!r}.")
+        raise InputError(f"A file:// URL of this machine starts with file:///. Received: {source!r}.")
     path = f"/{rest}"
     return unquote(path) if not os.path.lexists(path) and os.path.lexists(unquote(path)) else path
 
 
-def _check_readable(path: str, given: str) -> None:
+def _check_readable(path: str, source: str) -> None:
     if not os.path.exists(path):
         target = os.path.realpath(path)
-        raise InputError(f"{path!r} is a link to {target!r}, which does not exist. Received: {given!r}.")
+        raise InputError(f"{path!r} is a link to {target!r}, which does not exist. Received: {source!r}.")
     needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
     if not os.access(path, needed):
-        raise InputError(f"Permission denied: {path!r} cannot be read. Next: chmod. Received: {given!r}.")
+        raise InputError(f"Permission denied: {path!r} cannot be read. Next: chmod. Received: {source!r}.")
 
 
-def _pattern(text: str, base: Path, given: str) -> str:
+def _pattern(text: str, base: Path, source: str) -> str:
     # Brackets in the folder's own name are not part of the pattern.
     home = "" if Path(text).is_absolute() or text.startswith("~") else f"{escape(str(base.absolute()))}/"
     pattern = home + os.path.expanduser(text)
     if next(iglob(pattern, recursive=True), None) is None:
-        raise InputError(f"No file matches {pattern!r}. Received: {given!r}.")
+        raise InputError(f"No file matches {pattern!r}. Received: {source!r}.")
     return pattern
 
 
@@ -172,8 +172,8 @@ def _nearest_path(path: str) -> str:
     return f"In {str(missing.parent)!r}: {suggest(missing.name, names)}"
 
 
-def _suggested_url(given: str) -> str:
-    mistyped = _MISTYPED_URL.fullmatch(given)
+def _suggested_url(source: str) -> str:
+    mistyped = _MISTYPED_URL.fullmatch(source)
     return f" Did you mean '{mistyped[1]}://{mistyped[2]}'?" if mistyped else ""
 
 
@@ -184,7 +184,7 @@ def _is_empty_folder(location: str) -> bool:
         return next(entries, None) is None
 
 
-def _shown(location: str) -> str:
+def _quote(location: str) -> str:
     # The query may be long.
     return repr(location.partition("?")[0] if location.startswith(("http://", "https://")) else location)
 
@@ -196,9 +196,9 @@ def _unreachable(name: str, location: str, disk: bool, network: bool) -> Iterato
             yield _upload(name, outer, last)
         return
     if not network:
-        yield f"{_shown(location)} needs the network, and local_network='isolated' has none. Next: use a local copy."
+        yield f"{_quote(location)} needs the network, and local_network='isolated' has none. Next: use a local copy."
     elif not disk and _LOOPBACK.fullmatch(urlsplit(last).hostname or ""):
-        yield f"{_shown(location)} is a server on this machine's loopback address: tasks on other machines cannot reach it."
+        yield f"{_quote(location)} is a server on this machine's loopback address: tasks on other machines cannot reach it."
 
 
 def _upload(name: str, outer: list[str], path: str) -> str:

@@ -37,17 +37,17 @@ def address(environ: Mapping[str, str] | None = None) -> str:
     return _read(EMULATOR, os.environ if environ is None else environ)
 
 
-def asked(environ: Mapping[str, str] | None = None) -> str:
+def endpoint(environ: Mapping[str, str] | None = None) -> str:
     """Return the host and port of the emulator that stands in for Google Cloud here, or ""; InputError if invalid."""
     return next((urlsplit(url).netloc for _, url in _named(environ)), "")
 
 
 def require(recorded: str, what: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return `asked()`; InputError if `what` belongs to an emulator and the request would go to Google Cloud, or the reverse.
+    """Return `endpoint()`; InputError if `what` belongs to an emulator and the request would go to Google Cloud, or vice versa.
 
     `recorded` is the emulator in its plan, "" for Google Cloud.
     """
-    now = asked(environ)
+    now = endpoint(environ)
     if recorded and not now:
         raise InputError(
             f"{what} belongs to the {emulator_at(recorded)}, but no emulator is configured here. Google Cloud was not asked. "
@@ -94,24 +94,24 @@ def _named(environ: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
 
 
 def _read(name: str, environ: Mapping[str, str]) -> str:
-    given = environ.get(name, "").strip()
-    if not given:
+    value = environ.get(name, "").strip()
+    if not value:
         return ""
     # Not at the top: its HTTP client takes a sixth of the start of a task, and most tasks have no emulator.
     from .gcs.download import with_scheme
 
-    url = with_scheme(given)
+    url = with_scheme(value)
     parts = _split(url)
     if parts is None:
         example = "http://127.0.0.1:9000/TOKEN" if name == EMULATOR else "http://127.0.0.1:9000"
         raise InputError(
-            f"{name} is not the address of an emulator, such as {example}. Received: {_shown(given)}. {_START} {name}."
+            f"{name} is not the address of an emulator, such as {example}. Received: {_quote(value)}. {_START} {name}."
         )
     if name == EMULATOR and not emulator_proof.TOKEN.fullmatch(parts.path.strip("/")):
         what = "has a path other than" if parts.path.strip("/") else "lacks"
         raise InputError(
             f"{name} {what} the token of the emulator: http://127.0.0.1:PORT/TOKEN, with 32 hex digits, which are also in the "
-            f"file DIR/token. Received: {_shown(given)}. {_START} {name}."
+            f"file DIR/token. Received: {_quote(value)}. {_START} {name}."
         )
     return url
 
@@ -126,9 +126,9 @@ def _split(url: str) -> SplitResult | None:
     return None if bad or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", url) else parts
 
 
-def _shown(given: str) -> str:
+def _quote(value: str) -> str:
     # The text before an @ may be a password.
-    return "a URL with credentials" if "@" in given else repr(emulator_proof.TOKEN.sub(_MASK, given)[:100])
+    return "a URL with credentials" if "@" in value else repr(emulator_proof.TOKEN.sub(_MASK, value)[:100])
 
 
 def _checked(name: str, url: str) -> str:

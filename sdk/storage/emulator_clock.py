@@ -23,13 +23,13 @@ class EmulatorTime(SystemClock):
     def __init__(self, address: str) -> None:
         self._address = address
         self._session = emulator_proof.session(address)
-        self._asked, self._now, self._frozen = float("-inf"), 0.0, False
+        self._last_reply, self._now, self._frozen = float("-inf"), 0.0, False
 
     def now(self) -> float:
-        passed_s = time.monotonic() - self._asked
+        passed_s = time.monotonic() - self._last_reply
         if passed_s > _FRESH_S:
             self._now, self._frozen, _ = _answer(self._session, self._address, {})
-            self._asked, passed_s = time.monotonic(), 0.0
+            self._last_reply, passed_s = time.monotonic(), 0.0
         return self._now + (0.0 if self._frozen else passed_s)
 
 
@@ -53,7 +53,7 @@ def _answer(session: requests.Session, address: str, query: dict[str, float]) ->
         reply = json.loads(session.get(f"{address}/_clock", params=query, timeout=_LIMIT_S).content)
         return float(reply["now"]), bool(reply["frozen"]), float(reply["ahead_s"])
     except (requests.RequestException, ValueError, LookupError, TypeError) as error:
-        where = emulator_at(emulator.asked())
+        where = emulator_at(emulator.endpoint())
         raise UnavailableError(f"The {where} does not tell its time: {type(error).__name__}.") from error
 
 

@@ -62,8 +62,10 @@ class Challenge:
         """Raise ProofError unless the answer is right."""
         match = _ANSWER.match(answer)
         if match is None or match[2] is None:
-            said = f"it responded with status {match[1].decode()}" if match else "it did not answer as a server of HTTP"
-            raise ProofError(f"is something else: {said}")
+            reply = (
+                f"it responded with status {match[1].decode()}" if match else "it did not answer as a server of HTTP"
+            )
+            raise ProofError(f"is something else: {reply}")
         if not hmac.compare_digest(match[2].decode(), self._expected):
             raise ProofError(
                 "has a different token, another user's program is in its place, "
@@ -112,9 +114,9 @@ def session(url: str, **options: Any) -> requests.Session:
             pools = {**self.poolmanager.pool_classes_by_scheme, "http": ProvenPool}
             self.poolmanager.pool_classes_by_scheme = pools
 
-    made = requests.Session()
+    client = requests.Session()
     # Ignore the proxies and the .netrc of this machine.
-    made.trust_env = False
+    client.trust_env = False
     # Another emulator has no token.
-    made.mount("http://", ProvenAdapter(**options) if token else HTTPAdapter(**options))
-    return made
+    client.mount("http://", ProvenAdapter(**options) if token else HTTPAdapter(**options))
+    return client

@@ -20,7 +20,7 @@ _POLL_S = 0.005
 
 
 @contextmanager
-def held(folder: str) -> Iterator[None]:
+def folder_lock(folder: str) -> Iterator[None]:
     """Hold the lock of a folder; StoreError if another process has held it for a minute."""
     # A new handle each time: the lock belongs to the open file, so threads exclude each other too.
     handle = os.open(f"{folder}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

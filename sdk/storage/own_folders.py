@@ -125,12 +125,12 @@ def _is_mine(info: os.stat_result, folder: int) -> bool:
         return True
     name = f".podlift-{os.urandom(8).hex()}"
     try:
-        made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     except OSError:
         return False
-    with _Closing(made):
+    with _Closing(handle):
         os.unlink(name, dir_fd=folder)
-        return os.fstat(made).st_uid == info.st_uid
+        return os.fstat(handle).st_uid == info.st_uid
 
 
 class _Closing:

@@ -82,7 +82,7 @@ def write_all(handle: int, buffers: Sequence[Buffer]) -> None:
 
 def make_folders(folder: str) -> list[str]:
     """Create a folder and its missing parents durably; return the created ones, the top first."""
-    made: list[str] = []
+    new_folders: list[str] = []
     for last in range(_TRIES):
         missing = []
         path = folder
@@ -90,13 +90,13 @@ def make_folders(folder: str) -> list[str]:
             missing.append(path)
             path = os.path.dirname(path)
         try:
-            made += [path for path in reversed(missing) if _make_folder(path)]
+            new_folders += [path for path in reversed(missing) if _make_folder(path)]
             break
         except FileNotFoundError:
             # Another process removed one of them, which was empty, a moment ago.
             if last == _TRIES - 1:
                 raise
-    return made
+    return new_folders
 
 
 def _make_folder(folder: str) -> bool:

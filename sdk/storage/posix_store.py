@@ -110,7 +110,7 @@ class PosixStore:
         path = self._path(key)
         if not os.path.lexists(path) or os.path.isdir(path):
             raise self._missing(key)
-        with file_systems.as_store_error("delete", path), locking.held(self._root):
+        with file_systems.as_store_error("delete", path), locking.folder_lock(self._root):
             if generation is not None:
                 self._expect(key, generation)
             try:
@@ -123,7 +123,7 @@ class PosixStore:
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         path = self._path(key)
         writing = file_systems.as_store_error("write", path)
-        with writing, self._written(data) as (temporary, trailer), locking.held(self._root):
+        with writing, self._written(data) as (temporary, trailer), locking.folder_lock(self._root):
             self._expect(key, expected)
             self._make_folders(path)
             os.replace(temporary, path)

@@ -36,9 +36,9 @@ def open_store(url: str, *, retry: RetryPolicy | None = None, clock: Clock | Non
 
         return GcsStore(path, retry=retry, clock=clock)
     # The URL may contain a password.
-    shown = f"{scheme}://..." if "@" in rest or "?" in rest else url
+    safe_url = f"{scheme}://..." if "@" in rest or "?" in rest else url
     raise InputError(
-        f"Checkpoints cannot be stored there. Received: {shown!r}. Known: a path, file://, gs://. Inputs and outputs of a "
+        f"Checkpoints cannot be stored there. Received: {safe_url!r}. Known: a path, file://, gs://. Inputs and outputs of a "
         "program may have such a URL; checkpoints need a store that can create an object only if it does not exist."
     )
 

@@ -46,9 +46,9 @@ def backoff(failures: int, first_s: float, longest_s: float) -> float:
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return how long a service demands to wait; None if it does not, or uses another form than seconds."""
-    given = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
+    delay = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
     try:
-        return max(0.0, float(given))
+        return max(0.0, float(delay))
     except ValueError:
         return None
 
@@ -124,7 +124,7 @@ class Outage:
         self._what, self._effect = what, effect
         self._since: float | None = None
         self._next_report = 0.0
-        self._asked = 0.0
+        self._last_failure = 0.0
         self._reported = False
         self.failures = 0  # in a row
         self.error: UnavailableError | None = None  # the last one, during an outage
@@ -137,7 +137,7 @@ class Outage:
     @property
     def due(self) -> bool:
         """Whether it is time for the next request."""
-        return self._clock.monotonic() - self._asked >= self.pause_s
+        return self._clock.monotonic() - self._last_failure >= self.pause_s
 
     @property
     def lasted_s(self) -> float:
@@ -165,7 +165,7 @@ class Outage:
         if self._since is None:
             # The call itself may have been repeated for a minute.
             self._since, self._next_report = began, began + _REPORT_S
-        self.failures, self.error, self._asked = self.failures + 1, error, now
+        self.failures, self.error, self._last_failure = self.failures + 1, error, now
         if now >= self._next_report:
             self._reported, self._next_report = True, now + _REPORT_AGAIN_S
             OUTAGES.warning(f"{self._what} for {duration(self.lasted_s)} now: {_sentence(error)} {self._effect}")

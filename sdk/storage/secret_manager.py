@@ -68,12 +68,12 @@ def _answer(path: str, role: str) -> Any:
 
 def _refusal(answer: Any, path: str, role: str) -> PodliftError:
     secret = path.partition("/versions/")[0]
-    said = f"Secret Manager refuses {path}: {answer.status_code} {_message(answer)}"
+    problem = f"Secret Manager refuses {path}: {answer.status_code} {_message(answer)}"
     if answer.status_code in (401, 403):
-        return AccessError(f"{said} Next: grant this account {role} on {secret}.")
+        return AccessError(f"{problem} Next: grant this account {role} on {secret}.")
     if answer.status_code in (400, 404):
-        return InputError(f"{said} Next: gcloud secrets versions list {secret}.")
-    return PodliftError(said)
+        return InputError(f"{problem} Next: gcloud secrets versions list {secret}.")
+    return PodliftError(problem)
 
 
 def _message(answer: Any) -> str:

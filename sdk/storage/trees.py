@@ -45,13 +45,13 @@ def walk(top: str, *, at_most: int | None = None, complete: bool = False) -> Fil
         try:
             with os.scandir(join(top, folder)) as entries:
                 # Skip temporary files of a killed podlift process.
-                kept = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
+                children = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
         except OSError as error:
             if complete and error.errno in _PASSING:
                 raise
             tree.others[folder] = why(error)
             continue
-        for entry in kept:
+        for entry in children:
             path = folder + entry.name
             if len(tree.files) + len(tree.links) == at_most:
                 tree.others[path] = f"beyond the first {at_most} files, like all that follow"
@@ -89,15 +89,15 @@ def links_beside(files: Collection[str], links: Mapping[str, str], where: str) -
     Files and folders replace links of the same name. CorruptRunError names a path or link that would leave the folder.
     """
     above = {folder for name in (*files, *links) for folder in prefixes(os.path.dirname(name))}
-    kept = {name: text for name, text in links.items() if name not in files and name not in above}
+    new_links = {name: text for name, text in links.items() if name not in files and name not in above}
     wrong = [name for name in files if not _is_inside(name)]
-    wrong += [name for name, text in kept.items() if not (_is_inside(name) and _leads_inside(name, text))]
+    wrong += [name for name, text in new_links.items() if not (_is_inside(name) and _leads_inside(name, text))]
     if wrong:
         raise CorruptRunError(
             f"{where} names files outside the folder of the run: {and_more([repr(name) for name in sorted(wrong)], _NAMED)}. "
             "Nothing was downloaded. Next: ask who may write to this bucket, and remove these objects."
         )
-    return kept
+    return new_links
 
 
 def _is_inside(name: str) -> bool:

@@ -113,8 +113,8 @@ def _attempt(plan: Plan) -> AttemptEnd:
     packaged = {file.path: (file.size, file.sha256) for file in plan.code.files}
     outputs.collect(paths, attempt, plan.tasks[0], lambda: packaged, recorder)
     ended = failed(Reason.KILLED, Failure(task=plan.tasks[0], message=f"It ended with {first}."))
-    said = SUCCEEDED if first == 0 else CANCELLED if cancelled else ended
-    service = ServiceAnswer(job="ended", end=said, knows="decision" if cancelled else "exit")
+    service_end = SUCCEEDED if first == 0 else CANCELLED if cancelled else ended
+    service = ServiceAnswer(job="ended", end=service_end, knows="decision" if cancelled else "exit")
     return verdict(RunEnd(events=read_events(paths), tasks=plan.tasks, service=service)) or ended
 
 

@@ -245,8 +245,8 @@ class KubernetesCluster:
 
     def _answer(self, method: str, path: str, query: Mapping[str, str], body: bytes) -> Object | str | _Stream:
         parts = path.strip("/").split("/")
-        if (found := self._discovery(parts)) is not None:
-            return found
+        if (discovery := self._discovery(parts)) is not None:
+            return discovery
         version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
@@ -305,7 +305,7 @@ class KubernetesCluster:
         if parts[:2] == ["openapi", "v3"]:
             return _openapi("/".join(parts[2:]))
         version = "v1" if parts == ["api", "v1"] else "/".join(parts[1:]) if parts[0] == "apis" else ""
-        if version in {known for known, _ in _KINDS}:
+        if version in {served for served, _ in _KINDS}:
             verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
             resources = []
             for (group, plural), kind in _KINDS.items():
@@ -472,7 +472,7 @@ class KubernetesCluster:
             hit = (
                 (code in codes["values"]) == (codes["operator"] == "In")
                 if codes
-                else any(_has(pod, wanted["type"]) for wanted in rule["onPodConditions"])
+                else any(_has(pod, condition["type"]) for condition in rule["onPodConditions"])
             )
             if hit and rule["action"] == "FailJob":
                 name = pod["metadata"]["name"]

@@ -57,9 +57,9 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
         __tracebackhide__ = True
         from ..errors import PodliftError
 
-        given = {"timeout": _TIMEOUT_S, **settings}
+        job_settings = {"timeout": _TIMEOUT_S, **settings}
         try:
-            started.append(_submit(entry, given, tmp_path / "podlift", request.config.rootpath))
+            started.append(_submit(entry, job_settings, tmp_path / "podlift", request.config.rootpath))
             limit_s = started[-1].plan.job.limits.timeout_s
             # A limit in case the supervisor hangs; None means no limit.
             return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
@@ -92,8 +92,8 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         try:
             options = {name: settings.pop(name) for name in ("kills", "seed", "backend", "name") if name in settings}
             root = settings.pop("root", None if "backend" in options else tmp_path / "podlift")
-            entry, given = _found(entry, {"timeout": _TIMEOUT_S, **settings}, request.config.rootpath)
-            return run_drill(entry, root=root, **options, **given)
+            entry, job_settings = _located(entry, {"timeout": _TIMEOUT_S, **settings}, request.config.rootpath)
+            return run_drill(entry, root=root, **options, **job_settings)
         except PodliftError as error:
             raise error.with_traceback(None) from None
 
@@ -163,25 +163,31 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..planning.settings.merge import Destination
     from ..run import Run
 
-    known = sorted({*table.settings(), "name", "backend"} - {"entry"})
-    unknown = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
+    keywords = sorted({*table.settings(), "name", "backend"} - {"entry"})
+    unknown = [
+        f"podlift_run has no keyword {name!r}. {nearest(name, keywords)}" for name in settings if name not in keywords
+    ]
     if unknown:
         raise InputError(unknown)
     # The environment and the project's file must not send a test's run to a cloud or to the user's own root.
     target = Destination(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
-    entry, given = _found(entry, settings, rootdir)
-    return Run(launch.submit(make_plan(entry, given, target, os.environ, verb="submit")))
+    entry, job_settings = _located(entry, settings, rootdir)
+    return Run(launch.submit(make_plan(entry, job_settings, target, os.environ, verb="submit")))
 
 
-def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:
+def _located(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:
     """Return the entry and the settings that find it: in the current folder, otherwise in `rootdir`."""
     from ..errors import InputError
     from ..packaging.entry import locate
 
     if not isinstance(entry, (str, Path)):
         return entry, settings
-    given = settings.get("code_project")
-    for path, project in ((str(entry), given), (str(rootdir / entry), given), (str(entry), given or str(rootdir))):
+    code_project = settings.get("code_project")
+    for path, project in (
+        (str(entry), code_project),
+        (str(rootdir / entry), code_project),
+        (str(entry), code_project or str(rootdir)),
+    ):
         with suppress(InputError):
             locate(path, project)
             return path, settings if project is None else {**settings, "code_project": project}

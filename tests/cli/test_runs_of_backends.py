@@ -15,7 +15,7 @@ from support import files_of_a_run, finished_run, heard
 import sdk
 from sdk.errors import AccessError
 from sdk.planning import references
-from sdk.storage.emulator import asked
+from sdk.storage.emulator import endpoint
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.retry import RetryPolicy
 
@@ -27,7 +27,7 @@ def cloud(mine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[st
     monkeypatch.chdir(tmp_path)
 
     def put(run: str) -> None:
-        for name, data in files_of_a_run(run_id=run, root="gs://mine/podlift", emulator=asked()):
+        for name, data in files_of_a_run(run_id=run, root="gs://mine/podlift", emulator=endpoint()):
             mine.blob(f"podlift/runs/{run}/{name}").upload_from_string(data)
 
     return put

@@ -21,7 +21,7 @@ from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Progress
-from sdk.storage.emulator import asked
+from sdk.storage.emulator import endpoint
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
 
@@ -139,7 +139,9 @@ def test_a_run_with_an_unreadable_heartbeat_is_alive_as_long_as_something_writes
     for path in [FINISHED_RUN / "plan.json", *begun]:
         text = path.read_text()
         if path.name == "plan.json":
-            text = json.dumps({**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine", "emulator": asked()})
+            text = json.dumps(
+                {**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine", "emulator": endpoint()}
+            )
         bucket.blob(f"runs/digits-aaaaaa/{path.relative_to(FINISHED_RUN)}").upload_from_string(text)
     bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(beat)
     assert sdk.attach(URL).status().state is sdk.State.RUNNING

@@ -16,7 +16,7 @@ from sdk.clock import SystemClock
 from sdk.errors import CorruptRunError
 from sdk.job.layout import RunPaths
 from sdk.records.sync.index import SyncedRun
-from sdk.storage.emulator import asked
+from sdk.storage.emulator import endpoint
 
 URL = f"gs://mine/runs/{FINISHED_RUN.name}"
 Put = Callable[[str, bytes], None]
@@ -29,7 +29,7 @@ def put(mine) -> Put:
     def write(name: str, data: bytes) -> None:
         mine.blob(f"runs/{FINISHED_RUN.name}/{name}").upload_from_string(data)
 
-    for name, data in files_of_a_run(emulator=asked()):
+    for name, data in files_of_a_run(emulator=endpoint()):
         growing = name.startswith("attempts/") and "/payload" not in name
         write(f"{name}/{0:015d}.part" if growing else name, data)
     return write

@@ -119,7 +119,7 @@ def test_a_killed_holder_leaves_no_lock(store: PosixStore) -> None:
     holder = program(
         """
         from sdk.storage import locking
-        with locking.held(sys.argv[1]):
+        with locking.folder_lock(sys.argv[1]):
             print("held", flush=True)
             sys.stdin.read()
         """,
@@ -140,7 +140,7 @@ def test_a_killed_holder_leaves_no_lock(store: PosixStore) -> None:
 def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_holder(store, monkeypatch) -> None:
     store.put_new("x", [b""])
     monkeypatch.setattr(locking, "_WAIT_S", 0.02)
-    with locking.held(store.url), pytest.raises(StoreError, match="fuser"):
+    with locking.folder_lock(store.url), pytest.raises(StoreError, match="fuser"):
         store.swap("x", [b""], expected=None)
 
 

@@ -22,7 +22,7 @@ from sdk.errors import AccessError
 from sdk.planning import remote
 from sdk.records.recorder import Recorder
 from sdk.records.sync import push
-from sdk.storage.emulator import asked
+from sdk.storage.emulator import endpoint
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import ObjectInfo
 from sdk.upkeep import remove
@@ -54,7 +54,7 @@ def make(put) -> Callable[..., str]:
 
     def maker(name: str, *, without: tuple[str, ...] = (), **plan: object) -> str:
         run = f"{name}-aaaaaa"
-        about = {"run_id": run, "root": ROOT, "digest": name[0] * 64, "emulator": asked(), **plan}
+        about = {"run_id": run, "root": ROOT, "digest": name[0] * 64, "emulator": endpoint(), **plan}
         put(f"bundles/{about['digest']}.tar", b"x" * 1000)
         for part, data in files_of_a_run(**about):
             if part not in without:

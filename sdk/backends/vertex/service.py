@@ -19,7 +19,7 @@ def named(address: str, service: str = VERTEX_AI) -> str:
 
 def stand_in() -> str:
     """Return the address of the emulator that this process uses in place of Google Cloud, "" for none."""
-    return emulator.asked()
+    return emulator.endpoint()
 
 
 def url(google: str) -> str:
@@ -48,9 +48,9 @@ def quoted(text: str) -> str:
 
 def check() -> None:
     """Raise InputError if only the bucket is emulated: Vertex AI would run a real job, which cannot see that bucket."""
-    if emulator.asked() and not emulator.address():
+    if emulator.endpoint() and not emulator.address():
         raise InputError(
-            f"{emulator.STORAGE_EMULATOR} names the {emulator_at(emulator.asked())}, but {emulator.EMULATOR} is not set: "
+            f"{emulator.STORAGE_EMULATOR} names the {emulator_at(emulator.endpoint())}, but {emulator.EMULATOR} is not set: "
             f"Vertex AI would run a real job, which cannot see an emulated bucket. Next: set {emulator.EMULATOR} too, or unset "
             f"{emulator.STORAGE_EMULATOR}."
         )

@@ -40,7 +40,7 @@ _first: WeakKeyDictionary[Any, tuple[dict[str, object], dict[str, int]]] = WeakK
 def watch(callbacks: Iterable[Any]) -> None:
     """Note the attributes of custom callbacks when a `fit` begins: attributes that never change are not state."""
     for callback in callbacks:
-        if _known(callback) is None and not _has_methods(callback):
+        if _changing_attributes(callback) is None and not _has_methods(callback):
             plain, others = object_state.read(callback)
             _first[callback] = (plain, {name: id(vars(callback)[name]) for name in others})
 
@@ -59,9 +59,9 @@ def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
     return object_state.blob_of({"callbacks": entries, "arrays": specs}, (a.tobytes() for a in arrays)), sentences
 
 
-def restore(callbacks: Iterable[Any], kept: bytes) -> list[str]:
+def restore(callbacks: Iterable[Any], blob: bytes) -> list[str]:
     """Restore the callbacks after `fit` has reset them; return a sentence for each state without its callback."""
-    header, data = object_state.split(kept)
+    header, data = object_state.split(blob)
     arrays: list[Any] = []
     start = 0
     for spec in header["arrays"]:
@@ -89,7 +89,7 @@ def _keyed(callbacks: Iterable[Any]) -> Iterable[tuple[str, Any]]:
         yield (name if count[name] == 1 else f"{name}#{count[name]}"), callback
 
 
-def _known(callback: Any) -> tuple[str, ...] | None:
+def _changing_attributes(callback: Any) -> tuple[str, ...] | None:
     """Return the changing attributes of a Keras callback, or None for a custom one, which may be a subclass."""
     cls = type(callback)
     package = cls.__module__.split(".")[0]
@@ -101,7 +101,7 @@ def _has_methods(callback: Any) -> bool:
 
 
 def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[str]]:
-    name, changing = type(callback).__name__, _known(callback)
+    name, changing = type(callback).__name__, _changing_attributes(callback)
     if changing is None and _has_methods(callback):
         try:
             return {"own": object_state.encode(callback.get_state())}, []
@@ -110,10 +110,10 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[st
                 f"{name}.get_state() returns a value that cannot be saved ({error}). Expected: numbers, text, lists, arrays"
             ]
     weights: dict[str, object] = {}
-    held = getattr(callback, "best_weights", None)
-    if isinstance(held, list) and all(isinstance(value, np.ndarray) for value in held):
-        weights = {"weights": [len(arrays), len(arrays) + len(held)]}  # too large for JSON
-        arrays += held
+    best_weights = getattr(callback, "best_weights", None)
+    if isinstance(best_weights, list) and all(isinstance(value, np.ndarray) for value in best_weights):
+        weights = {"weights": [len(arrays), len(arrays) + len(best_weights)]}  # too large for JSON
+        arrays += best_weights
     if changing is not None:
         values = {key: vars(callback)[key] for key in changing if key in vars(callback) and key != "best_weights"}
         # Callbacks may have put anything into the logs, which the history and the best value come from.
@@ -124,11 +124,11 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[st
     changed = {
         key: v for key, v in plain.items() if key not in _KERAS_ATTRIBUTES and (key not in before or before[key] != v)
     }
-    lost = [key for key in others if key not in _KERAS_ATTRIBUTES and not (weights and key == "best_weights")]
+    unsaved = [key for key in others if key not in _KERAS_ATTRIBUTES and not (weights and key == "best_weights")]
     sentences = [
         f"the attribute {key} of the callback {name} ({type(vars(callback)[key]).__name__}) is not restored. "
         f"Next: give {name} the methods get_state() and set_state(state)"
-        for key in lost
+        for key in unsaved
         if _changes(vars(callback)[key], ids.get(key))
     ]
     return ({"attributes": changed, **weights} if changed or weights else {}), sentences

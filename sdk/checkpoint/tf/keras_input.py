@@ -52,12 +52,12 @@ class FitInput:
         self._iterators = 0
         self._entered = 0  # the iterator of this epoch: Keras may create another at its end
         self._number = 0  # of a resumed iterator
-        self._seen = 0  # batches that earlier epochs took from the iterator
+        self._earlier_batches = 0  # batches that earlier epochs took from the iterator
         self._current: Any = None
         self._between = True
         self._start = ""
         self._object: dict[str, object] = {}
-        self.taken = 0  # batches of the epoch that were passed on
+        self.batch_count = 0  # batches of the epoch that were passed on
         self.resume: Any = None  # where the next epoch starts
         self.over: Callable[[], None] = lambda: None  # called when the data of an epoch is exhausted
 
@@ -92,7 +92,7 @@ class FitInput:
 
     def begin_epoch(self) -> None:
         """An epoch begins; Keras has not created its iterator yet."""
-        self.taken, self._between = 0, False
+        self.batch_count, self._between = 0, False
         if self._makes_an_iterator():
             self._start = python_state() if self._traits.python else ""
             self._object = self._attributes()
@@ -100,7 +100,7 @@ class FitInput:
     def first_step(self, iterator: Any) -> None:
         """Note the epoch's iterator, and how many batches earlier epochs took from it."""
         self._current, self._entered = iterator, self._iterators
-        self._seen = self._epochs._steps_seen - self._epochs.steps_per_execution
+        self._earlier_batches = self._epochs._steps_seen - self._epochs.steps_per_execution
 
     def end_epoch(self) -> None:
         """The epoch's data is exhausted."""
@@ -109,7 +109,7 @@ class FitInput:
 
     def begin_again(self, at: IteratorState) -> None:
         """Begin an interrupted epoch with the inputs from which Python created its data."""
-        self.taken, self._between = 0, False
+        self.batch_count, self._between = 0, False
         extra: InputState = at.extra or {}
         self._start, self._object = at.start, extra.get("object", {})
         self._epochs._num_batches = extra.get("num_batches", self._epochs._num_batches)
@@ -127,8 +127,8 @@ class FitInput:
         at = replace(at, start=start if at.start else "")
         iterator = reach(at, self._iterators, self.another_iterator, iterator)
         self._number, self._iterators, self._entered = 0, at.iterators, at.iterators
-        self._seen = extra.get("seen", 0)
-        self._epochs._steps_seen += self._seen
+        self._earlier_batches = extra.get("seen", 0)
+        self._epochs._steps_seen += self._earlier_batches
         if self._epochs._current_iterator is not None:
             self._epochs._current_iterator = iterator
         self._current = iterator
@@ -144,23 +144,27 @@ class FitInput:
         """True if an epoch continues the iterator of the previous one."""
         return not self._makes_an_iterator()
 
-    def position(self, taken: int | None = None, *, by_count: bool = False) -> Position:
-        """Return the position after `taken` batches of the epoch, or after the last step or epoch."""
-        between = self._between and not taken
+    def position(self, batch_count: int | None = None, *, by_count: bool = False) -> Position:
+        """Return the position after `batch_count` batches of the epoch, or after the last step or epoch."""
+        between = self._between and not batch_count
         if between and self._makes_an_iterator():
-            at = self._iterator_state(batches=0, iterators=self._iterators + 1, seen=0, between=True)
+            at = self._iterator_state(batches=0, iterators=self._iterators + 1, earlier=0, between=True)
             return by_counting(replace(at, start=""), self._traits)
         if between:
-            seen, batches, iterators = self._epochs._steps_seen, 0, self._iterators
+            earlier, batches, iterators = self._epochs._steps_seen, 0, self._iterators
             iterator = self._epochs._current_iterator
         else:
-            seen, batches, iterators = self._seen, self.taken if taken is None else taken, self._entered
+            earlier, batches, iterators = (
+                self._earlier_batches,
+                self.batch_count if batch_count is None else batch_count,
+                self._entered,
+            )
             iterator = self._current
-        at = self._iterator_state(batches=seen + batches, iterators=iterators, seen=seen, between=False)
+        at = self._iterator_state(batches=earlier + batches, iterators=iterators, earlier=earlier, between=False)
         return by_counting(at, self._traits) if by_count else position_of(iterator, at, self._traits)
 
-    def _iterator_state(self, *, batches: int, iterators: int, seen: int, between: bool) -> IteratorState:
-        extra: InputState = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
+    def _iterator_state(self, *, batches: int, iterators: int, earlier: int, between: bool) -> IteratorState:
+        extra: InputState = {"seen": earlier, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
         attributes = self._attributes() if between else self._object
         if attributes:
             extra["object"] = attributes
@@ -172,8 +176,8 @@ class FitInput:
         if steps is None:
             per_epoch = 1 if size is None else 2  # Keras creates one more after each epoch of known size
             return IteratorState(batches=batch, iterators=self._iterators + 1 + per_epoch * epoch)
-        full, taken = divmod(epoch * steps + batch, size) if size else (0, epoch * steps + batch)
-        return IteratorState(batches=taken, iterators=self._iterators + 1 + full, extra={"seen": taken - batch})
+        full, batches = divmod(epoch * steps + batch, size) if size else (0, epoch * steps + batch)
+        return IteratorState(batches=batches, iterators=self._iterators + 1 + full, extra={"seen": batches - batch})
 
     def _makes_an_iterator(self) -> bool:
         return self._epochs.steps_per_epoch is None or self._epochs._current_iterator is None

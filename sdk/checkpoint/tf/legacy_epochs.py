@@ -40,11 +40,11 @@ def _initial_counters(
 
 
 def _make_handler(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    made = original(*args, **options)
+    handler = original(*args, **options)
     # The first one belongs to the `fit`: its validation has one too, as `evaluate` and `predict` have.
-    if _handlers.get(id(options.get("model")), made) is None:
-        _handlers[id(options["model"])] = made
-    return made
+    if _handlers.get(id(options.get("model")), handler) is None:
+        _handlers[id(options["model"])] = handler
+    return handler
 
 
 def _run_fit(original: Callable[..., Any], model: Any, *args: Any, **options: Any) -> Any:
@@ -80,7 +80,7 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
         order.begin(epoch)
 
 
-def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
+def position(model: Any, batch_count: int | None = None, *, by_count: bool = False) -> Position:
     # Once the `fit` is over, there is nothing to begin again.
     if id(model) not in _handlers:
         why = ""

@@ -106,18 +106,18 @@ def by_counting(at: IteratorState, traits: Traits, how: str = "") -> Position:
     return Position(kind="skip", state=at.encode(), how=how, why="; ".join(traits.downgrades))
 
 
-def reach(at: IteratorState, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
-    """Return an iterator at a saved state; `made` iterators exist, of which `iterator` is the unused last one.
+def reach(at: IteratorState, iterators: int, make: Callable[[], Any], iterator: Any = None) -> Any:
+    """Return an iterator at a saved state; `iterators` counts the existing ones, of which `iterator` is the unused last one.
 
     Every iterator over a dataset draws the seeds of its shuffles, so as many are created as there were. Restoring a state
     creates one more inside TensorFlow, which matters only if a shuffle was at its end; then its state is not saved.
     """
-    too_many = max(made, 1) >= at.iterators  # the extra one
+    too_many = max(iterators, 1) >= at.iterators  # the extra one
     if at.state and too_many and at.batches <= _CHEAP and randomness.global_seed() is not None:
         at = replace(at, state=b"")
     needed = at.iterators - 1 if at.state else at.iterators
-    while iterator is None or made < needed:
-        iterator, made = make(), made + 1
+    while iterator is None or iterators < needed:
+        iterator, iterators = make(), iterators + 1
     inner = inner_iterator(iterator)
     if at.state and inner is not None:
         serialized = tf.io.parse_tensor(at.state, tf.variant)
@@ -195,14 +195,14 @@ class ResumableIterator:
     """The batches of one pass over a dataset or iterable, from a saved position or after `skip` batches."""
 
     def __init__(self, data: Any, *, skip: int = 0, state: bytes | None = None) -> None:
-        made = _made(data)
-        at = IteratorState.decode(state) if state else IteratorState(batches=skip, iterators=made + 1)
+        iterators = _iterators_over(data)
+        at = IteratorState.decode(state) if state else IteratorState(batches=skip, iterators=iterators + 1)
         self._traits = traits_of(data)
-        self._iterators = max(at.iterators, made + 1)
+        self._iterators = max(at.iterators, iterators + 1)
         self._batches, self._failed = at.batches, False
         of_python = self._traits.python or not isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset))
         self._start = at.start or (python_state() if of_python else "")
-        self._iterator = reach(replace(at, start=self._start), made, lambda: iter(data))
+        self._iterator = reach(replace(at, start=self._start), iterators, lambda: iter(data))
         with contextlib.suppress(AttributeError):
             data.podlift_iterators = self._iterators
 
@@ -229,10 +229,10 @@ class ResumableIterator:
 
 def next_pass(data: Any) -> Position:
     """Return the position at the beginning of the next pass over a dataset."""
-    return by_counting(IteratorState(batches=0, iterators=_made(data) + 1), traits_of(data))
+    return by_counting(IteratorState(batches=0, iterators=_iterators_over(data) + 1), traits_of(data))
 
 
-def _made(data: Any) -> int:
+def _iterators_over(data: Any) -> int:
     """Return how many iterators were created over this object."""
     return int(getattr(data, "podlift_iterators", 0))
 

@@ -272,11 +272,11 @@ def _handles(component: Any) -> tuple[Any, ...]:
 
 def _numbered(members: list[_Member]) -> list[_Member]:
     count: Counter[str] = Counter()
-    taken = {name for name, _, _ in members}
+    all_names = {name for name, _, _ in members}
 
     def number(name: str) -> str:
         count[name] += 1
-        while count[name] > 1 and f"{name}#{count[name]}" in taken:
+        while count[name] > 1 and f"{name}#{count[name]}" in all_names:
             count[name] += 1
         return name if count[name] == 1 else f"{name}#{count[name]}"
 

@@ -167,10 +167,10 @@ class Redirect:
         """Return whether a client has shown the token: as the password, or alone."""
         match = _CREDENTIALS.search(head)
         try:
-            given = base64.b64decode(match[1], validate=True).decode() if match else ""
+            credentials = base64.b64decode(match[1], validate=True).decode() if match else ""
         except ValueError:
             return False
-        user, _, password = given.partition(":")
+        user, _, password = credentials.partition(":")
         return bool(self._token) and tokens.equal(password or user, self._token)
 
     async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

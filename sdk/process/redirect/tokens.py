@@ -40,8 +40,8 @@ def create(folder: Path, *, keep: bool = False) -> str:
             f"The data folder belongs to another user, who could put jobs into it. Received: {str(folder)!r}, of user "
             f"{owner}. Next: name another folder by --data."
         )
-    if keep and (kept := _read(path)):
-        return kept
+    if keep and (earlier_token := _read(path)):
+        return earlier_token
     token, new = secrets.token_hex(16), folder / f"{FILE}.{secrets.token_hex(4)}"
     try:
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -94,8 +94,8 @@ def replica_token(token: str, replica: ReplicaIdentity) -> str:
     return f"{about}.{hmac.digest(token.encode(), about.encode(), hashlib.sha256).hex()[:32]}"
 
 
-def find_replica(token: str, given: str) -> ReplicaIdentity | None:
+def find_replica(token: str, secret: str) -> ReplicaIdentity | None:
     """Return the replica with this secret."""
-    job, _, rest = given.partition(".")
+    job, _, rest = secret.partition(".")
     replica = ReplicaIdentity(job=job, name=rest.partition(".")[0])
-    return replica if equal(replica_token(token, replica), given) else None
+    return replica if equal(replica_token(token, replica), secret) else None

@@ -234,10 +234,10 @@ class PhaseCheckpoints:
         self.in_step = self.restored = False
         self.interrupted = False
         self.at = begun.at
-        self.steps = self._from = begun.known.steps
-        self.finished = begun.known.finished
-        self.history = begun.known.history
-        self.epochs = list(begun.known.epochs)
+        self.steps = self._from = begun.phase.steps
+        self.finished = begun.phase.finished
+        self.history = begun.phase.history
+        self.epochs = list(begun.phase.epochs)
         # The state of this loop alone: blobs by name, and its position.
         self.capture: Capture = lambda: ({}, {})
 

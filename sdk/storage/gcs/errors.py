@@ -98,7 +98,7 @@ def _of_status(error: GcsStatusError, bucket: str, role: str) -> RequestFailure:
 
 def _create(bucket: str) -> str:
     # gcloud would create a real one.
-    if address := emulator.asked():
+    if address := emulator.endpoint():
         return f"start the {emulator_at(address)} with --bucket {bucket}"
     return f"gcloud storage buckets create gs://{bucket}, or gcloud storage ls"
 
@@ -152,12 +152,12 @@ def _of_network(error: http.RequestException | HTTPError) -> RequestFailure:
 
 def _service() -> str:
     """Return the name of the service in errors: an emulator is named, so that its errors are not mistaken for Google's."""
-    address = emulator.asked()
+    address = emulator.endpoint()
     return f"the {emulator_at(address)}" if address else "Google Cloud Storage"
 
 
 def _check() -> str:
-    return "start the emulator again (podlift emulator --data DIR)" if emulator.asked() else "check the network"
+    return "start the emulator again (podlift emulator --data DIR)" if emulator.endpoint() else "check the network"
 
 
 def _inner(error: BaseException) -> Any:

@@ -102,7 +102,7 @@ def bucket(url: str) -> list[Check]:
     if about.get("locationType") == "zone":
         said = f"{url} is in a zonal bucket, where objects are visible before they are complete"
         return [bad("root", "error", said, "gcloud storage buckets create gs://NAME --location=REGION")]
-    if address := emulator.asked():
+    if address := emulator.endpoint():
         return [fine("root", f"{url} can be listed, on the {emulator_at(address)}")]
     return [
         fine("root", f"{url} can be listed"),

@@ -225,7 +225,7 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
 def test_the_doctor_warns_of_buckets_that_multiply_cost_with_the_command(gcs, monkeypatch) -> None:
     assert [check.name for check in bucket(ROOT)] == ["root"], "an emulator bills nothing"
     # As if Google had answered.
-    monkeypatch.setattr("sdk.storage.emulator.asked", lambda *_: "")
+    monkeypatch.setattr("sdk.storage.emulator.endpoint", lambda *_: "")
     looked = {check.name: check for check in bucket(ROOT)}
     assert looked["root"].ok
     assert looked["soft-delete"].level == "warning" and "7 days" in looked["soft-delete"].said

@@ -46,7 +46,7 @@ class VertexPrices:
                 "The catalog is read in the name of a project, which is not known. Next: --vertex-project ID, or "
                 "vertex_project in the project's file."
             )
-        if address := emulator.asked(environ):
+        if address := emulator.endpoint(environ):
             raise InputError(
                 f"The {emulator_at(address)} has no catalog of prices. Next: unset {emulator.EMULATOR} and "
                 f"{emulator.STORAGE_EMULATOR}."
