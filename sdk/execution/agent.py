@@ -55,14 +55,14 @@ class Agent(Generic[B]):
             membership = self._agreement.join(end.delay_s)
 
     def _run(self, membership: Membership) -> AttemptEnd:
-        begun, restarts = self._host.begin(membership), False
+        setup, restarts = self._host.begin(membership), False
         try:
-            end = Attempt(self._host, self._payload, self._agreement, membership, begun).run()
-            self._record(end, membership, begun.recorder)
+            end = Attempt(self._host, self._payload, self._agreement, membership, setup).run()
+            self._record(end, membership, setup.recorder)
             restarts = end.restart and not self._host.stop_requested
             return end
         finally:
-            self._host.tidy(membership.attempt, begun, more=restarts)
+            self._host.tidy(membership.attempt, setup, more=restarts)
 
     def _record(self, end: AttemptEnd, membership: Membership, recorder: Recorder) -> None:
         """Record the end of an attempt in one agent: the one that has concluded it, or the first task's if that is gone.

@@ -46,10 +46,10 @@ _STANDBY_S = 1.0
 class Attempt(Generic[B]):
     """The tasks of a host in an attempt that has begun."""
 
-    def __init__(self, host: Host[B], payload: Payload, agreement: Agreement, membership: Membership, begun: B) -> None:
+    def __init__(self, host: Host[B], payload: Payload, agreement: Agreement, membership: Membership, setup: B) -> None:
         self._host, self._payload, self._agreement = host, payload, agreement
-        self._membership, self._number, self._begun = membership, membership.attempt, begun
-        self._output, self._recorder = begun.output, begun.recorder
+        self._membership, self._number, self._setup = membership, membership.attempt, setup
+        self._output, self._recorder = setup.output, setup.recorder
         self._paths, self._clock = host.paths, host.clock
         self._first = payload.tasks[0]
         self._tasks: dict[str, TaskProcess] = {}
@@ -61,10 +61,10 @@ class Attempt(Generic[B]):
         self._suspect = self._cause = ""
         # When tasks are due that are restarted alone, and how often that has happened.
         self._due: dict[str, float] = {}
-        self._restarts: Counter[str] = Counter(dict.fromkeys(host.tasks, begun.restarts))
+        self._restarts: Counter[str] = Counter(dict.fromkeys(host.tasks, setup.restarts))
         # Failures of tasks that were restarted alone since, also by another container: source and number of their records.
         self._settled: set[tuple[str, int]] = set()
-        if begun.restarts:
+        if setup.restarts:
             self._settle(host.tasks)
         self._echo_until: float | None = None
         self._survivors_reported = False
@@ -90,7 +90,7 @@ class Attempt(Generic[B]):
         """
         unfollow = self._agreement.follow(self._number, self._steps)
         try:
-            self._tasks = dict(self._host.start(self._membership, self._begun))
+            self._tasks = dict(self._host.start(self._membership, self._setup))
             self._starts = {name: task.start for name, task in self._tasks.items()}
             end, asked_s = self._watch()
             self._end_tasks(end, asked_s)
@@ -109,15 +109,15 @@ class Attempt(Generic[B]):
         detector = HangDetector(self._payload.limits.hang_s if self._in_step else None, self._activity, self._clock)
         while True:
             self._reap()
-            seen = self._seen()
-            if seen is None and self._due and self._host.stop_requested:
+            local_end = self._local_end()
+            if local_end is None and self._due and self._host.stop_requested:
                 return self._leaving(next(iter(self._due))), None
-            if seen is None:
+            if local_end is None:
                 self._start_due()
-            elif seen.state is not State.FAILED and self._agreement.stop_agreed(self._number):
+            elif local_end.state is not State.FAILED and self._agreement.stop_agreed(self._number):
                 # The tasks exited on request, before this loop saw the request.
-                return self._agreement.requested() or (seen, 0.0)
-            elif (end := self._concluded(seen)) is not None:
+                return self._agreement.requested() or (local_end, 0.0)
+            elif (end := self._concluded(local_end)) is not None:
                 return end, None
             if (end := self._agreement.known_end(self._number)) is not None:
                 return end, None
@@ -127,7 +127,7 @@ class Attempt(Generic[B]):
                 return end, None
             self._clock.sleep(POLL_S)
 
-    def _seen(self) -> AttemptEnd | None:
+    def _local_end(self) -> AttemptEnd | None:
         """Return the end that follows from the records and exit codes of this host's tasks, or None."""
         if self._host.stop_requested and self._codes.keys() == set(self._host.tasks) and not any(self._codes.values()):
             # Whether the run has succeeded is not known here.
@@ -146,10 +146,10 @@ class Attempt(Generic[B]):
         if self._first in self._tasks and self._first not in self._codes and self._tasks[self._first].is_exiting:
             # Others may fail because it exited. Its exit code will be known in a moment.
             return None
-        known = len(self._codes)
+        exits = len(self._codes)
         self._reap()
         # A peer that died after the last look at the exits may be the reason.
-        return ending.explained(cause, view, self) if len(self._codes) == known else None
+        return ending.explained(cause, view, self) if len(self._codes) == exits else None
 
     def _view(self, codes: Mapping[str, int]) -> ending.View:
         return ending.View(
@@ -177,16 +177,16 @@ class Attempt(Generic[B]):
             self._echo_until = now + wait_s
         return now < self._echo_until
 
-    def _concluded(self, seen: AttemptEnd) -> AttemptEnd | None:
+    def _concluded(self, local_end: AttemptEnd) -> AttemptEnd | None:
         """Agree on the end of the attempt, and return it; None if the task that caused it is restarted alone."""
-        task = ending.restarts_alone(seen, self._payload.tasks, self._codes)
+        task = ending.restarts_alone(local_end, self._payload.tasks, self._codes)
         if task and self._host.stop_requested:
             return self._leaving(task)
         if task and not self._may_restart():
             task = ""
-        elif task and self._restarted_alone(seen, task):
+        elif task and self._restarted_alone(local_end, task):
             return None
-        return self._conclude(seen, task)
+        return self._conclude(local_end, task)
 
     def _leaving(self, task: str) -> AttemptEnd:
         """Return how this host leaves the attempt: a new container continues its task while the others keep running."""
@@ -196,26 +196,26 @@ class Attempt(Generic[B]):
 
     def _may_restart(self) -> bool:
         number, agreement = self._number, self._agreement
-        known = agreement.known_end(number) is not None or agreement.requested() is not None
-        return not known and not agreement.stop_agreed(number)
+        has_end = agreement.known_end(number) is not None or agreement.requested() is not None
+        return not has_end and not agreement.stop_agreed(number)
 
-    def _conclude(self, seen: AttemptEnd, not_restarted: str = "") -> AttemptEnd:
+    def _conclude(self, local_end: AttemptEnd, not_restarted: str = "") -> AttemptEnd:
         tasks = self._host.tasks
-        if seen.state is State.SUCCEEDED and self._first not in tasks:
-            return seen
-        if seen.state is State.SUCCEEDED:
+        if local_end.state is State.SUCCEEDED and self._first not in tasks:
+            return local_end
+        if local_end.state is State.SUCCEEDED:
             self._report_untrained()
-        suspect = "" if seen.reason in ending.OF_ALL_TASKS else self._suspect
+        suspect = "" if local_end.reason in ending.OF_ALL_TASKS else self._suspect
         step = last_step(self._paths, self._number, self._first if self._first in tasks else tasks[0])
-        exit_code = self._host.exit_code(seen, self._codes.get(suspect, 0))
-        known = self._agreement.known_end(self._number)
-        end = known or self._agreement.conclude(
-            self._number, seen, step=step, exit_code=exit_code, not_restarted=not_restarted
+        exit_code = self._host.exit_code(local_end, self._codes.get(suspect, 0))
+        other_end = self._agreement.known_end(self._number)
+        end = other_end or self._agreement.conclude(
+            self._number, local_end, step=step, exit_code=exit_code, not_restarted=not_restarted
         )
-        if known is not None or not self._agreement.is_own(end):
+        if other_end is not None or not self._agreement.is_own(end):
             return end
         self._cause = suspect
-        return replace(end, failure=end.failure or seen.failure)
+        return replace(end, failure=end.failure or local_end.failure)
 
     def _stalled(self, detector: HangDetector) -> AttemptEnd | None:
         """Return the end of the attempt if its tasks hang, if its GPUs are idle, or at the time limit."""
@@ -335,14 +335,14 @@ class Attempt(Generic[B]):
             view = self._view({name: code})
             view = replace(view, failed=[event for event in view.failed if event.source == name])
             cause = ending.cause(view)
-            seen = ending.explained(cause, view, self) if cause else SUCCEEDED
-            about = {"code": code, "reason": seen.reason.value, "step": last_step(self._paths, self._number, name)}
+            task_end = ending.explained(cause, view, self) if cause else SUCCEEDED
+            about = {"code": code, "reason": task_end.reason.value, "step": last_step(self._paths, self._number, name)}
             if end is not None and (code or name == self._first):
                 about["exit_code"] = end.exit_code
             collateral = bool(code) and end is not None and name != self._cause
-            if seen.failure and not (collateral or view.failed):
+            if task_end.failure and not (collateral or view.failed):
                 # It has recorded nothing.
-                about["output"] = seen.failure.traceback
+                about["output"] = task_end.failure.traceback
             stopped = self._host.stop_requested
             self._recorder.record("exited", task=name, collateral=collateral, stop_requested=stopped, **about)
         self._unrecorded = [name for name in self._unrecorded if name not in names]
@@ -363,18 +363,18 @@ class Attempt(Generic[B]):
 
     # --- Tasks that are restarted alone
 
-    def _restarted_alone(self, seen: AttemptEnd, name: str) -> bool:
+    def _restarted_alone(self, local_end: AttemptEnd, name: str) -> bool:
         """Return whether a task that has ended is restarted while the others continue."""
         step = self._agreement.training_step()
-        decision = self._agreement.restart_alone(self._number, name, seen.reason, step)
+        decision = self._agreement.restart_alone(self._number, name, local_end.reason, step)
         if not decision.restart:
             return False
         code = self._forget(name)
         self._settle([name])
-        failure = asdict(seen.failure) if seen.failure else None
-        about = {"code": code, "reason": seen.reason.value, "step": step, "failure": failure}
+        failure = asdict(local_end.failure) if local_end.failure else None
+        about = {"code": code, "reason": local_end.reason.value, "step": step, "failure": failure}
         self._recorder.record(TASK_RESTARTING, task=name, why=decision.why, delay_s=decision.delay_s, **about)
-        _log.info(f"{name} has ended ({seen.reason.value}). {decision.why}")
+        _log.info(f"{name} has ended ({local_end.reason.value}). {decision.why}")
         self._due[name] = self._clock.monotonic() + decision.delay_s
         return True
 
@@ -437,14 +437,14 @@ class Attempt(Generic[B]):
 
     def _let_end(self, end: AttemptEnd) -> float:
         """Let the other tasks end by themselves for as long as they may. Return how many seconds they have to stop then."""
-        begun, until = self._clock.monotonic(), float("inf")
+        start, until = self._clock.monotonic(), float("inf")
         while True:
             ways = self._ways(end)
             now = self._clock.monotonic()
-            if (asked := self._agreement.requested()) is not None:
+            if (request := self._agreement.requested()) is not None:
                 # A save of all tasks gets the same time as a stop.
-                until = min(until, now + asked[1] if end.state is State.CHECKPOINTED else now)
-            if now >= min(until, begun + max((way.wait_s for way in ways), default=0.0)):
+                until = min(until, now + request[1] if end.state is State.CHECKPOINTED else now)
+            if now >= min(until, start + max((way.wait_s for way in ways), default=0.0)):
                 break
             self._clock.sleep(POLL_S)
             self._reap()

@@ -51,7 +51,7 @@ from ..storage.registry import open_files, open_store
 from . import ending, identity, tail
 from .agent import Agent, record_end, record_restart
 from .agreement import LeaveError, Membership
-from .host import Begun
+from .host import AttemptSetup
 from .output import ContainerOutput
 from .phase import run_phase
 from .shared_agreement import SharedAgreement
@@ -69,7 +69,7 @@ _IMPORT_S = 600.0
 _ACCELERATORS = ("dev/nvidia*", "dev/accel*", "dev/vfio*", "dev/kfd")
 _SHELL_SIGNAL = 128
 
-Kept = tail.TailUploader | tail.LogFile
+LogTail = tail.TailUploader | tail.LogFile
 
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
@@ -163,7 +163,7 @@ class Container:
         self._redirected: Mapping[str, str] = {}
         self._standby = Standby(self._forks(decode(tuple[str, ...], launch_spec.get("preload", []))))
         # Of the attempt that runs, or of the last one.
-        self._kept: Kept | None = None
+        self._log_tail: LogTail | None = None
         self._output = self._new_output("", lambda data: None)
         self._attempt = 0
         self._env: dict[str, str] = {}
@@ -230,7 +230,7 @@ class Container:
 
     # --- An attempt: the calls of its agent
 
-    def begin(self, membership: Membership) -> Begun:
+    def begin(self, membership: Membership) -> AttemptSetup:
         if not self._attempt:
             self._uploader.start()
         number = self._attempt = membership.attempt
@@ -247,11 +247,11 @@ class Container:
             failure = Failure(task=self._task, message=f"The container of {self._task} was replaced.")
             about = {"reason": restarts[-1].reason.value, "failure": asdict(failure), "step": None}
             recorder.record(TASK_RESTARTING, task=self._task, why=restarts[-1].why, delay_s=0.0, **about)
-        self._kept = self._tail(number, continued=bool(restarts))
-        self._kept.start()
+        self._log_tail = self._tail(number, continued=bool(restarts))
+        self._log_tail.start()
         folder = posixpath.dirname(work)
-        self._output = self._new_output(folder, self._kept.buffer.add)
-        return Begun(recorder=recorder, output=self._output, restarts=len(restarts))
+        self._output = self._new_output(folder, self._log_tail.buffer.add)
+        return AttemptSetup(recorder=recorder, output=self._output, restarts=len(restarts))
 
     def _record_inherited(self) -> None:
         """Record the restarts that no other agent records: after attempts that lost the container of the first task."""
@@ -271,13 +271,13 @@ class Container:
         task_records.copy_own(self._store, self.paths, attempt, (self._source,))
         record_end(end, Recorder(self.paths, self._source, attempt, self.clock, continued=True))
 
-    def start(self, membership: Membership, begun: Begun) -> Mapping[str, TaskProcess]:
+    def start(self, membership: Membership, setup: AttemptSetup) -> Mapping[str, TaskProcess]:
         number = membership.attempt
         if self._is_first:
-            begun.recorder.record("attempt_started", addresses=self._addresses(membership), job=membership.job)
+            setup.recorder.record("attempt_started", addresses=self._addresses(membership), job=membership.job)
         env = self._environment(number, membership)
-        if begun.restarts:
-            env[TASK_RESTARTS] = str(begun.restarts)
+        if setup.restarts:
+            env[TASK_RESTARTS] = str(setup.restarts)
         self._env = env
         return {self._task: self.start_again(self._start(number, env))}
 
@@ -320,35 +320,37 @@ class Container:
     def keep_standby(self) -> None:
         self._standby.prepare([self._start(self._attempt, self._env)])
 
-    def exit_code(self, seen: AttemptEnd, code: int) -> int:
-        if seen.reason in (Reason.ACCELERATOR_IDLE, Reason.TIMEOUT):
+    def exit_code(self, local_end: AttemptEnd, code: int) -> int:
+        if local_end.reason in (Reason.ACCELERATOR_IDLE, Reason.TIMEOUT):
             return EXIT_USER
-        if seen.reason is Reason.HUNG:
+        if local_end.reason is Reason.HUNG:
             return EXIT_INFRASTRUCTURE
         return container_code(code, self._terms)
 
-    def tidy(self, attempt: int, begun: Begun, *, more: bool) -> None:
+    def tidy(self, attempt: int, setup: AttemptSetup, *, more: bool) -> None:
         """Collect the program's files. The rest is done after the last phase, or by a thread while the next attempt runs."""
-        kept = self._kept
-        if more and kept is not None:
-            thread = threading.Thread(target=self._tidy, args=[attempt, begun, kept], name="podlift-tidy", daemon=True)
+        log_tail = self._log_tail
+        if more and log_tail is not None:
+            thread = threading.Thread(
+                target=self._tidy, args=[attempt, setup, log_tail], name="podlift-tidy", daemon=True
+            )
             self._later.append(thread)
             thread.start()
             # By that thread.
-            self._kept = None
+            self._log_tail = None
         else:
             # Files of an earlier attempt must not replace newer ones.
             for earlier in self._later:
                 earlier.join(self._within_s())
-            self._collect(attempt, begun.recorder)
+            self._collect(attempt, setup.recorder)
 
-    def _tidy(self, attempt: int, begun: Begun, kept: Kept) -> None:
-        self._collect(attempt, begun.recorder)
-        self._free(attempt, kept)
+    def _tidy(self, attempt: int, setup: AttemptSetup, log_tail: LogTail) -> None:
+        self._collect(attempt, setup.recorder)
+        self._free(attempt, log_tail)
 
     # --- The beginning of an attempt
 
-    def _tail(self, attempt: int, *, continued: bool) -> Kept:
+    def _tail(self, attempt: int, *, continued: bool) -> LogTail:
         url = self._payload.bucket_url
         if not self._terms.keeps_logs:
             log = self.paths.log(attempt, self._task)
@@ -366,8 +368,8 @@ class Container:
         return posixpath.join(self._home, "tmp", f"{attempt:04d}")
 
     def _addresses(self, membership: Membership | None) -> Mapping[str, str]:
-        told = {} if membership is None else membership.addresses
-        return told or identity.addresses(os.environ, self._payload.tasks, self._terms)
+        peers = {} if membership is None else membership.addresses
+        return peers or identity.addresses(os.environ, self._payload.tasks, self._terms)
 
     def _environment(self, attempt: int, membership: Membership | None = None) -> dict[str, str]:
         """Return the variables of the task's process; of the last phase without a membership, which has no cluster."""
@@ -383,7 +385,7 @@ class Container:
     def _finish(self, end: AttemptEnd | None, error: PodliftError | None, code: int | None) -> int:
         """Finish the work after the last attempt, and return the container's exit code."""
         registers = end is not None and end.state is State.SUCCEEDED and self._is_first and bool(self._payload.model)
-        if not registers or self._kept is None:
+        if not registers or self._log_tail is None:
             return self._leave(end, error, code=code)
         if self.stop_requested:
             # The next container registers the model: with the program's code, the run would end without it.
@@ -397,7 +399,7 @@ class Container:
             return self._leave(None, problem)
         self._uploader = self._new_uploader()
         self._uploader.start()
-        return self._phase(end, self._kept)
+        return self._phase(end, self._log_tail)
 
     def _repeat_phase(self, number: int) -> int:
         """Repeat the last phase of a run whose training an earlier container has finished."""
@@ -411,17 +413,17 @@ class Container:
         for folder in (self.paths.attempt(number), self._scratch(number), self.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
         task_records.copy_own(self._store, self.paths, number, (self._source, PHASE))
-        self._kept = self._tail(number, continued=True)
-        self._kept.start()
+        self._log_tail = self._tail(number, continued=True)
+        self._log_tail.start()
         self._uploader.start()
-        return self._phase(self._agreement.end_of(number), self._kept)
+        return self._phase(self._agreement.end_of(number), self._log_tail)
 
-    def _phase(self, end: AttemptEnd | None, kept: Kept) -> int:
+    def _phase(self, end: AttemptEnd | None, log_tail: LogTail) -> int:
         """Register the model and decide about it, and return the container's exit code."""
         number, terms = self._attempt, self._terms
         recorder = Recorder(self.paths, self._source, number, self.clock, continued=True)
         recorder.record(TRAINED)
-        self._output = self._new_output(self._scratch(number), kept.buffer.add)
+        self._output = self._new_output(self._scratch(number), log_tail.buffer.add)
         about = replace(self._start(number, self._environment(number)), cwd=self.paths.attempt(number))
         payload, is_stopped = (
             replace(self._payload, attempt=number),
@@ -450,9 +452,9 @@ class Container:
         if self._is_first and not self.stop_requested:
             outputs.collect(self.paths, number, self._task, self._bundled, recorder, model=False)
 
-    def _free(self, number: int, kept: Kept) -> None:
+    def _free(self, number: int, log_tail: LogTail) -> None:
         try:
-            kept.finish(self._within_s())
+            log_tail.finish(self._within_s())
         except PodliftError as error:
             # The service has it too: the run ends as it has ended.
             _log.info(f"the last output of this task could not be uploaded: {error}")
@@ -471,8 +473,8 @@ class Container:
         self._standby.close()
         for thread in self._later:
             thread.join(self._within_s())
-        if self._kept is not None:
-            self._free(self._attempt, self._kept)
+        if self._log_tail is not None:
+            self._free(self._attempt, self._log_tail)
         try:
             self._uploader.flush(self._within_s(), last=True)
         except PodliftError as problem:

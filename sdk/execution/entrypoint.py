@@ -114,9 +114,9 @@ def say(text: str, stream: TextIO | None = None) -> None:
     print(f"podlift: {text}", file=stream or sys.stdout, flush=True)
 
 
-def fetched(fetch: Fetch, wanted: Any, target: Path) -> Path:
+def fetched(fetch: Fetch, archive: Any, target: Path) -> Path:
     with target.open("wb") as file:
-        fetch(wanted["key"], wanted["sha256"], file)
+        fetch(archive["key"], archive["sha256"], file)
     return target
 
 
@@ -157,18 +157,18 @@ def check_tensorflow(spec: Any) -> None:
         return
     low, high = spec["tensorflow"]
     name, version = tensorflow()
-    wanted = f"podlift trains with TensorFlow {low} to {high}"
+    limits = f"podlift trains with TensorFlow {low} to {high}"
     here = f"Python {platform.python_version()}"
     if not name:
         raise EntrypointError(
-            f"This image has no TensorFlow: its {here} has none of {', '.join(_TENSORFLOWS)}, and {wanted}. Next: choose an "
+            f"This image has no TensorFlow: its {here} has none of {', '.join(_TENSORFLOWS)}, and {limits}. Next: choose an "
             "image with one of them, or add it to the requirements."
         )
     # The range is about builds for TPUs: it does not apply if CPUs stand in for the TPU.
     stand_in = bool(os.environ.get("PODLIFT_EMULATOR") and spec.get("payload", {}).get("tpu"))
     if not stand_in and not _version(low) <= _version(version) <= _version(high):
         raise EntrypointError(
-            f"The TensorFlow of this image is not supported: it has {name} {version} with {here}, and {wanted}. Next: choose "
+            f"The TensorFlow of this image is not supported: it has {name} {version} with {here}, and {limits}. Next: choose "
             "another image."
         )
 
@@ -237,20 +237,20 @@ def has_all(lines: Any, constraints: Any) -> bool:
     try:
         limits = [limit for limit in map(requirement, constraints) if not limit.marker or limit.marker.evaluate()]
         due = [(requirement(line.partition(" --hash=")[0]), "") for line in lines]
-        known: set[tuple[str, str]] = set()
+        closure: set[tuple[str, str]] = set()
         while due:
-            wanted, extra = due.pop()
-            if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
+            needed, extra = due.pop()
+            if needed.marker and not needed.marker.evaluate({"extra": extra}):
                 continue
-            own = _normal(wanted.name)
-            distribution = next(iter(metadata.distributions(name=wanted.name, path=paths)), None)
-            if distribution is None or wanted.url:
+            own = _normal(needed.name)
+            distribution = next(iter(metadata.distributions(name=needed.name, path=paths)), None)
+            if distribution is None or needed.url:
                 return False
-            for line in (wanted, *(limit for limit in limits if _normal(limit.name) == own)):
+            for line in (needed, *(limit for limit in limits if _normal(limit.name) == own)):
                 if line.url or not line.specifier.contains(distribution.version, prereleases=True):
                     return False
-            new = {(own, extra) for extra in ("", *wanted.extras)} - known
-            known |= new
+            new = {(own, extra) for extra in ("", *needed.extras)} - closure
+            closure |= new
             due += [(requirement(line), extra) for _, extra in new for line in distribution.requires or ()]
     except (TypeError, ValueError):
         # A malformed requirement, version or marker: pip reports it, or can read it.
@@ -275,7 +275,7 @@ def _normal(line: str) -> str:
     return re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
 
 
-def _pip(arguments: Any, home: Path, wanted: Any) -> None:
+def _pip(arguments: Any, home: Path, requirements: Any) -> None:
     env = {name: value for name, value in os.environ.items() if not _HIDDEN_FROM_PIP.fullmatch(name)}
     done = subprocess.run(
         [sys.executable, *_PIP, *arguments], cwd=str(home), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -286,7 +286,7 @@ def _pip(arguments: Any, home: Path, wanted: Any) -> None:
     if done.returncode:
         last = "\n".join(output.splitlines()[-_SHOWN_LINES:])
         raise EntrypointError(
-            f"This image lacks some requirements ({', '.join(wanted)}), and pip could not install them:\n{last}\n"
+            f"This image lacks some requirements ({', '.join(requirements)}), and pip could not install them:\n{last}\n"
             "Next: install them in the image, or give the job access to a package index (--index-url in the requirements)."
         )
 

@@ -18,7 +18,7 @@ from .task import TaskProcess
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun:
+class AttemptSetup:
     """An attempt before the start of its tasks."""
 
     recorder: Recorder  # writes the agent's records
@@ -27,7 +27,7 @@ class Begun:
 
 
 # The state of a host for the time of an attempt.
-B = TypeVar("B", bound=Begun)
+B = TypeVar("B", bound=AttemptSetup)
 
 
 class Host(Protocol[B]):
@@ -55,7 +55,7 @@ class Host(Protocol[B]):
         """Prepare the folders and the output of an attempt."""
         ...
 
-    def start(self, membership: Membership, begun: B) -> Mapping[str, TaskProcess]:
+    def start(self, membership: Membership, setup: B) -> Mapping[str, TaskProcess]:
         """Start the tasks, and record that the attempt has begun; none if it was ended before they could start."""
         ...
 
@@ -69,9 +69,9 @@ class Host(Protocol[B]):
     def keep_standby(self) -> None:
         """Called once a second while the tasks train: the host may import modules for the next attempt now."""
 
-    def exit_code(self, seen: AttemptEnd, code: int) -> int:
+    def exit_code(self, local_end: AttemptEnd, code: int) -> int:
         """Return the code with which the host ends if no attempt follows; `code` is the exit code of its task."""
         ...
 
-    def tidy(self, attempt: int, begun: B, *, more: bool) -> None:
+    def tidy(self, attempt: int, setup: B, *, more: bool) -> None:
         """Collect the files of an ended attempt; with `more`, another one follows, which need not wait for this."""

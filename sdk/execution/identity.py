@@ -20,15 +20,15 @@ class TaskAddress:
 
     def __init__(self, task: str, terms: ContainerTerms, environ: Mapping[str, str]) -> None:
         self._task, self.address = task, ""
-        self._held: PortReservation | None = None
+        self._reservation: PortReservation | None = None
         if terms.host:
-            self._held = PortReservation([task])
+            self._reservation = PortReservation([task])
             host = environ[terms.host]
-            self.address = f"{f'[{host}]' if ':' in host else host}:{self._held.ports[task]}"
+            self.address = f"{f'[{host}]' if ':' in host else host}:{self._reservation.ports[task]}"
 
     def close(self) -> None:
-        if self._held is not None:
-            self._held.close()
+        if self._reservation is not None:
+            self._reservation.close()
 
     def variables(self, tasks: Sequence[str], addresses: Mapping[str, str], run_id: str) -> dict[str, str]:
         """Return the variables that pass the cluster to TensorFlow, and let it use the port that is held for it."""
@@ -48,9 +48,9 @@ def task_of(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTe
         if task in tasks:
             return task
     # The rest of these variables may be secret.
-    shown = {name: _json(environ, name).get("task") for name in terms.identity}
+    task_values = {name: _json(environ, name).get("task") for name in terms.identity}
     raise InputError(
-        f"This container cannot determine its task. Received: task={shown!r}. The run's tasks: {', '.join(tasks)}."
+        f"This container cannot determine its task. Received: task={task_values!r}. The run's tasks: {', '.join(tasks)}."
     )
 
 
@@ -63,8 +63,8 @@ def addresses(environ: Mapping[str, str], tasks: Sequence[str], terms: Container
             for kind, places in (known_to_service.items() if isinstance(known_to_service, dict) else ())
             for index, place in enumerate(places if isinstance(places, list) else ())
         }
-        if known := {name: place for name, place in addresses.items() if name in tasks}:
-            return known
+        if task_addresses := {name: place for name, place in addresses.items() if name in tasks}:
+            return task_addresses
     return {}
 
 

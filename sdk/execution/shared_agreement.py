@@ -169,7 +169,7 @@ class SharedAgreement:
         Raises:
             LeaveError: there is none: the run was cancelled or has ended, or this container was stopped or replaced.
         """
-        begun, waiting, requests = self._clock.monotonic(), list[str](), self.cancel_watch()
+        start, waiting, requests = self._clock.monotonic(), list[str](), self.cancel_watch()
         while True:
             if self._stop():
                 raise LeaveError("this container is stopped")
@@ -190,7 +190,7 @@ class SharedAgreement:
             if requests.look():
                 # Even if no client watches the run: a job may start after the process that created it has ended.
                 raise LeaveError("the run was cancelled: its program is not started", EXIT_CANCELLED)
-            waited_s = self._clock.monotonic() - begun
+            waited_s = self._clock.monotonic() - start
             missing = self._missing(number, may_create=waited_s >= delay_s)
             if missing is None:
                 continue
@@ -270,9 +270,9 @@ class SharedAgreement:
         end = self.end_of(last.attempt)
         if end is None:
             # A container that disappears without a record was on a machine that is gone.
-            lost = AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED)
+            preemption = AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED)
             end = self._conclude(
-                last.attempt, lost, exit_code=EXIT_INFRASTRUCTURE, step=None, not_restarted="", cancelled=False
+                last.attempt, preemption, exit_code=EXIT_INFRASTRUCTURE, step=None, not_restarted="", cancelled=False
             )
         if end.nonce not in last.members.values():
             self.inherited[last.attempt] = end
@@ -321,12 +321,12 @@ class SharedAgreement:
             number = len(self._memberships) + 1
             try:
                 data = parsed(bytes(self._store.get(_KEYS.membership(number))))
-                found = decode(Membership, {**data, "attempt": number})
-                if self._limit_s is not None and self._deadline is None and found.job == self._job:
+                membership = decode(Membership, {**data, "attempt": number})
+                if self._limit_s is not None and self._deadline is None and membership.job == self._job:
                     # By the clock of the bucket: those of machines differ.
                     age_s = self._age_s(_KEYS.membership(number))
                     self._deadline = self._clock.monotonic() + self._limit_s - age_s
-                self._memberships.append(found)
+                self._memberships.append(membership)
             except MissingError:
                 return
             except (ValueError, LookupError, TypeError) as error:
@@ -380,27 +380,40 @@ class SharedAgreement:
         return task_records.finished_tasks(self._store, self._tasks, attempt)
 
     def conclude(
-        self, attempt: int, seen: AttemptEnd, *, step: int | None = None, exit_code: int = 0, not_restarted: str = ""
+        self,
+        attempt: int,
+        local_end: AttemptEnd,
+        *,
+        step: int | None = None,
+        exit_code: int = 0,
+        not_restarted: str = "",
     ) -> AttemptEnd:
         if not_restarted:
             # Its own steps say nothing about the training.
             step = self.training_step()
-        cancelled = seen.state is not State.SUCCEEDED and self.is_cancelled()
+        cancelled = local_end.state is not State.SUCCEEDED and self.is_cancelled()
         return self._conclude(
-            attempt, seen, step=step, exit_code=exit_code, not_restarted=not_restarted, cancelled=cancelled
+            attempt, local_end, step=step, exit_code=exit_code, not_restarted=not_restarted, cancelled=cancelled
         )
 
     def _conclude(
-        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int, not_restarted: str, cancelled: bool
+        self,
+        attempt: int,
+        local_end: AttemptEnd,
+        *,
+        step: int | None,
+        exit_code: int,
+        not_restarted: str,
+        cancelled: bool,
     ) -> AttemptEnd:
         decision = Decision(restart=False)
-        if seen.state is not State.SUCCEEDED and not cancelled:
+        if local_end.state is not State.SUCCEEDED and not cancelled:
             earlier = [*self._history(attempt), *self._ends_of_tasks(attempt)]
-            ended = EndedAttempt(state=State.FAILED, reason=seen.reason, step=step, task=not_restarted)
+            ended = EndedAttempt(state=State.FAILED, reason=local_end.reason, step=step, task=not_restarted)
             decision = decide([*earlier, ended], self._retry, drill=self._drill)
         end = AttemptEnd(
-            state=State.SUCCEEDED if seen.state is State.SUCCEEDED else State.FAILED,
-            reason=seen.reason,
+            state=State.SUCCEEDED if local_end.state is State.SUCCEEDED else State.FAILED,
+            reason=local_end.reason,
             task=self._task,
             nonce=self.nonce,
             restart=decision.restart,
@@ -409,7 +422,7 @@ class SharedAgreement:
             step=step,
             exit_code=exit_code,
             # A task that has failed has recorded it.
-            failure=seen.failure if seen.reason in OF_ALL_TASKS else None,
+            failure=local_end.failure if local_end.reason in OF_ALL_TASKS else None,
             not_restarted=not_restarted,
         )
         try:
@@ -427,11 +440,11 @@ class SharedAgreement:
         jobs = range(self._resumes_by_users + 1, self._job + 1)
         earlier = [past.attempt for past in self._memberships if past.job in jobs and past.attempt < attempt]
         # An attempt without an end was on machines that are gone.
-        lost = EndedAttempt(state=State.FAILED, reason=Reason.PREEMPTED)
+        preemption = EndedAttempt(state=State.FAILED, reason=Reason.PREEMPTED)
         ends: list[EndedAttempt] = []
         for number in earlier:
             end = self.end_of(number)
-            ends += [*self._ends_of_tasks(number), lost if end is None else end.ended]
+            ends += [*self._ends_of_tasks(number), preemption if end is None else end.ended]
         return ends
 
     # --- Tasks that are restarted alone

@@ -98,8 +98,8 @@ class Standby:
         """Return the template, if it lives and these tasks can be forked from it."""
         if self._template is None:
             return None
-        env, given = shared_environment(starts), self._template.env
-        differing = {name for name in {*env, *given} - _PER_TASK if env.get(name) != given.get(name)}
+        env, template_env = shared_environment(starts), self._template.env
+        differing = {name for name in {*env, *template_env} - _PER_TASK if env.get(name) != template_env.get(name)}
         if differing <= _PER_ATTEMPT and self._template.is_alive:
             template, self._template = self._template, None
             return template

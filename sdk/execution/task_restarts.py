@@ -35,16 +35,16 @@ class TaskRestart:
 class TaskRestarts:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, TaskRestart] = {}
+        self._restarts_by_key: dict[str, TaskRestart] = {}
 
     def of(self, attempt: int) -> list[TaskRestart]:
         restarts = []
         for stat in self._store.list(f"{_KEYS.restarts(attempt)}/"):
             # They never change.
-            if stat.key not in self._known:
+            if stat.key not in self._restarts_by_key:
                 data = parsed(bytes(self._store.get(stat.key)))
-                self._known[stat.key] = decode(TaskRestart, {**data, "reason": Reason(data["reason"])})
-            restarts.append(self._known[stat.key])
+                self._restarts_by_key[stat.key] = decode(TaskRestart, {**data, "reason": Reason(data["reason"])})
+            restarts.append(self._restarts_by_key[stat.key])
         return restarts
 
     def decide(

@@ -27,7 +27,7 @@ class Account:
         self._spent = [0] * len(PARTS)
         self._at = START
         self._since = self._settled = clock_ns()
-        self._begun, self._waited = now(), 0
+        self._start, self._waited = now(), 0
         self.waited_ns: Callable[[], int] | None = None
         self.settled: Callable[[int], None] | None = None
         self.in_fit = False
@@ -88,4 +88,4 @@ class Account:
         """Return the numbers of `ACCOUNT`."""
         measures, spent = self.waited_ns is not None, self._spent.copy()
         spent[self._at] += max(self._clock_ns() - self._since, 0)
-        return ACCOUNT_VERSION, self._begun, self._now(), self._at, self.steps, measures, *spent
+        return ACCOUNT_VERSION, self._start, self._now(), self._at, self.steps, measures, *spent

@@ -144,8 +144,8 @@ def _instrument(
         disconnected.check,
     )
     checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.progress)
-    made = _evaluator(payload, task, reporter, work) if evaluates else None
-    context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
+    evaluator = _evaluator(payload, task, reporter, work) if evaluates else None
+    context.enter(payload, task, reporter, checkpoint if takes_part else None, evaluator)
     devices.prepare(payload, os.environ)
     patches = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = finding or _log.info
@@ -159,8 +159,8 @@ def _instrument(
     if payload.limits.max_steps is not None:
         limit = limits.Limit(payload.limits.max_steps)
         patches += limit.patches()
-    if made is not None:
-        patches += made.patches()
+    if evaluator is not None:
+        patches += evaluator.patches()
     if takes_part:
         patches += FitHooks(checkpoint, auto=payload.checkpoints.auto, limit=limit).patches()
     install(patches)
@@ -317,8 +317,8 @@ def call(payload: Payload, work: Path) -> Any:
 def _record_value(recorder: Recorder, returned: Any, secrets: Sequence[str]) -> None:
     if returned is None:
         return
-    found, refused = return_value.encode(returned)
-    recorder.record("result", value=secret_values.without(found, secrets))
+    value, refused = return_value.encode(returned)
+    recorder.record("result", value=secret_values.without(value, secrets))
     if refused:
         _report_finding(recorder, _stored(return_value.note(refused), secrets))
 
@@ -338,12 +338,12 @@ def _describe(error: BaseException, secrets: Sequence[str]) -> dict[str, object]
 
 def _message(error: BaseException) -> str:
     try:
-        return _said(error)
+        return _error_text(error)
     except Exception as broken:
         return f"(its message raised {type(broken).__name__})"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the message of an error; for an exit with a number, also the reason that a parser of arguments has printed."""
     if not (isinstance(error, SystemExit) and isinstance(error.code, int)):
         return str(error)
@@ -365,14 +365,14 @@ def _stored(text: str, secrets: Sequence[str]) -> str:
 def _lines(error: BaseException) -> list[str]:
     """Return the traceback from the first frame that is not podlift's."""
     ours = (str(Path(__file__).parent), "<frozen", importlib.__file__, runpy.__file__)
-    shown = error.__traceback__
-    while shown is not None and shown.tb_frame.f_code.co_filename.startswith(ours):
-        shown = shown.tb_next
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(ours):
+        trace = trace.tb_next
     try:
-        return traceback.format_exception(type(error), error, shown)
+        return traceback.format_exception(type(error), error, trace)
     except Exception:  # Python reads the notes of the error; the program's class may refuse
         first, last = "Traceback (most recent call last):\n", f"{type(error).__name__}: {_message(error)}\n"
-        return [first, *traceback.format_tb(shown), last]
+        return [first, *traceback.format_tb(trace), last]
 
 
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:

@@ -62,10 +62,10 @@ def codes(path: str, data: bytes) -> list[CodeType]:
     above = "\n".join(data.decode().split("\n")[: script_cells[0].above - 1])
     start = compile(above, path, "exec", dont_inherit=True)
     flags = start.co_flags & _FUTURES
-    made = [start]
+    code_objects = [start]
     for cell in script_cells:
         name, lines = f"{notebook}, cell {cell.number}", [f"{line}\n" for line in cell.lines]
-        made.append(compile("".join(lines), name, "exec", flags=flags, dont_inherit=True))
+        code_objects.append(compile("".join(lines), name, "exec", flags=flags, dont_inherit=True))
         # Without a modification time, linecache does not look for a file.
         linecache.cache[name] = (len("".join(lines)), None, lines, name)
-    return made
+    return code_objects

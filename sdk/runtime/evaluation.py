@@ -91,10 +91,10 @@ def evaluate(payload_path: str, task: str, request: Request, options: ProcessOpt
         (spawn.end_group if alone else subprocess.Popen.kill)(process)
         _, why = exits.describe(process.wait(), exits.OutOfMemory.UNKNOWN)
     why = why if done else f"{NOT_DONE} {duration(options.limit_s)}"
-    return [_found(request.result(index), f"Its process {why}") for index in range(len(request.models))]
+    return [_read_result(request.result(index), f"Its process {why}") for index in range(len(request.models))]
 
 
-def _found(path: str, otherwise: str) -> Evaluation:
+def _read_result(path: str, otherwise: str) -> Evaluation:
     try:
         return decode(Evaluation, json.loads(Path(path).read_bytes()))
     except FileNotFoundError:
@@ -124,18 +124,18 @@ def main(payload_path: str, task: str, home: str, about: str) -> int:
         problem = _problem(error, work)
     for index, folder in enumerate(request.models):
         result = Evaluation(problem=problem) if function is None else measured(function, folder, request.data, work)
-        kept = replace(result, problem=secret_values.hidden(mask_token(result.problem), secrets))
-        posix.put_passing(request.result(index), json.dumps(asdict(kept)).encode())
+        masked_result = replace(result, problem=secret_values.hidden(mask_token(result.problem), secrets))
+        posix.put_passing(request.result(index), json.dumps(asdict(masked_result)).encode())
     return 0
 
 
 def _function(name: str) -> Callable[[str, str], object]:
     module, _, function = name.partition(":")
-    made: Any = getattr(importlib.import_module(module), function, None)
-    if callable(made):
-        return made  # type: ignore[no-any-return]
+    member: Any = getattr(importlib.import_module(module), function, None)
+    if callable(member):
+        return member  # type: ignore[no-any-return]
     functions = [key for key, value in vars(sys.modules[module]).items() if callable(value) and not key.startswith("_")]
-    what = f"The module {module!r} has no function {function!r}." if made is None else f"{name} is not a function."
+    what = f"The module {module!r} has no function {function!r}." if member is None else f"{name} is not a function."
     raise LookupError(f"{what} {nearest(function, functions) if functions else ''}".rstrip())
 
 
@@ -181,9 +181,9 @@ def _kind(value: object) -> str:
 
 def _problem(error: BaseException, work: Path) -> str:
     traceback.print_exception(error)
-    said = f"{type(error).__name__}: {one_line(str(error))}" if str(error) else type(error).__name__
+    message = f"{type(error).__name__}: {one_line(str(error))}" if str(error) else type(error).__name__
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         frames.append((error.filename or "", error.lineno))
     own = [f"{Path(file).relative_to(work)}:{line}" for file, line in frames if Path(file).is_relative_to(work)]
-    return f"{own[-1]}: {said}" if own else said
+    return f"{own[-1]}: {message}" if own else message

@@ -31,7 +31,7 @@ class _OutsideImports:
         environment = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__))
         self._refused = {os.path.realpath(folder) for folder in folders}
         self._allowed = {os.path.realpath(folder) for folder in (str(work), podlift, *environment)}
-        self._known: dict[str, bool] = {}
+        self._decisions: dict[str, bool] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -59,9 +59,9 @@ class _OutsideImports:
             raise ModuleNotFoundError(self._sentence(name, path), name=name, path=path)
 
     def _is_refused(self, path: str) -> bool:
-        if path not in self._known:
-            self._known[path] = self._decide(_real(os.path.abspath(path)))
-        return self._known[path]
+        if path not in self._decisions:
+            self._decisions[path] = self._decide(_real(os.path.abspath(path)))
+        return self._decisions[path]
 
     def _decide(self, path: str) -> bool:
         """Return whether the innermost known folder that contains `path` is refused."""

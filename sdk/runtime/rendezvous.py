@@ -177,7 +177,7 @@ class StepCoordinator:
         self.exit_action: Action | None = None
         # The count and the limit change under this lock. Nothing waits while it is held.
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._count, self._begun = 0, math.inf
+        self._count, self._first_step_time = 0, math.inf
         self._samples = deque[tuple[float, int]](maxlen=_SAMPLES)  # a time, and the count then
         # The training replaces it as a whole: a late write of the thread into an old one has no effect.
         self._question = Question(1)
@@ -207,8 +207,8 @@ class StepCoordinator:
             self._count += 1
         if not self._samples or now - self._samples[-1][0] >= _SAMPLE_S:
             self._samples.append((now, self._count))
-        if self._begun > now:
-            self._begun = now
+        if self._first_step_time > now:
+            self._first_step_time = now
             self._wake.put(None)
         action = self._step_single() if self._is_single else self._step_together()
         if action in ("stop", "preempt"):
@@ -275,7 +275,7 @@ class StepCoordinator:
             return False
         now, (since, count) = self._clock.monotonic(), self._samples[0]
         # Neither a slow beginning nor a pause a moment ago makes a task slow.
-        each_s = min((now - self._begun) / self._count, (now - since) / max(1, self._count - count))
+        each_s = min((now - self._first_step_time) / self._count, (now - since) / max(1, self._count - count))
         return steps * each_s > _APART_S
 
     def _done(self, question: Question) -> Action:
@@ -310,16 +310,16 @@ class StepCoordinator:
         with self._lock:
             if question.limit is None:
                 # From the step of the question: a task that finds it late must not delay the action of all.
-                asked = question.step if question.action else self._count
-                question.limit = max(self._count + 1, asked + self._ahead(action))
+                from_step = question.step if question.action else self._count
+                question.limit = max(self._count + 1, from_step + self._ahead(action))
             return question.limit
 
     def _ahead(self, action: str) -> int:
         """Return by how many steps a limit lies ahead."""
-        if self._board.is_instant or self._begun == math.inf:
+        if self._board.is_instant or self._first_step_time == math.inf:
             return 1
         now, (since, count) = self._clock.monotonic(), self._samples[0]
-        seconds = min(_AHEAD_S if action in SAVING else _URGENT_AHEAD_S, (now - self._begun) * _AHEAD_SHARE)
+        seconds = min(_AHEAD_S if action in SAVING else _URGENT_AHEAD_S, (now - self._first_step_time) * _AHEAD_SHARE)
         return max(1, int(seconds * (self._count - count) / max(now - since, 1e-6)))
 
     # --- Called by the thread, and by the training where a look costs next to nothing
@@ -336,9 +336,9 @@ class StepCoordinator:
         if action := self._question.action:
             asked_s = _LIST_S if self._is_first and action in SAVING else _ASKED_S
             return _SOONEST_S if self._is_waiting else asked_s
-        if self._begun == math.inf:
+        if self._first_step_time == math.inf:
             return _QUIET_S
-        return min(_QUIET_S, max(_SOONEST_S, (self._clock.monotonic() - self._begun) * _QUIET_SHARE))
+        return min(_QUIET_S, max(_SOONEST_S, (self._clock.monotonic() - self._first_step_time) * _QUIET_SHARE))
 
     def look(self) -> None:
         """Do the due action once: ask, answer or agree."""
@@ -386,13 +386,13 @@ class StepCoordinator:
         wish = "stop" if self._is_stopped else "preempt" if self._is_preempted else question.due
         if self.exit_action is not None:
             wish = None
-        asked: Mapping[str, object] | None = {"action": wish, "step": self._count, "task": self._task}
+        proposal: Mapping[str, object] | None = {"action": wish, "step": self._count, "task": self._task}
         name = f"{question.number:06d}.question.json"
-        if wish is None or not self._board.create(name, asked or {}):
-            asked = self._board.read(name)
-        if asked is None:
+        if wish is None or not self._board.create(name, proposal or {}):
+            proposal = self._board.read(name)
+        if proposal is None:
             return False
-        question.step, question.action = int(str(asked["step"])), str(asked["action"])
+        question.step, question.action = int(str(proposal["step"])), str(proposal["action"])
         return True
 
     def _agree(self, question: Question) -> Mapping[str, object] | None:
@@ -463,11 +463,11 @@ def coordinator(payload: Payload, task: str, tasks: Sequence[str]) -> StepCoordi
 
         board = StoreBoard(payload, clock)
     together = tasks if task in tasks else [task]
-    made = StepCoordinator(board, task, together, decided=paths.decided(payload.attempt), clock=clock)
+    step_coordinator = StepCoordinator(board, task, together, decided=paths.decided(payload.attempt), clock=clock)
     if len(together) > 1:
         # Before the first loop, so that a task that has not begun its own does not keep the others waiting.
-        made.begin()
-    return made
+        step_coordinator.begin()
+    return step_coordinator
 
 
 def stop_agreed(paths: RunPaths, attempt: int) -> bool:

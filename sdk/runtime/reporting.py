@@ -125,12 +125,12 @@ class Reporter:
         Raises:
             TypeError: a value is no number, unless `strict` is False.
         """
-        found, left_out = numbers(metrics, strict=strict)
+        by_name, left_out = numbers(metrics, strict=strict)
         if self._path is None:
-            return found
+            return by_name
         self._check()
         self._say_once(left_out)
-        values = {name: value if math.isfinite(value) else None for name, value in found.items()}
+        values = {name: value if math.isfinite(value) else None for name, value in by_name.items()}
         # A step may be a number of NumPy, or a variable such as `optimizer.iterations`.
         number = None if step is None else int(plain(step))
         record = {"time": time.time(), "step": number, "epoch": epoch, "metrics": values}
@@ -139,7 +139,7 @@ class Reporter:
         # One write per line, so that a reader never sees a partial line followed by another one.
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
-        return found
+        return by_name
 
     def _say_once(self, left_out: Mapping[str, str]) -> None:
         for name, reason in left_out.items():
@@ -174,7 +174,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
     class Reporting(module.Callback):  # type: ignore[misc, name-defined]
         # With this, Keras may run the batch hooks in the background, as it does without callbacks.
         async_safe = True
-        _step = _begun = _in_epoch = 0
+        _step = _first_batch = _in_epoch = 0
         _steps: int | None = None
         _before: int | None = None  # the steps before this fit, or before its first epoch here if it was resumed
 
@@ -190,11 +190,11 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             reporter.progress.epoch(epoch + 1, params.get("epochs") or 0, params.get("steps") or self._steps or 0)
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            self._begun = batch
+            self._first_batch = batch
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             # An execution of several steps has the number of its last step; before Keras 3.11, of its first.
-            self._step += max(1, batch + 1 - self._begun)
+            self._step += max(1, batch + 1 - self._first_batch)
             self._in_epoch = max(batch + 1, self._in_epoch + 1)
             # All steps, not one more: the program's own callbacks may report numbers of steps too.
             steps = (self._before or 0) + self._step
@@ -230,7 +230,7 @@ def numbers(metrics: Mapping[Any, Any], *, strict: bool = False) -> tuple[dict[s
     Raises:
         TypeError: with `strict`, a value is neither a number nor a collection of numbers.
     """
-    kept: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     left_out: dict[str, str] = {}
     for name, value in metrics.items():
         parts = dict(islice(_metric_parts(str(name), value), _MOST_VALUES + 1))
@@ -239,12 +239,12 @@ def numbers(metrics: Mapping[Any, Any], *, strict: bool = False) -> tuple[dict[s
             continue
         for part, number in parts.items():
             try:
-                kept[part] = float(number)
+                by_name[part] = float(number)
             except (TypeError, ValueError, OverflowError):
                 if strict:
                     raise TypeError(f"A metric must be a number. Received: {part}={number!r}.") from None
                 left_out[part] = "it is None" if number is None else f"its type is {type(number).__name__}"
-    return kept, left_out
+    return by_name, left_out
 
 
 def plain(value: Any) -> Any:

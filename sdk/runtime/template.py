@@ -60,26 +60,26 @@ class ForkedTask(TypedDict):
 
 def main() -> ForkedTask:
     """Return the task that this process has become. Only forked processes return."""
-    given: TemplateOptions = json.loads(sys.argv[1])
-    for channel in (given["orders"], given["go"], given["news"]):
+    options: TemplateOptions = json.loads(sys.argv[1])
+    for channel in (options["orders"], options["go"], options["news"]):
         os.set_inheritable(channel, False)
     path = list(sys.path)
     try:
-        with _yielding() if given["yields"] else contextlib.nullcontext():
-            names = _load(given)
+        with _yielding() if options["yields"] else contextlib.nullcontext():
+            names = _load(options)
     except BaseException as error:
         # The program's own import will fail in the same way, and report it in the task's log.
-        _tell(given["news"], {"failed": f"{type(error).__name__}: {error}"[:1000]})
+        _tell(options["news"], {"failed": f"{type(error).__name__}: {error}"[:1000]})
         os._exit(1)
-    printed = Path(given["log"]).read_bytes()
-    _tell(given["news"], {"ready": names, "devices": _devices()})
-    task = _serve(given)
+    printed = Path(options["log"]).read_bytes()
+    _tell(options["news"], {"ready": names, "devices": _devices()})
+    task = _serve(options)
     os.write(1, printed)  # output of the imports belongs into the log of every task
     sys.path[:] = path
     return task
 
 
-def _load(given: TemplateOptions) -> list[str]:
+def _load(options: TemplateOptions) -> list[str]:
     """Import everything; return the top-level names that were searched for, except the names in every task."""
     runpy.run_path(str(Path(__file__).absolute().with_name("task_main.py")))["load"]()
     bootstrap = importlib.import_module("sdk.runtime.bootstrap")
@@ -88,13 +88,13 @@ def _load(given: TemplateOptions) -> list[str]:
     bootstrap.die_with_parent()
     common, missed = set(sys.modules), _MissingModules()
     finders = list(sys.meta_path)
-    import_guard.install(given["outside"], Path(given["work"]))
+    import_guard.install(options["outside"], Path(options["work"]))
     borders = [finder for finder in sys.meta_path if finder not in finders]
     sys.meta_path.append(missed)
     # Imports create little garbage, and collecting it takes a fifth of the time. Frozen objects are not scanned later
     # either, so that their pages stay shared.
     gc.disable()
-    for name in given["modules"]:
+    for name in options["modules"]:
         importlib.import_module(name)
     if sys.gettrace() or sys.getprofile():
         raise RuntimeError("a debugger or a profiler is active, and would confuse the tasks")
@@ -115,9 +115,9 @@ class _MissingModules:
         self.names.add(fullname)
 
 
-def _serve(given: TemplateOptions) -> ForkedTask:
+def _serve(options: TemplateOptions) -> ForkedTask:
     """Have the tasks of each attempt forked until "orders" is closed, and exit; return the task in each of them."""
-    orders = open(given["orders"], "rb")  # noqa: SIM115
+    orders = open(options["orders"], "rb")  # noqa: SIM115
     attempt = 0
     while True:
         attempt += 1
@@ -129,13 +129,13 @@ def _serve(given: TemplateOptions) -> ForkedTask:
         forking = os.fork()
         if forking == 0:
             orders.close()
-            return _fork(given, lines, bytes([attempt % 256]))
+            return _fork(options, lines, bytes([attempt % 256]))
         _, status = os.waitpid(forking, 0)
         # Its children have another parent now.
-        _tell(given["news"], {"failed": f"{_DIED} ({status})"} if status else {"threads": _threads()})
+        _tell(options["news"], {"failed": f"{_DIED} ({status})"} if status else {"threads": _threads()})
 
 
-def _fork(given: TemplateOptions, lines: list[bytes], go: bytes) -> ForkedTask:
+def _fork(options: TemplateOptions, lines: list[bytes], go: bytes) -> ForkedTask:
     """Fork a process for each line, and exit once all have reported; return the line's content in each of them."""
     reported, reporting = os.pipe()
     for line in lines:
@@ -148,17 +148,17 @@ def _fork(given: TemplateOptions, lines: list[bytes], go: bytes) -> ForkedTask:
         os._exit(0)
     try:
         _become(task)
-        _tell(given["news"], {"task": task["task"], "pid": os.getpid()})
+        _tell(options["news"], {"task": task["task"], "pid": os.getpid()})
     except BaseException as error:
-        _tell(given["news"], {"failed": f"{task['task']}: {type(error).__name__}: {error}"[:1000]})
+        _tell(options["news"], {"failed": f"{task['task']}: {type(error).__name__}: {error}"[:1000]})
         os._exit(1)
-    for channel in (given["news"], reported, reporting):
+    for channel in (options["news"], reported, reporting):
         os.close(channel)
     # A task of an earlier attempt that was killed before it began has left its permission.
-    while (said := os.read(given["go"], 1)) != go:
-        if not said:
+    while (permission := os.read(options["go"], 1)) != go:
+        if not permission:
             os._exit(1)  # the supervisor has ended, or starts this task without a template
-    os.close(given["go"])
+    os.close(options["go"])
     return task
 
 

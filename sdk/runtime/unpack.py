@@ -24,9 +24,9 @@ def unpack(archive: Path, digest: str, target: Path) -> None:
         raise BadBundleError(f"The bundle is damaged: {archive} has sha256 {actual}, and {digest} was planned.")
     try:
         with tarfile.open(archive, mode="r:") as tar:
-            held = members(tar, archive.stat().st_size)
+            entries = members(tar, archive.stat().st_size)
             target.mkdir(parents=True, exist_ok=True)
-            for member in held:
+            for member in entries:
                 _extract(tar, member, target)
     except BadBundleError:
         raise

@@ -13,7 +13,7 @@ from sdk.clock import SystemClock
 from sdk.execution import ending
 from sdk.execution.agreement import Membership
 from sdk.execution.attempt import Attempt
-from sdk.execution.host import Begun
+from sdk.execution.host import AttemptSetup
 from sdk.execution.output import ContainerOutput
 from sdk.execution.task import StopSignals, TaskProcess
 from sdk.job.layout import RunPaths
@@ -42,7 +42,7 @@ class Host:
     def stop_requested(self) -> bool:
         return self._signals.stop_requested
 
-    def start(self, membership, begun):
+    def start(self, membership, setup):
         about = TaskStart(task=TASK, command=[], env=dict(os.environ), cwd=self._root, log="")
         return {TASK: self.start_again(about)}
 
@@ -61,7 +61,7 @@ class Host:
     def keep_standby(self):
         pass
 
-    def exit_code(self, seen, code):
+    def exit_code(self, local_end, code):
         return code
 
 
@@ -88,7 +88,7 @@ class Alone:
 
 def ran(root: str, commands: list[str], delay_s: float | None = None, restarts: int = 0) -> dict:
     host, begun_at = Host(root, commands), time.monotonic()
-    begun = Begun(
+    begun = AttemptSetup(
         recorder=Recorder(host.paths, "agent-3", 1, host.clock, continued=True), output=host.output, restarts=restarts
     )
     end = Attempt(host, PAYLOAD, Alone(delay_s), Membership(attempt=1), begun).run()

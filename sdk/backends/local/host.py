@@ -12,7 +12,7 @@ from pathlib import Path
 from ...clock import Clock
 from ...execution import ending
 from ...execution.agreement import Membership
-from ...execution.host import Begun
+from ...execution.host import AttemptSetup
 from ...execution.output import FolderOutput
 from ...execution.standby import Forks, Launch, Standby
 from ...execution.task import TaskProcess
@@ -36,7 +36,7 @@ _log = logger("backends.local")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Open(Begun):
+class _Open(AttemptSetup):
     """The resources of an attempt until its end."""
 
     output: FolderOutput
@@ -95,13 +95,13 @@ class LocalHost:
         secrets = {name: values[name] for name in plan.job.secrets}
         return FolderOutput(plan.paths, attempt, plan.tasks, secrets, f"{self._temporary}/{folder}", self.clock)
 
-    def start(self, membership: Membership, begun: _Open) -> Mapping[str, TaskProcess]:
+    def start(self, membership: Membership, setup: _Open) -> Mapping[str, TaskProcess]:
         plan, paths, number = self._plan, self.paths, membership.attempt
-        addresses = {task.name: f"{self._host(task)}:{begun.reservation.ports[task.name]}" for task in plan.members}
+        addresses = {task.name: f"{self._host(task)}:{setup.reservation.ports[task.name]}" for task in plan.members}
         # Threads of the user's own are not squeezed into a part of the CPUs.
         wanted = "all" if cores.INTRA in plan.job.env else Local.of(plan.target).cores
         division = cores.divide(plan.tasks, cores.available(), wanted)
-        starts = [self._start(number, task, addresses, division, begun.output) for task in plan.members]
+        starts = [self._start(number, task, addresses, division, setup.output) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
         with closing(Launch(starts, self._standby)) as launch:
             payload = replace(plan.payload(number), cores=str(division), cancels=self._conditions.handled)
@@ -112,11 +112,11 @@ class LocalHost:
                 scratch = Path(task_environment.scratch(self._temporary, number, task))
                 for folder in (Path(paths.work(number, task)).parent, scratch, Path(paths.log(number, task)).parent):
                     folder.mkdir(parents=True, exist_ok=True)
-            begun.output.open()
+            setup.output.open()
             processes = launch.finish(lambda: self._conditions.stop_requested() is not None)
         self._starts = starts
         pids = {name: process.pid for name, process in processes.items()}
-        begun.recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
+        setup.recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
         return {start.task: TaskProcess(start, processes[start.task]) for start in starts if processes}
 
     def _start(
@@ -157,16 +157,16 @@ class LocalHost:
     def keep_standby(self) -> None:
         self._standby.prepare(self._starts)
 
-    def exit_code(self, seen: AttemptEnd, code: int) -> int:
+    def exit_code(self, local_end: AttemptEnd, code: int) -> int:
         """Return 0: no code of this machine's means anything."""
         return 0
 
-    def tidy(self, attempt: int, begun: _Open, *, more: bool) -> None:
+    def tidy(self, attempt: int, setup: _Open, *, more: bool) -> None:
         sweep(self.paths, self.tasks)
         reserve.sweep(self.paths.reserves, frozenset(self.tasks), attempt)
-        begun.reservation.close()
-        outputs.collect(self.paths, attempt, self.tasks[0], self._bundle_files, begun.recorder)
-        begun.reserve.close()
+        setup.reservation.close()
+        outputs.collect(self.paths, attempt, self.tasks[0], self._bundle_files, setup.recorder)
+        setup.reserve.close()
 
     def _bundle_files(self) -> dict[str, tuple[int, str]]:
         return {file.path: (file.size, file.sha256) for file in self._plan.code.files}

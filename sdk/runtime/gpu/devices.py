@@ -36,8 +36,8 @@ class LogicalDevices:
     def logical(self) -> list[Any]:
         """The devices that the program has made visible; one may be several logical ones."""
         self._context._initialize_physical_devices()
-        settings, shown = self._context._virtual_device_map, self._context._visible_device_list
-        count = sum(len(settings.get(device, (None,))) for device in self.physical if device in shown)
+        settings, visible = self._context._virtual_device_map, self._context._visible_device_list
+        count = sum(len(settings.get(device, (None,))) for device in self.physical if device in visible)
         return [context.LogicalDevice(f"/device:{self.kind}:{index}", self.kind) for index in range(count)]
 
     def install(self) -> None:

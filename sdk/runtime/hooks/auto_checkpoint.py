@@ -86,7 +86,7 @@ class AutoCheckpoint:
     def _due(self) -> Literal["save", "epoch"] | None:
         phase = self._phase
         # An epoch that already holds a save needs no other.
-        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.held)
+        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.waiting_save)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
@@ -101,12 +101,12 @@ class AutoCheckpoint:
         arrays = snapshot.take(variables)
         self.manager.size = snapshot.size_of(arrays)
         some = snapshot.value_of(next(iter(variables.values()), None))
-        begun = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays), some)
-        if begun.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
+        started_phase = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays), some)
+        if started_phase.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
             step = self.manager.restored_step
             self.record("continued", step=step)
             _log.info(continuation(self.manager.info.attempt, step))
-        self._phase = PhaseCheckpoints(self, begun, variables, collect)
+        self._phase = PhaseCheckpoints(self, started_phase, variables, collect)
         self._phase.guarded = snapshot.finite_weights(variables) if self.manager.rank == 0 else frozenset()
         self.coordinator.handle_sigterm()
         return self._phase
@@ -126,7 +126,7 @@ class AutoCheckpoint:
         phase, state = self._phase, self.unsaved
         if phase is not None and not phase.in_step and phase.has_moved:
             # A custom loop.
-            state = rescue.taken(phase.state, self.grace_s / 2)
+            state = rescue.state_within(phase.state, self.grace_s / 2)
         return None if state is None or self.manager.has_saved(state.phase, state.steps) else state
 
     def log_once(self, sentence: str) -> None:
@@ -218,33 +218,35 @@ class PhaseCheckpoints:
         restored: True once variables were restored.
     """
 
-    def __init__(self, auto: AutoCheckpoint, begun: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
+    def __init__(
+        self, auto: AutoCheckpoint, started_phase: StartedPhase, variables: Any, collect: Callable[[], Any]
+    ) -> None:
         self._auto = auto
         self._manager = auto.manager
-        self._begun = begun
+        self._started_phase = started_phase
         self.variables = variables
         self._collect = collect
         self._collected_again = False
         self._downgrades: list[str] = []
         # A save that waits for the end of the epoch, because it is due or because it belongs there.
-        self.held: Literal["", "save", "epoch"] = ""
+        self.waiting_save: Literal["", "save", "epoch"] = ""
         # Paths of weights that are to stay finite: some programs begin with others, such as the infinity of a minimum.
         self.guarded: frozenset[str] = frozenset()
         self.has_epochs = True
         self.in_step = self.restored = False
         self.interrupted = False
-        self.at = begun.at
-        self.steps = self._from = begun.phase.steps
-        self.finished = begun.phase.finished
-        self.history = begun.phase.history
-        self.epochs = list(begun.phase.epochs)
+        self.at = started_phase.at
+        self.steps = self._from = started_phase.phase.steps
+        self.finished = started_phase.phase.finished
+        self.history = started_phase.phase.history
+        self.epochs = list(started_phase.phase.epochs)
         # The state of this loop alone: blobs by name, and its position.
         self.capture: Capture = lambda: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
         """The blobs that this task saved at that position; {} at the beginning, and if the tasks have changed."""
-        return self._begun.blobs
+        return self._started_phase.blobs
 
     @property
     def has_moved(self) -> bool:
@@ -265,7 +267,7 @@ class PhaseCheckpoints:
         """
         if again:
             self.variables = self._collect()
-        checkpoint = self._begun.checkpoint
+        checkpoint = self._started_phase.checkpoint
         if checkpoint is None:
             return False
         from ...checkpoint.tf import loading, randomness
@@ -276,7 +278,7 @@ class PhaseCheckpoints:
         self.restored = True
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
-        step, number = checkpoint.manifest.step, self._begun.number + 1
+        step, number = checkpoint.manifest.step, self._started_phase.number + 1
         what = "the state of another run"
         if self.at:
             what = f"step {self.steps}"
@@ -318,8 +320,8 @@ class PhaseCheckpoints:
 
         self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
-        if action == "epoch" and self.held != "save":
-            self.held = "epoch"
+        if action == "epoch" and self.waiting_save != "save":
+            self.waiting_save = "epoch"
         action = None if action == "epoch" else action
         due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
@@ -336,16 +338,18 @@ class PhaseCheckpoints:
         if due and not (hold and action in (None, "save")):
             self._save("manual" if action == "stop" else "interval", guard=self._manager.policy.is_paced)
         elif due:
-            self.held = "save"
+            self.waiting_save = "save"
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
         """Write the checkpoint that was held for the end of the epoch, or is compared by its metrics, unless the phase ends."""
         self._auto.kill_points.reached("epoch")
-        held, self.held = self.held, ""
+        waiting_save, self.waiting_save = self.waiting_save, ""
         compared = self._manager.policy.best is not None and metrics
-        if save and (held or compared):
-            self._save("interval", metrics, guard=not compared and (held == "epoch" or self._manager.policy.is_paced))
+        if save and (waiting_save or compared):
+            self._save(
+                "interval", metrics, guard=not compared and (waiting_save == "epoch" or self._manager.policy.is_paced)
+            )
 
     def _is_finite(self) -> bool:
         """Return False if weights that were finite hold NaN or infinity now: such a state must not replace a good one."""
@@ -366,7 +370,7 @@ class PhaseCheckpoints:
                 self.finished = True
                 ticket = self._save("final", metrics, end=(self.history, self.epochs))
                 if ticket is not None:
-                    self._manager.finished(self._begun.number, ticket)
+                    self._manager.finished(self._started_phase.number, ticket)
         self._auto.drop_phase()
 
     def save_now(self, metrics: Mapping[str, float]) -> None:
@@ -389,9 +393,9 @@ class PhaseCheckpoints:
             if reason != "interval":
                 # This save must not be skipped because another one is still running.
                 self._manager.wait(None)
-            begun = time.monotonic()
+            wait_start = time.monotonic()
             leave_out = guard and reason == "interval" and not self._is_finite()
-            state = self.state(begun=begun)
+            state = self.state(wait_start=wait_start)
             size = snapshot.size_of(state.contents.arrays)
             # Before the save: beside its threads, each of these files takes ten times as long to read.
             short = free_memory.is_short(size, free_memory.available())
@@ -406,12 +410,12 @@ class PhaseCheckpoints:
                 self._manager.wait_as_cost()
             return ticket
 
-    def state(self, capture: Capture | None = None, *, begun: float | None = None) -> UnsavedState:
+    def state(self, capture: Capture | None = None, *, wait_start: float | None = None) -> UnsavedState:
         """Return the current state. Call it between two steps only; `capture` replaces `self.capture`.
 
-        `begun`: when the training began to wait for it, if that is not now.
+        `wait_start`: when the training began to wait for it, if that is not now.
         """
-        begun = time.monotonic() if begun is None else begun
+        wait_start = time.monotonic() if wait_start is None else wait_start
         from ...checkpoint.contents import Contents
         from ...checkpoint.manager import UnsavedState
         from ...checkpoint.tf import loading, randomness, snapshot
@@ -421,14 +425,14 @@ class PhaseCheckpoints:
             self.variables, self._collected_again = self._collect(), True
         blobs, at = (capture or self.capture)()
         own = loading.replica_values(self.variables, tasks=len(self._manager.info.tasks))
-        given = {"own": own, "random": randomness.capture(), **blobs}
+        all_blobs = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(
-            phase=self._begun.number,
+            phase=self._started_phase.number,
             steps=self.steps,
-            contents=Contents(arrays=snapshot.take(self.variables), blobs=given),
+            contents=Contents(arrays=snapshot.take(self.variables), blobs=all_blobs),
             at=json.loads(json.dumps(at)),
             downgrades=tuple(self._downgrades),
-            taken_s=time.monotonic() - begun,
+            taken_s=time.monotonic() - wait_start,
         )
 
 

@@ -67,8 +67,8 @@ class Evaluator:
 
     # --- fit ----------------------------------------------------------------------------------------------------------
 
-    def _fit(self, module: ModuleType, model: Any, given: Any) -> Any:
-        data = _validation_data(module, given)
+    def _fit(self, module: ModuleType, model: Any, arguments: Any) -> Any:
+        data = _validation_data(module, arguments)
         if data is None:
             raise InputError(
                 "The evaluator has nothing to evaluate. Received: a fit without validation_data. Next: pass it (`val if "
@@ -79,8 +79,8 @@ class Evaluator:
             _log.info("evaluator: fit waits for checkpoints and evaluates each on its validation data")
         number, self._fits = self._fits, self._fits + 1
         how = {
-            "batch_size": given.validation_batch_size or given.batch_size,
-            "steps": given.validation_steps,
+            "batch_size": arguments.validation_batch_size or arguments.batch_size,
+            "steps": arguments.validation_steps,
             "verbose": 0,
             "return_dict": True,
         }
@@ -120,8 +120,8 @@ class Evaluator:
     # --- Both -----------------------------------------------------------------------------------------------------------
 
     def _take(self) -> Checkpoint | None:
-        taken, self._next = self._next, None
-        return taken or next(self._checkpoints, None)
+        checkpoint, self._next = self._next, None
+        return checkpoint or next(self._checkpoints, None)
 
     def _end(self) -> None:
         _log.info(f"evaluator: the training has ended; {self._evaluated} of its checkpoints were evaluated here")
@@ -161,19 +161,19 @@ def load(
     from ...checkpoint.tf import loading, snapshot
 
     candidates = snapshot.variables_of(**objects)
-    kept = {path: variable for path, variable in candidates.items() if is_wanted(variable)}
-    variables = snapshot.Variables(kept.items(), candidates.per_replica & kept.keys())
-    arrays = {path: array for path, array in checkpoint.arrays.items() if path in kept}
+    targets = {path: variable for path, variable in candidates.items() if is_wanted(variable)}
+    variables = snapshot.Variables(targets.items(), candidates.per_replica & targets.keys())
+    arrays = {path: array for path, array in checkpoint.arrays.items() if path in targets}
     own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
     # As if the training continued with one replica: values that differ between replicas are merged.
     loading.load(variables, arrays, per_replica=own, rank=0, tasks=1)
 
 
-def _validation_data(module: ModuleType, given: Any) -> Mapping[str, object] | None:
+def _validation_data(module: ModuleType, arguments: Any) -> Mapping[str, object] | None:
     """Return the arguments of `evaluate`; None if the fit validates nothing."""
-    data, split = given.validation_data, given.validation_split
+    data, split = arguments.validation_data, arguments.validation_split
     if data is None and split:
-        parts = (given.x, given.y, given.sample_weight)
+        parts = (arguments.x, arguments.y, arguments.sample_weight)
         cut = getattr(module, "array_slicing", None) or module.data_adapter
         _, data = cut.train_validation_split(parts, validation_split=split)
     if data is None:
@@ -184,10 +184,10 @@ def _validation_data(module: ModuleType, given: Any) -> Mapping[str, object] | N
 def _history(package: str, model: Any, values: Mapping[str, object], epochs: Any) -> Any:
     from .fit import restored
 
-    made = importlib.import_module(package).callbacks.History()
-    made.history, made.epoch = restored(values), list(epochs)
-    model.history = made
-    return made
+    history = importlib.import_module(package).callbacks.History()
+    history.history, history.epoch = restored(values), list(epochs)
+    model.history = history
+    return history
 
 
 def _alone(module: ModuleType) -> None:

@@ -22,7 +22,7 @@ from .. import reporting
 from ..patches import CALLBACK_LISTS, TRAINERS, Function, Patch, around, plumbing, steps_done, trainer_of
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
-from .rescue import taken
+from .rescue import state_within
 
 if TYPE_CHECKING:
     from ...checkpoint.manager import UnsavedState
@@ -181,7 +181,7 @@ class _SavedFit:
         callback_state.watch(callbacks.callbacks)
         self.callbacks = callbacks
         self.model = callbacks.model
-        self.begun = 0
+        self.first_batch = 0
         self._epoch, self._batch = 0, 0
         self._resumed = False
         # The logs of the last step, for an epoch that was interrupted after its last batch.
@@ -189,7 +189,7 @@ class _SavedFit:
         self._metrics: dict[str, float] = {}
         # The hook that is running, and the last state that is complete for all callbacks.
         self.calling = ""
-        self._kept: UnsavedState | None = None
+        self._latest_state: UnsavedState | None = None
         self._since, self._spent_s = time.monotonic(), 0.0
         self._epochs.build(self.model)
         self._phase: PhaseCheckpoints = checkpoint.begin("fit", self._variables)
@@ -204,8 +204,8 @@ class _SavedFit:
             return variables
         # tf_keras makes the variables of metrics in the first step, and resets them to zero in every epoch.
         metrics = {id(variable) for metric in self.model.metrics for variable in metric.variables}
-        kept = {path: variable for path, variable in variables.items() if id(variable) not in metrics}
-        return snapshot.Variables(kept.items(), variables.per_replica & kept.keys())
+        without_metrics = {path: variable for path, variable in variables.items() if id(variable) not in metrics}
+        return snapshot.Variables(without_metrics.items(), variables.per_replica & without_metrics.keys())
 
     @property
     def steps(self) -> int:
@@ -254,21 +254,21 @@ class _SavedFit:
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._resumed:
             self._batch = 0
-        self._epoch, self.begun, self._resumed = epoch, self._batch, False
+        self._epoch, self.first_batch, self._resumed = epoch, self._batch, False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin an execution of one or more steps: until it ends, the variables are between two steps."""
-        self.begun, self.calling = batch, ""
+        self.first_batch, self.calling = batch, ""
         if self._manager.size > _KEPT_LONG_BYTES:
             # The step would copy everything it changes.
-            self._kept = None
+            self._latest_state = None
         self._phase.in_step = True
 
     def count(self, last: int, logs: Any) -> int:
         """End an execution with this last step, and return how many steps it had."""
         # With parameter servers a step is scheduled, and not yet done.
         self.logs, self.calling = logs if isinstance(logs, dict) else None, "on_train_batch_end"
-        next_batch = steps_done(self.model, self.begun, last, self._steps)
+        next_batch = steps_done(self.model, self.first_batch, last, self._steps)
         done, self._batch = max(next_batch - self._batch, 1), next_batch
         self._phase.count(done)
         return done
@@ -294,20 +294,20 @@ class _SavedFit:
             self._phase.in_step = False
             self._keep(self._batch)
 
-    def _keep(self, taken: int | None = None) -> None:
+    def _keep(self, batch_count: int | None = None) -> None:
         """Keep the state in memory, in case an exception comes before the next one is complete."""
         if self._manager.size > _KEPT_BYTES or self._phase.interrupted or self._epochs.keeps_iterator(self.model):
-            self._kept = None
+            self._latest_state = None
             return
         may_spend_s = _KEEPING_S + _KEEPING_SHARE * (time.monotonic() - self._since)
         if len(self._manager.info.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
-            begun = time.thread_time()
-            self._kept = self._phase.state(lambda: self._capture(taken, by_count=True))
-            self._spent_s += time.thread_time() - begun
+            start = time.thread_time()
+            self._latest_state = self._phase.state(lambda: self._capture(batch_count, by_count=True))
+            self._spent_s += time.thread_time() - start
 
     def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left: the one between two steps, or the one before."""
-        phase, state = self._phase, self._kept
+        phase, state = self._phase, self._latest_state
         clean = state is not None and state.steps == phase.steps
 
         def take() -> UnsavedState:
@@ -316,7 +316,7 @@ class _SavedFit:
             return phase.state(lambda: self._capture(self._batch))
 
         if phase.has_moved and not (phase.in_step or self._legacy or clean):
-            state = taken(take, _CAPTURE_S) or state
+            state = state_within(take, _CAPTURE_S) or state
         if state is None or not phase.has_moved:
             return None
         sums = {id(variable) for metric in self.model.metrics for variable in metric.variables}
@@ -338,7 +338,7 @@ class _SavedFit:
         if not self._phase.interrupted:
             # The end of `fit` is saved separately.
             self._phase.epoch_over(metrics=self._metrics, save=not self.model.stop_training and epoch + 1 != epochs)
-            if self._kept is None or self._kept.steps != self._phase.steps:
+            if self._latest_state is None or self._latest_state.steps != self._phase.steps:
                 self._keep()
         self.calling = ""
 
@@ -356,25 +356,25 @@ class _SavedFit:
         self._epochs.release(self.model)
         phase, history = self._phase, getattr(self.model, "history", None)
         if history is not None and not phase.finished:
-            phase.history = {name: [_kept(value) for value in values] for name, values in history.history.items()}
+            phase.history = {name: [_json_value(value) for value in values] for name, values in history.history.items()}
             phase.epochs = [int(epoch) for epoch in history.epoch]
         phase.finish(metrics=self._metrics)
 
     def _capture(
-        self, taken: int | None = None, *, by_count: bool = False
+        self, batch_count: int | None = None, *, by_count: bool = False
     ) -> tuple[dict[str, bytes], dict[str, object]]:
-        kept, sentences = self._callback_state.capture(self.callbacks.callbacks)
-        data = self._epochs.position(self.model, taken, by_count=by_count)
+        callback_blob, sentences = self._callback_state.capture(self.callbacks.callbacks)
+        data = self._epochs.position(self.model, batch_count, by_count=by_count)
         for sentence in filter(None, (*sentences, data.why)):
             self._phase.downgrade(sentence)
         at = {
             "epoch": self._epoch,
             "batch": self._batch,
             "over": bool(self.model.stop_training and not self._phase.interrupted),
-            "logs": {str(name): _kept(value) for name, value in (self.logs or {}).items()},
+            "logs": {str(name): _json_value(value) for name, value in (self.logs or {}).items()},
             "data": data.kind,
         }
-        return {"callbacks": kept, "data": data.state}, at
+        return {"callbacks": callback_blob, "data": data.state}, at
 
 
 def state_of(model: Any) -> dict[str, object]:
@@ -384,8 +384,8 @@ def state_of(model: Any) -> dict[str, object]:
     kinds = (tf.Variable, tf.random.Generator)
     stateful = {}
     for name, value in vars(model).items():
-        held = value.values() if isinstance(value, dict) else value
-        parts = list(held) if isinstance(value, (dict, list, tuple)) else [value]
+        members = value.values() if isinstance(value, dict) else value
+        parts = list(members) if isinstance(value, (dict, list, tuple)) else [value]
         fitting = [part for part in parts if isinstance(part, kinds) or hasattr(part, "apply_gradients")]
         if fitting and not name.startswith("__") and not (len(fitting) == 1 and fitting[0] is model.optimizer):
             stateful[name.lstrip("_")] = fitting
@@ -412,7 +412,7 @@ def _is_legacy(module: str) -> bool:
     return module.startswith("tf_keras.")
 
 
-def _kept(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value of the logs as JSON: a number of any library as a float, which `restored` leaves alone."""
     from ...checkpoint.tf import object_state
 

@@ -72,7 +72,7 @@ def comes_unscaled(tensor: Any, mark: str, replicas: int) -> Any:
 def _inputs_of(tensor: Any) -> list[Any]:
     """Return the inputs of an operation, across the borders of functions and branches."""
     if tensor.op.type == "Placeholder":
-        return [given for given, inner in tensor.graph.captures if inner is tensor and is_traced(given)]
+        return [outer for outer, inner in tensor.graph.captures if inner is tensor and is_traced(outer)]
     return list(tensor.op.inputs)
 
 
@@ -209,4 +209,4 @@ def _is_read(tensor: Any, handle: Any) -> bool:
 def _is_handle(tensor: Any, handle: Any) -> bool:
     if tensor.dtype.name != "resource" or tensor.op.type != "Placeholder":
         return False
-    return any(inner is tensor and given is handle for given, inner in tensor.graph.captures)
+    return any(inner is tensor and outer is handle for outer, inner in tensor.graph.captures)

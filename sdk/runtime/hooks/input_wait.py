@@ -74,11 +74,11 @@ class InputWait:
 
             @around(trainer.TensorFlowTrainer, name)
             def make(
-                original: Function, model: Any, force: bool = False, *, _made: weakref.WeakSet[Any] = with_clock
+                original: Function, model: Any, force: bool = False, *, _models: weakref.WeakSet[Any] = with_clock
             ) -> Any:
                 # A function made before the request for determinism would read the clock, and fail.
-                again = _is_deterministic() and model in _made
-                (_made.discard if _is_deterministic() else _made.add)(model)
+                again = _is_deterministic() and model in _models
+                (_models.discard if _is_deterministic() else _models.add)(model)
                 return original(model, force=force or again)
 
     def _take(self, tf: Any, resource: Any, take: Callable[[], Any]) -> Any:
@@ -86,11 +86,11 @@ class InputWait:
             return self._timed(tf, resource, take)
         if threading.get_ident() != self._thread:
             return take()
-        begun = time.perf_counter_ns()
+        start = time.perf_counter_ns()
         try:
             return take()
         finally:
-            self._waited_ns += time.perf_counter_ns() - begun
+            self._waited_ns += time.perf_counter_ns() - start
 
     def _timed(self, tf: Any, resource: Any, take: Callable[[], Any]) -> Any:
         """Take the next batch in a graph, and add the time that this takes when the graph runs."""
@@ -105,11 +105,11 @@ class InputWait:
         with tf.device("CPU:0"):
             before = tf.timestamp()
         with tf.control_dependencies([before]):
-            taken = take()
-        parts = [part for part in tf.nest.flatten(taken, expand_composites=True) if tf.is_tensor(part)]
+            batch = take()
+        parts = [part for part in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(part)]
         with tf.control_dependencies(parts), tf.device("CPU:0"):
             tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.timestamp() - before)
-        return taken
+        return batch
 
     def _counter(self, tf: Any) -> Any:
         """Return the variable, None in a graph of TensorFlow 1. Made late: a strategy has to be made before any operation."""

@@ -29,7 +29,7 @@ class _LimitedFit:
     epochs: int | None  # after which `fit` ends by itself; None if unknown
     steps: int | None  # of an epoch; None while unknown
     done: int = 0  # completed steps
-    begun: int = 0  # number of the first step of the current execution
+    first_step: int = 0  # number of the first step of the current execution
     ending: bool = False  # True once the limit is reached
     owed: bool = False  # the program expects a validation of this epoch, which was skipped
 
@@ -111,10 +111,10 @@ class Limit:
         return fit if fit is not None and fit.owner == id(callbacks) else None
 
     def _begin_step(self, fit: _LimitedFit, model: Any, batch: int, logs: Any = None) -> None:
-        fit.begun = batch
+        fit.first_step = batch
 
     def _count(self, fit: _LimitedFit, model: Any, batch: int, logs: Any = None) -> None:
-        fit.done += steps_done(model, fit.begun, batch, fit.steps) - fit.begun
+        fit.done += steps_done(model, fit.first_step, batch, fit.steps) - fit.first_step
         if fit.done >= self._max_steps and not fit.ending:
             fit.ending = True
             _log.info(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")

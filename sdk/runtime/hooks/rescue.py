@@ -32,7 +32,7 @@ def bounded(call: Callable[[], None], within_s: float) -> bool:
     return not thread.is_alive()
 
 
-def taken(take: Callable[[], _T], within_s: float) -> _T | None:
+def state_within(take: Callable[[], _T], within_s: float) -> _T | None:
     """Return the unsaved state of the training if it can be taken in time; an exception is logged."""
     states: list[_T] = []
 

@@ -50,7 +50,7 @@ class UnseededCalls:
     def __init__(self, path: str, home: Path) -> None:
         self._path = Path(path)
         self._home = f"{home}{os.sep}"
-        self._seen: set[tuple[str, int]] = set()
+        self._locations: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
 
     def note(self, what: str) -> None:
@@ -62,9 +62,9 @@ class UnseededCalls:
             return
         location = (frame.f_code.co_filename[len(self._home) :], frame.f_lineno)
         with self._lock:
-            if location in self._seen:
+            if location in self._locations:
                 return
-            self._seen.add(location)
+            self._locations.add(location)
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
                 file.write(json.dumps({"what": what, "file": location[0], "line": location[1]}).encode() + b"\n")

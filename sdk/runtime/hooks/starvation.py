@@ -38,23 +38,23 @@ class StarvedInput:
 
     def __init__(self, account: Account, report: Callable[[str], None]) -> None:
         self._account, self._report = account, report
-        self._begun: tuple[int, int, int] | None = None
+        self._baseline: tuple[int, int, int] | None = None
         self._data: Any = None
         self._judged = False
 
     def watch(self, data: Any) -> None:
         """Watch the training with these data, which begins now; None for the end of one."""
-        self._data, self._begun = data, None
+        self._data, self._baseline = data, None
         self._account.settled = None if data is None or self._judged else self._check
 
     def _check(self, part: int) -> None:
         """Called once a second, and at the end of each part."""
         account = self._account
         now = (account.steps, account.spent(STEP), account.spent(INPUT_WAIT))
-        if part == COMPILE or self._begun is None:
-            self._begun = now
+        if part == COMPILE or self._baseline is None:
+            self._baseline = now
             return
-        steps, worked, waited = (after - before for after, before in zip(now, self._begun, strict=True))
+        steps, worked, waited = (after - before for after, before in zip(now, self._baseline, strict=True))
         if steps < _STEPS or worked + waited < _NS:
             return
         data, self._data, self._judged = self._data, None, True

@@ -210,13 +210,13 @@ def _batch_size(dataset: Any) -> int:
 def _size_of_arrays(fit: Function, model: Any, args: Any, options: Any) -> int:
     """Return the size of the batches that `fit` makes of arrays; 0 for data that comes in batches."""
     try:
-        given = inspect.signature(fit).bind_partial(model, *args, **options).arguments
+        arguments = inspect.signature(fit).bind_partial(model, *args, **options).arguments
     except TypeError:  # a misspelt argument: fit reports it
         return 0
-    first = next(iter(given["x"].values()), None) if isinstance(given.get("x"), dict) else given.get("x")
+    first = next(iter(arguments["x"].values()), None) if isinstance(arguments.get("x"), dict) else arguments.get("x")
     first = first[0] if isinstance(first, (list, tuple)) and first else first
     shape = getattr(first, "shape", None)
-    return min(int(given.get("batch_size") or 32), int(shape[0])) if shape and shape[0] else 0
+    return min(int(arguments.get("batch_size") or 32), int(shape[0])) if shape and shape[0] else 0
 
 
 def _uneven(size: int, replicas: int) -> str:

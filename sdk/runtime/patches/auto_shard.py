@@ -40,7 +40,7 @@ class SharedInput:
 
     def __init__(self, *, logs: bool, seeded: Callable[[Any], bool] = lambda step: False) -> None:
         self._logs, self._seeded = logs, seeded
-        self._said: set[str] = set()
+        self._logged_sentences: set[str] = set()
         self._pid = os.getpid()
 
     def patches(self) -> list[Patch]:
@@ -48,9 +48,9 @@ class SharedInput:
 
     def _hook(self, module: ModuleType) -> None:
         @around(module.DistributedDataset, "_create_cloned_datasets_from_dataset")
-        def divide(original: Function, made: Any, data: Any, context: Any, workers: Any, *args: Any) -> None:
+        def divide(original: Function, distributed: Any, data: Any, context: Any, workers: Any, *args: Any) -> None:
             divided = self.divided(data, context.num_input_pipelines if context else workers.num_workers)
-            original(made, divided, context, workers, *args)
+            original(distributed, divided, context, workers, *args)
 
         @around(module, "_create_datasets_from_function_with_input_context")
         def create(original: Function, contexts: Any, *args: Any) -> Any:
@@ -65,16 +65,16 @@ class SharedInput:
         import tensorflow as tf
 
         policies = tf.data.experimental.AutoShardPolicy
-        asked = dataset.options().experimental_distribute.auto_shard_policy
-        if asked == policies.OFF:
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        if policy == policies.OFF:
             self._warn(dataset, workers, "AutoShardPolicy.OFF")
-        if asked not in (policies.AUTO, policies.FILE):
+        if policy not in (policies.AUTO, policies.FILE):
             return dataset
         files = _files_of(dataset)
         if files == _UNKNOWN:
             return dataset
         enough = files is not None and files >= workers
-        if asked == policies.FILE and not enough:
+        if policy == policies.FILE and not enough:
             raise InputError(_too_few(files, workers))
         self._say(_choice(files, workers))
         if enough or files is None:
@@ -94,8 +94,8 @@ class SharedInput:
 
     def _say(self, sentence: str) -> None:
         # A process that the program forked must not log for the task.
-        if self._logs and sentence not in self._said and os.getpid() == self._pid:
-            self._said.add(sentence)
+        if self._logs and sentence not in self._logged_sentences and os.getpid() == self._pid:
+            self._logged_sentences.add(sentence)
             _log.info(sentence)
 
 

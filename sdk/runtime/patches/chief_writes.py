@@ -108,32 +108,32 @@ def _watch(files: TaskFiles, tempfile: ModuleType) -> None:
     def watch(name: str, path_of: Callable[[Any], Any]) -> None:
         @around(tempfile, name)
         def make(original: Function, *args: Any, **kwargs: Any) -> Any:
-            made = original(*args, **kwargs)
-            path = as_text(path_of(made))
+            temporary = original(*args, **kwargs)
+            path = as_text(path_of(temporary))
             if path is not None:
                 files.leave_alone(path)
-            return made
+            return temporary
 
-    watch("mkdtemp", lambda made: made)
-    watch("mkstemp", lambda made: made[1])
-    watch("NamedTemporaryFile", lambda made: made.name)
+    watch("mkdtemp", lambda temporary: temporary)
+    watch("mkstemp", lambda temporary: temporary[1])
+    watch("NamedTemporaryFile", lambda temporary: temporary.name)
 
 
 def _writes(parameter: str) -> Hook:
     """Redirect a function's path argument, and mark the copy complete when the function returns."""
 
     def save(files: ChiefFiles | TaskFiles, function: Function, *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(function).bind(*args, **kwargs)
-        if parameter not in given.arguments:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        if parameter not in bound.arguments:
             _log.info(
                 f"{getattr(function, '__name__', function)} has no argument {parameter!r}. All tasks write there."
             )
             return function(*args, **kwargs)
-        path = given.arguments[parameter]
-        target = given.arguments[parameter] = files.target(path)
+        path = bound.arguments[parameter]
+        target = bound.arguments[parameter] = files.target(path)
         if target is not path and str(path).startswith("hf://"):
-            given.arguments["zipped"] = False  # the hub needs a folder, which is the default only for its own URL
-        result = function(*given.args, **given.kwargs)
+            bound.arguments["zipped"] = False  # the hub needs a folder, which is the default only for its own URL
+        result = function(*bound.args, **bound.kwargs)
         files.saved(target)
         return result
 
@@ -144,10 +144,10 @@ def _reads(parameter: str) -> Hook:
     """Read this task's own copy of a path argument if it has one."""
 
     def load(files: TaskFiles, function: Function, *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(function).bind(*args, **kwargs)
-        if parameter in given.arguments:
-            given.arguments[parameter] = files.source(given.arguments[parameter])
-        return function(*given.args, **given.kwargs)
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        if parameter in bound.arguments:
+            bound.arguments[parameter] = files.source(bound.arguments[parameter])
+        return function(*bound.args, **bound.kwargs)
 
     return load
 

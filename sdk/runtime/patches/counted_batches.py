@@ -39,7 +39,7 @@ def _specs(tf: ModuleType, iterator: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def asked() -> Iterator[None]:
+def counting() -> Iterator[None]:
     """In this context `get_next` returns (batch, sums): the replicas with a batch, all examples, replicas with examples."""
     token = _asking.set(True)
     try:

@@ -51,7 +51,7 @@ def _apply(tf: ModuleType, *, together: bool) -> None:
     logged = False
 
     @around(library.StrategyBase, "__init__")
-    def made(original: Function, strategy: Any, extended: Any) -> None:
+    def create(original: Function, strategy: Any, extended: Any) -> None:
         nonlocal together
         original(strategy, extended)
         together = together or isinstance(extended, mirrored.MirroredExtended)

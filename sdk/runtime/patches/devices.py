@@ -180,13 +180,13 @@ def thread_patches() -> list[Patch]:
 
 def _free_threads(module: ModuleType) -> None:
     # Not the function of `tf.config`: a forked task has imported all of its aliases.
-    asked = module.Context.intra_op_parallelism_threads
+    threads = module.Context.intra_op_parallelism_threads
 
     def ask(context: Any, number: int) -> None:
-        asked.fset(context, number)
+        threads.fset(context, number)
         if number > cores.own_part():
             # The threads are made later, by this one.
             cores.widen()
             _log.info(f"the program requests {number} threads for an operation: this task may use all CPUs of the run")
 
-    module.Context.intra_op_parallelism_threads = asked.setter(ask)
+    module.Context.intra_op_parallelism_threads = threads.setter(ask)

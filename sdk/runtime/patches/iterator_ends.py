@@ -65,7 +65,7 @@ def _applies(module: ModuleType) -> bool:
     return version(VERSION) <= _LAST
 
 
-class _Held:
+class _Resources:
     """What an iterator owns."""
 
     def __init__(self, link: weakref.ref[Any], parts: list[Any], devices: Sequence[Any]) -> None:
@@ -113,9 +113,9 @@ class _Releaser:
         self._over = False
         # Each of these changes in one step.
         self._dropped: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._held: dict[int, _Held] = {}
-        self._ending: set[_Held] = set()
-        self._recent: list[_Held] = []
+        self._resources: dict[int, _Resources] = {}
+        self._ending: set[_Resources] = set()
+        self._recent: list[_Resources] = []
 
     def owned(self, module: ModuleType) -> None:
         @around(module.OwnedIterator, "_create_iterator")
@@ -138,7 +138,7 @@ class _Releaser:
                 if dataset is not None and self._may_own(module, dataset):
                     devices = list(vars(iterator)["_device_iterators"])
                     for device in devices:
-                        self._held.pop(vars(device).pop(_KEY, 0), None)
+                        self._resources.pop(vars(device).pop(_KEY, 0), None)
                     self._own(iterator, [vars(iterator)["_multi_device_iterator_resource"]], devices)
 
     def _may_own(self, module: ModuleType, dataset: Any) -> bool:
@@ -151,7 +151,7 @@ class _Releaser:
 
     def _own(self, iterator: Any, parts: list[Any], devices: Sequence[Any] = ()) -> None:
         link = weakref.ref(iterator, self._dropped.put)
-        self._held[id(link)] = _Held(link, parts, devices)
+        self._resources[id(link)] = _Resources(link, parts, devices)
         vars(iterator)[_KEY] = id(link)
 
     def _start(self) -> bool:
@@ -161,7 +161,7 @@ class _Releaser:
         try:
             # Before the threads of executors are joined, exit handlers run and modules are taken down.
             threading._register_atexit(self._finish)  # type: ignore[attr-defined]
-            self._dropped, self._held = fresh._dropped, fresh._held
+            self._dropped, self._resources = fresh._dropped, fresh._resources
             self._ending, self._recent = fresh._ending, fresh._recent
             threading.Thread(target=self._serve, name="podlift-iterator-ends", daemon=True).start()
         except RuntimeError:  # no thread is left, or the process is ending
@@ -171,25 +171,25 @@ class _Releaser:
 
     def _keep(self) -> None:
         """In a forked child, never end iterators of the parent: their threads are not here."""
-        for container in (self._held, self._ending, self._recent, self._dropped) if self._pid else ():
+        for container in (self._resources, self._ending, self._recent, self._dropped) if self._pid else ():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(container))
 
     def _serve(self) -> None:
-        while (given := self._dropped.get()) is not None:
-            if isinstance(given, _thread.LockType):
-                given.release()
-            elif (held := self._held.pop(id(given), None)) is not None:
-                self._ending.add(held)
-                self._recent.append(held)
+        while (entry := self._dropped.get()) is not None:
+            if isinstance(entry, _thread.LockType):
+                entry.release()
+            elif (resources := self._resources.pop(id(entry), None)) is not None:
+                self._ending.add(resources)
+                self._recent.append(resources)
                 try:
                     # Each waits as long as its iterator has lived, at most.
-                    threading.Thread(target=self._release, args=(held,), daemon=True).start()
+                    threading.Thread(target=self._release, args=(resources,), daemon=True).start()
                 except Exception:  # no thread is left
-                    self._release(held)
+                    self._release(resources)
 
-    def _release(self, held: _Held) -> None:
-        held.release()
-        self._ending.discard(held)
+    def _release(self, resources: _Resources) -> None:
+        resources.release()
+        self._ending.discard(resources)
 
     def settle(self) -> None:
         """Wait for dropped iterators, so that the next one finds its files closed and its buffers freed."""
@@ -197,9 +197,9 @@ class _Releaser:
             return
         self._pass().acquire(timeout=1)
         recent, self._recent = self._recent, []
-        for held in recent:
-            if held.thread != threading.get_native_id():
-                held.settle()
+        for resources in recent:
+            if resources.thread != threading.get_native_id():
+                resources.settle()
 
     def go_first(self) -> None:
         """Let this thread end the remaining iterators: the threads that it wakes run when it waits, on the same processor."""
@@ -229,10 +229,10 @@ class _Releaser:
         self._over = True
         interrupted = _wait(self._pass())
         # Recently dropped iterators are released by now; living iterators own their resources.
-        self._held.clear()
+        self._resources.clear()
         self._dropped.put(None)
-        for held in self._ending.copy():
-            interrupted = _wait(held.ended) or interrupted
+        for resources in self._ending.copy():
+            interrupted = _wait(resources.ended) or interrupted
         if interrupted is not None:
             raise interrupted
 

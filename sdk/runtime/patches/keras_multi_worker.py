@@ -92,7 +92,7 @@ def _cure_steps(trainer: ModuleType, weighs: Callable[[Any], bool]) -> None:
                 return equal(iterator)
             if self.steps_per_execution > 1 or not counted_batches.can_count(trainer.tf, iterator):
                 return measuring(iterator)
-            with counted_batches.asked():
+            with counted_batches.counting():
                 return counted(iterator)
 
         return run

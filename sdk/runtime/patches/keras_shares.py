@@ -251,9 +251,9 @@ def cure_batch_normalization() -> None:
         present = ops.cast(step.present.amount, "int32")
         if self.synchronized and mask is None:
             return original(self, inputs[: ops.shape(inputs)[0] * present], mask)
-        kept, measured = (self.moving_mean, self.moving_variance), original(self, inputs, mask)
+        moving, measured = (self.moving_mean, self.moving_variance), original(self, inputs, mask)
         return tuple(
-            ops.where(present > 0, new, ops.cast(old, new.dtype)) for new, old in zip(measured, kept, strict=True)
+            ops.where(present > 0, new, ops.cast(old, new.dtype)) for new, old in zip(measured, moving, strict=True)
         )
 
 

@@ -95,34 +95,34 @@ class _TakenLater:
 def _predict_function(trainer: ModuleType, model: Any, make: Function) -> Function:
     tf = trainer.tf
 
-    def made() -> Any:
+    def predict_function() -> Any:
         stand_in = _PredictsNothing(trainer, model)
         make(stand_in, True)
         return stand_in.predict_function
 
     # Two, since a traced function cannot decide later whether to gather.
-    given, alone = made(), made()
+    together, alone = predict_function(), predict_function()
 
     # The name tells `hooks.input_wait` that a step takes its input here.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def one_step_on_iterator(iterator: Any) -> Any:
-        return given([iterator.get_next()])
+        return together([iterator.get_next()])
 
     if not model.run_eagerly:
         one_step_on_iterator = tf.function(one_step_on_iterator, reduce_retracing=True)
-    return _Predicts(given, alone, one_step_on_iterator)
+    return _Predicts(together, alone, one_step_on_iterator)
 
 
 class _Predicts:
     """A function that takes the batches of `predict` itself. Its type distinguishes it from a program's replacement."""
 
-    def __init__(self, given: Function, alone: Function, on_iterator: Function) -> None:
-        self._given, self._alone, self._on_iterator = given, alone, on_iterator
+    def __init__(self, together: Function, alone: Function, on_iterator: Function) -> None:
+        self._together, self._alone, self._on_iterator = together, alone, on_iterator
 
     def __call__(self, data: Any) -> Any:
         if is_for_one_batch():
             return self._alone(data)
-        return self._on_iterator(data[0].iterator) if isinstance(data[0], _TakenLater) else self._given(data)
+        return self._on_iterator(data[0].iterator) if isinstance(data[0], _TakenLater) else self._together(data)
 
 
 class _PredictsNothing:

@@ -25,7 +25,7 @@ class ShuffleSeeds:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._asked: Counter[str] = Counter()
+        self._calls_by_line: Counter[str] = Counter()
         self._derived: set[int] = set()
 
     def derived(self, step: Any) -> bool:
@@ -68,8 +68,8 @@ class ShuffleSeeds:
         """Return the next seed of the program's line that is running."""
         # By line, since the first task alone may make data that the others do not.
         line = _line()
-        self._asked[line] += 1
-        words = f"{self._run_id}/{line}/{self._asked[line]}"
+        self._calls_by_line[line] += 1
+        words = f"{self._run_id}/{line}/{self._calls_by_line[line]}"
         return int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "little") >> 1
 
 

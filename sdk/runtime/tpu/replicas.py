@@ -65,13 +65,13 @@ def replicate(computation: Callable[..., Nest], inputs: Sequence[Nest], devices:
     The first part of an input is the replica's number. All inputs have the same structure.
     """
     flat = [[_as_tensor(leaf) for leaf in tf.nest.flatten(own, expand_composites=True)] for own in inputs]
-    given = [index for index, leaf in enumerate(flat[0]) if isinstance(leaf, tf.Tensor)]
-    specs = [_spec([own[index] for own in flat]) for index in given]
+    tensor_indices = [index for index, leaf in enumerate(flat[0]) if isinstance(leaf, tf.Tensor)]
+    specs = [_spec([own[index] for own in flat]) for index in tensor_indices]
     outputs: list[Any] = []
 
     def step(*tensors: Any) -> list[Any]:
         leaves = list(flat[0])
-        for index, tensor in zip(given, tensors, strict=True):
+        for index, tensor in zip(tensor_indices, tensors, strict=True):
             leaves[index] = tensor
         graph = tf.compat.v1.get_default_graph()
         mark = Replicated(graph, devices, tensors[0])
@@ -87,7 +87,7 @@ def replicate(computation: Callable[..., Nest], inputs: Sequence[Nest], devices:
 
     graph = func_graphs.func_graph_from_py_func("tpu_step", step, specs, {}, signature=specs)
     structure, mark = outputs
-    results = _call(graph, mark, [[own[index] for index in given] for own in flat], devices)
+    results = _call(graph, mark, [[own[index] for index in tensor_indices] for own in flat], devices)
     return [_packed(structure, result) for result in results]
 
 
