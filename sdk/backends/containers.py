@@ -62,14 +62,14 @@ def launch_spec(
 def variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all tasks; `copied` are values that are stored nowhere; a missing one is "***"."""
     row = accelerators.lookup(plan.job.resources.accelerator)
-    given = {
+    job_variables = {
         name: value if isinstance(value, str) else copied.get(name, HIDDEN)
         for name, value in plan.job.env.items()
         # Tasks read secrets themselves.
         if name not in plan.job.secrets
     }
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job.code.keras == "legacy" else {}
-    return {**dict(row.env), **legacy, **given, "PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
+    return {**dict(row.env), **legacy, **job_variables, "PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
 
 
 def _tensorflow(plan: Plan) -> list[str]:
@@ -142,6 +142,6 @@ def upload_archives(plan: Plan) -> Archives:
 
     root = RootPaths(plan.root)
     archive, entrypoint = runtime_archive(cache.cache_folder(os.environ)), entrypoint_file()
-    wanted = ((archive, root.runtime(archive.digest)), (entrypoint, root.entrypoint(entrypoint.digest)))
-    in_parallel(lambda pair: push.upload_archive(str(pair[0].path), pair[1]), wanted)
+    uploads = ((archive, root.runtime(archive.digest)), (entrypoint, root.entrypoint(entrypoint.digest)))
+    in_parallel(lambda pair: push.upload_archive(str(pair[0].path), pair[1]), uploads)
     return Archives(runtime=archive.digest, entrypoint=entrypoint.digest)

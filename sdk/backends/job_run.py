@@ -166,9 +166,9 @@ class JobRun(CopiedRun, Generic[J]):
         events = read_events(self._plan.paths, ("resumed", "attempt_started"))
         has_begun = any(event.data.get("job") == self._number for event in events if event.kind == "attempt_started")
         resumed = any(event.kind == "resumed" for event in events)
-        known = KEYS.event(0, source_of("client", self._number - 1), 1, "resumed") if resumed else KEYS.plan
+        record_key = KEYS.event(0, source_of("client", self._number - 1), 1, "resumed") if resumed else KEYS.plan
         with suppress(StoreError):
-            if not has_begun and self._copy.files.age_s(known) < _START_LIMIT_S:
+            if not has_begun and self._copy.files.age_s(record_key) < _START_LIMIT_S:
                 return ""
         return (
             f"{self._cluster} has no job {self._name}: it was never created, or it was removed since. Next: podlift resume "
@@ -239,8 +239,8 @@ class JobRun(CopiedRun, Generic[J]):
     def _write_verdict(self, answer: ServiceAnswer, job: J | None = None) -> None:
         """Write the final record if the run has ended."""
         plan, store = self._plan, self._copy.store
-        asked = min((self._cancel_request(key)[0] for key in self._cancel_keys()), default=None)
-        run = index.run_end(store, read_events(plan.paths), plan.tasks, plan.model, answer, asked)
+        cancelled_at = min((self._cancel_request(key)[0] for key in self._cancel_keys()), default=None)
+        run = index.run_end(store, read_events(plan.paths), plan.tasks, plan.model, answer, cancelled_at)
         if (end := verdicts.verdict(run)) is not None:
             data = verdicts.final(end, vendor=job.status if job else "", job=job.id if job else "")
             index.write_final(store, self._number, self._clock.now(), data)

@@ -49,8 +49,8 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
     clock = SystemClock()
     module, _, name = spec["keeps"].partition(":")
     try:
-        kept: Kept = getattr(importlib.import_module(module), name)(spec, home, clock)
-        keep(kept, float(spec["keep_for_s"]), clock)
+        subject: Kept = getattr(importlib.import_module(module), name)(spec, home, clock)
+        keep(subject, float(spec["keep_for_s"]), clock)
     except PodliftError as error:
         _log.error(str(error))
         # "Bad input" says that nothing was started: the run of a run's keeper goes on.
@@ -58,25 +58,25 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
     return EXIT_DONE
 
 
-def keep(kept: Kept, keep_for_s: float, clock: Clock) -> None:
+def keep(subject: Kept, keep_for_s: float, clock: Clock) -> None:
     """Take step after step, at most this long; an outage is waited for."""
-    began, outage = clock.monotonic(), Outage(clock, f"{kept.title} cannot be reached", "It is tried again.")
-    with closing(kept):
+    began, outage = clock.monotonic(), Outage(clock, f"{subject.title} cannot be reached", "It is tried again.")
+    with closing(subject):
         while clock.monotonic() - began < keep_for_s:
             with outage.asking():
-                if not _asked(kept):
+                if not _take_step(subject):
                     return
             # A short run gets its verdict at once, and a long run is polled rarely.
             pause_s = min(_LONGEST_POLL_S, _POLL_S + (clock.monotonic() - began) / 20)
             clock.sleep(max(pause_s, outage.pause_s))
         _log.info("the keeper's time is over; the run continues without it")
-        kept.give_up()
+        subject.give_up()
 
 
-def _asked(kept: Kept) -> bool:
+def _take_step(subject: Kept) -> bool:
     """Take a step; a store that fails for an unknown reason counts as an outage."""
     try:
-        return kept.step()
+        return subject.step()
     except StoreError as error:
         if may_pass(error):
             raise StoreUnavailableError(str(error)) from error

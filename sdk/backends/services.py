@@ -118,11 +118,11 @@ class SetupService(Protocol):
             root: where runs live; a placeholder if no bucket is set.
         """
 
-    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+    def proposed(self, existing: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
         """Return the settings for the project's file, each named like its field of the target, in the file's order.
 
         Args:
-            given: the existing settings, by field.
+            existing: the existing settings, by field.
             environ: names the configuration of the service's own tools.
         """
 

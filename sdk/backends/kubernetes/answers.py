@@ -21,7 +21,7 @@ _IMAGE = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNever
 def of_ended(job: KubernetesJob) -> ServiceAnswer:
     """Return the end of a Job or JobSet as its cluster sees it."""
 
-    def said(
+    def service_answer(
         reason: Reason, message: str, *, knows: Literal["decision", "cause", "exit"] = "exit", traceback: str = ""
     ) -> ServiceAnswer:
         end = failed(reason, Failure(task="", message=message, traceback=traceback))
@@ -30,24 +30,24 @@ def of_ended(job: KubernetesJob) -> ServiceAnswer:
     if job.status == "Complete":
         return ServiceAnswer(job="ended", end=SUCCEEDED, time=job.ended)
     if job.reason == "DeadlineExceeded":
-        return said(Reason.TIMEOUT, f"The job {job.id} reached its time limit.", knows="decision")
+        return service_answer(Reason.TIMEOUT, f"The job {job.id} reached its time limit.", knows="decision")
     pod = _guilty(job.pods)
     if pod is None:
         why = job.message or job.reason or "no reason is known"
-        return said(Reason.INFRASTRUCTURE, f"The job {job.id} failed: {why}")
+        return service_answer(Reason.INFRASTRUCTURE, f"The job {job.id} failed: {why}")
     if pod.reason == "OOMKilled":
         text = f"The pod {pod.name} had no memory left. Next: --kubernetes-memory with more."
-        return said(Reason.OUT_OF_MEMORY, text, knows="cause")
+        return service_answer(Reason.OUT_OF_MEMORY, text, knows="cause")
     if _NO_PYTHON.search(pod.message):
         text = "The image has no python3. Next: --kubernetes-image with Python and TensorFlow."
-        return said(Reason.IMAGE, text, knows="cause", traceback=pod.message)
+        return service_answer(Reason.IMAGE, text, knows="cause", traceback=pod.message)
     lines = [line for line in pod.message.splitlines() if line.startswith(_PREFIX)]
     if lines and pod.code not in _KILLED:
         # podlift gave up before it started the program.
-        return said(Reason.REFUSED, lines[-1].removeprefix(_PREFIX))
+        return service_answer(Reason.REFUSED, lines[-1].removeprefix(_PREFIX))
     how = f" with exit code {pod.code}" if pod.code is not None else f" ({pod.reason})" if pod.reason else ""
     text = f"The pod {pod.name} ended{how}, and no task says why."
-    return said(Reason.INFRASTRUCTURE, text, traceback=pod.message)
+    return service_answer(Reason.INFRASTRUCTURE, text, traceback=pod.message)
 
 
 def _guilty(pods: Sequence[PodState]) -> PodState | None:

@@ -134,12 +134,12 @@ class Cluster:
             if kind == "Secret":
                 # The client has no right to read it.
                 return body
-        known = self.get(kind, name)
-        if (known["metadata"].get("labels") or {}).get(RUN_LABEL) != (body["metadata"].get("labels") or {}).get(
+        existing = self.get(kind, name)
+        if (existing["metadata"].get("labels") or {}).get(RUN_LABEL) != (body["metadata"].get("labels") or {}).get(
             RUN_LABEL
         ):
             raise RejectedError(f"{self.name} has another {kind} of the name {name!r}.", _CONFLICT)
-        return known
+        return existing
 
     def get(self, kind: str, name: str, *, within_s: float | None = None) -> Mapping[str, Any]:
         """Return an object; MissingError if there is none."""
@@ -213,10 +213,10 @@ class Cluster:
             ) from error
 
     def _error(self, kind: str, verb: str, code: int, message: str) -> PodliftError:
-        what, said = f"{verb} {_PLURALS[kind]}", " ".join(message.split())
+        what, detail = f"{verb} {_PLURALS[kind]}", " ".join(message.split())
         if code == _CONFLICT and verb == "create":
-            return AlreadyExistsError(said)
-        if code == _MISSING and said.startswith("namespaces "):
+            return AlreadyExistsError(detail)
+        if code == _MISSING and detail.startswith("namespaces "):
             return RejectedError(
                 f"There is no namespace {self.namespace!r} in this cluster. Next: kubectl create namespace {self.namespace}, "
                 "or --kubernetes-namespace NAME.",
@@ -229,21 +229,21 @@ class Cluster:
                 code,
             )
         if code == _MISSING:
-            return MissingError(said)
+            return MissingError(detail)
         if code == _UNAUTHENTICATED:
             return RejectedError(
-                f"The cluster does not accept the credentials of the kubeconfig: {said}. Next: log in again.", code
+                f"The cluster does not accept the credentials of the kubeconfig: {detail}. Next: log in again.", code
             )
-        if code == _FORBIDDEN and not any(words in said for words in _ADMISSION):
+        if code == _FORBIDDEN and not any(words in detail for words in _ADMISSION):
             group = f' in the API group "{_VERSIONS[kind].partition("/")[0]}"' if kind in _VERSIONS else ""
             return RejectedError(
-                f"No permission to {what}{group} in the namespace {self.namespace}: {said}. Next: bind the Role in "
+                f"No permission to {what}{group} in the namespace {self.namespace}: {detail}. Next: bind the Role in "
                 "docs/how-to/kubernetes.md, or ask for it.",
                 code,
             )
         if code == _TOO_MANY or code >= _UNKNOWN:
-            return UnavailableError(f"The Kubernetes API of {self.name} answers {code}: {said}")
-        return RejectedError(f"The cluster refuses to {what}: {said}", code)
+            return UnavailableError(f"The Kubernetes API of {self.name} answers {code}: {detail}")
+        return RejectedError(f"The cluster refuses to {what}: {detail}", code)
 
 
 def devices_of_nodes(target: Kubernetes) -> dict[str, object]:

@@ -78,37 +78,37 @@ def missing(target: Kubernetes, root: str) -> list[str]:
 
 def findings(plan: Plan) -> list[Finding]:
     """Return the findings about the root and about `raw`."""
-    target, root, made = Kubernetes.of(plan.target), plan.root, []
+    target, root, plan_findings = Kubernetes.of(plan.target), plan.root, []
     paths = leaves(target.raw)
     if own := [
         path for path in paths if path.endswith(LABELS) or any(f"{name}.".startswith(f"{path}.") for name in _OWN)
     ]:
         text = f"raw= changes the fields by which podlift finds its run. Received: {', '.join(own)}"
-        made.append(error(f"{text}. Next: leave them out; --name and --kubernetes-namespace choose names"))
+        plan_findings.append(error(f"{text}. Next: leave them out; --name and --kubernetes-namespace choose names"))
     elif paths:
-        made.append(note(f"The object is patched by raw=, without checks: {', '.join(paths)}"))
+        plan_findings.append(note(f"The object is patched by raw=, without checks: {', '.join(paths)}"))
     if plan.facts.online.get("kubernetes", {}).get("user") == 0 and not any(
         path.endswith("runAsUser") for path in paths
     ):
         text = f"You are root here, and the pods run as user {_USER}, who cannot write into folders of root"
-        made.append(warning(f"{text}. Next: submit as another user"))
+        plan_findings.append(warning(f"{text}. Next: submit as another user"))
     folder = path_of(root) if in_folder(root) else ""
     inside = target.claim_folder and (folder + "/").startswith(target.claim_folder + "/")
     if folder and not target.claim:
-        made.append(
+        plan_findings.append(
             error(
                 f"The pods do not see the folder {folder!r} of this machine. Next: --kubernetes-claim CLAIM:FOLDER, a claim "
                 "for ReadWriteMany and the folder at which this machine mounts its volume; or --root gs://BUCKET/PREFIX"
             )
         )
     elif folder and not inside:
-        made.append(
+        plan_findings.append(
             error(
                 f"The root is not in the volume of the claim. Received: root {folder!r}, claim {target.claim!r}. Next: --root "
                 f"{target.claim_folder}/podlift"
             )
         )
-    return made
+    return plan_findings
 
 
 def nodes_without_device(plan: Plan) -> list[Finding]:
@@ -117,8 +117,8 @@ def nodes_without_device(plan: Plan) -> list[Finding]:
     if "devices" not in about:
         return []
     limits, selector = _hardware(plan, plan.members[0])
-    wanted = [*limits, *(f"{key}={value}" for key, value in selector.items())]
-    lacking = [name for name in wanted if name not in (*about["devices"], *about["labels"])]
+    needs = [*limits, *(f"{key}={value}" for key, value in selector.items())]
+    lacking = [name for name in needs if name not in (*about["devices"], *about["labels"])]
     if lacking:
         return [warning(f"No node of the cluster has {', '.join(lacking)} now: the job waits unless nodes are added")]
     return []

@@ -32,8 +32,8 @@ class KubernetesRun(JobRun[KubernetesJob]):
 
     def _why_lost(self) -> str:
         # A job that was cancelled before its first pod ran is deleted at once.
-        lost = super()._why_lost()
-        return lost or ("The job was cancelled." if self._stopped == self._name else "")
+        loss = super()._why_lost()
+        return loss or ("The job was cancelled." if self._stopped == self._name else "")
 
     def _stop(self) -> None:
         self._client.delete(kind_of(self._plan), self._name)

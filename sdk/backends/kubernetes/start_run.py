@@ -52,9 +52,9 @@ def check(request: Request) -> None:
                 f"There is no LocalQueue {target.queue!r} of Kueue in {cluster.name}. Next: kubectl get localqueues"
             )
             _read(cluster, "LocalQueue", target.queue, f"{missing}, or --kubernetes-queue.")
-        made = _rehearsed(request.body, cluster)
+        job = _rehearsed(request.body, cluster)
         if names := objects.hidden_names(plan):
-            cluster.create(secret(made, dict.fromkeys(names, containers.HIDDEN)), rehearsed=True)
+            cluster.create(secret(job, dict.fromkeys(names, containers.HIDDEN)), rehearsed=True)
     except (RejectedError, UnavailableError) as error:
         raise InputError(str(error)) from error
 
@@ -120,11 +120,11 @@ def start(request: Request) -> None:
     body = written(plan, number)
     cluster = Cluster(Kubernetes.of(plan.target), clock=clock)
     with creating(plan, number, clock):
-        made = cluster.create(body)
+        job = cluster.create(body)
         if names := objects.hidden_names(plan):
             try:
                 # The pods wait for it.
-                cluster.create(secret(made, {name: os.environ.get(name, "") for name in names}))
+                cluster.create(secret(job, {name: os.environ.get(name, "") for name in names}))
             except RejectedError:
                 with suppress(PodliftError):
                     cluster.delete(objects.kind_of(plan), body["metadata"]["name"])

@@ -85,13 +85,13 @@ def replicas(job: Job, environ: Mapping[str, str]) -> list[Finding]:
     if row.family == "cpu" or row.name not in accelerators.names(BACKEND):
         return []
     try:
-        wanted, most = accelerators.replicas(row, environ), accelerators.per_task(row)
+        count, most = accelerators.replicas(row, environ), accelerators.per_task(row)
     except InputError as wrong:
         return [Finding("error", str(wrong))]
     fewer = (
-        f"PODLIFT_{row.family.upper()}_REPLICAS={wanted}: each task has {counted(wanted, 'replica')} instead of {most}"
+        f"PODLIFT_{row.family.upper()}_REPLICAS={count}: each task has {counted(count, 'replica')} instead of {most}"
     )
-    return [note(fewer)] if wanted < most else []
+    return [note(fewer)] if count < most else []
 
 
 def _tensorflow(facts: Facts) -> Iterator[Finding]:

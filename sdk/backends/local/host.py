@@ -99,8 +99,8 @@ class LocalHost:
         plan, paths, number = self._plan, self.paths, membership.attempt
         addresses = {task.name: f"{self._host(task)}:{setup.reservation.ports[task.name]}" for task in plan.members}
         # Threads of the user's own are not squeezed into a part of the CPUs.
-        wanted = "all" if cores.INTRA in plan.job.env else Local.of(plan.target).cores
-        division = cores.divide(plan.tasks, cores.available(), wanted)
+        setting = "all" if cores.INTRA in plan.job.env else Local.of(plan.target).cores
+        division = cores.divide(plan.tasks, cores.available(), setting)
         starts = [self._start(number, task, addresses, division, setup.output) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
         with closing(Launch(starts, self._standby)) as launch:

@@ -66,7 +66,7 @@ class WarmRuns:
         self._process: subprocess.Popen[str] | None = None
         self._lock, self._pid = threading.Lock(), os.getpid()
 
-    def _begun(self) -> subprocess.Popen[str]:
+    def _warm_process(self) -> subprocess.Popen[str]:
         """Return the process that is forked, which the first run starts."""
         if self._process is None:
             command = [sys.executable, "-m", __name__, " ".join(self._modules), _ROOM]
@@ -81,7 +81,7 @@ class WarmRuns:
             return REAL(command, env=env, cwd=cwd, log=log, **more)
         order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
         with self._lock, suppress(OSError, ValueError):
-            process = self._begun()
+            process = self._warm_process()
             if process.stdin and process.stdout:
                 process.stdin.write(json.dumps(order) + "\n")
                 process.stdin.flush()
@@ -138,16 +138,16 @@ def _fork(
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
     if command[0] != sys.executable or command[1] not in _FORKED:
         return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
-    ready, begun = os.pipe()
+    ready, write_end = os.pipe()
     pid = os.fork()
     if pid:
-        os.close(begun)
+        os.close(write_end)
         os.read(ready, 1)  # its session exists
         os.close(ready)
         return spawn.Adopted(pid)
     try:
-        _become(command, env, cwd, log, {begun, *pass_fds})
-        os.close(begun)
+        _become(command, env, cwd, log, {write_end, *pass_fds})
+        os.close(write_end)
         _forget_podlift()
         sys.path[:] = [str(_RUNTIME), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *_BARE_PATH]
         _exit(_run, command[1])
@@ -155,7 +155,7 @@ def _fork(
         os._exit(1)
 
 
-def _become(command: Sequence[str], env: Mapping[str, str], cwd: str, log: str, kept: set[int]) -> None:
+def _become(command: Sequence[str], env: Mapping[str, str], cwd: str, log: str, open_fds: set[int]) -> None:
     """Set what a new process would have: session, folder, descriptors, signals, variables, command line."""
     os.setsid()
     os.chdir(cwd)
@@ -164,7 +164,7 @@ def _become(command: Sequence[str], env: Mapping[str, str], cwd: str, log: str, 
         os.dup2(output, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor not in kept:
+        if descriptor > 2 and descriptor not in open_fds:
             with suppress(OSError):  # the one that listed them
                 os.close(descriptor)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

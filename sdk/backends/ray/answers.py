@@ -34,10 +34,10 @@ def of_ended(
     if problem is not None:
         failure = Failure(task="", message=problem[1], traceback=last_output)
         return ServiceAnswer(job="ended", end=failed(problem[0], failure), knows="decision")
-    said = [line for line in last_output.splitlines() if line.startswith(_PREFIX)]
-    if said and code not in _FROM_OUTSIDE:
+    messages = [line for line in last_output.splitlines() if line.startswith(_PREFIX)]
+    if messages and code not in _FROM_OUTSIDE:
         # podlift gave up before it started the program.
-        failure = Failure(task="", message=said[-1].removeprefix(_PREFIX))
+        failure = Failure(task="", message=messages[-1].removeprefix(_PREFIX))
         return ServiceAnswer(job="ended", end=failed(Reason.REFUSED, failure))
     how = "" if code is None else f" with exit code {code}"
     message = f"The job {job} ended{how}, and no task recorded the cause."

@@ -194,12 +194,12 @@ class RayJobs:
         if answer.is_redirect or answer.status_code in _DENIALS:
             raise RejectedError(self._denied(answer.status_code, text), answer.status_code)
         if answer.status_code >= _FAILED:
-            said = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_SHOWN] or answer.reason)
+            message = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_SHOWN] or answer.reason)
             if answer.status_code < _UNKNOWN or _EXISTS.search(text):
                 raise RejectedError(
-                    f"the cluster at {self.address} answers {answer.status_code}: {said}", answer.status_code
+                    f"the cluster at {self.address} answers {answer.status_code}: {message}", answer.status_code
                 )
-            raise RayUnavailableError(f"The cluster at {self.address} answers {answer.status_code}: {said}.")
+            raise RayUnavailableError(f"The cluster at {self.address} answers {answer.status_code}: {message}.")
         try:
             return convert(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -222,8 +222,8 @@ class RayJobs:
         """Return the token that Ray's own clients on this machine would send; "" for none, or if the user gives one."""
         if self._token or any(name.lower() == "authorization" for name in self._headers):
             return ""
-        if given := self._environ.get("RAY_AUTH_TOKEN", "").strip():
-            return given
+        if token := self._environ.get("RAY_AUTH_TOKEN", "").strip():
+            return token
         path = self._environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser(_TOKEN_FILE)
         with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
             return file.read(_TOKEN_CHARACTERS).strip()

@@ -39,7 +39,9 @@ class TaskActor:
         self._process: Any = None
         self._stopped = False
 
-    def run(self, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, seen: str) -> Any:
+    def run(
+        self, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, root_marker: str
+    ) -> Any:
         """Run an agent, and return its exit code and its last lines."""
         import collections
         import os
@@ -49,11 +51,11 @@ class TaskActor:
 
         import ray
 
-        if seen and not os.path.exists(seen):
+        if root_marker and not os.path.exists(root_marker):
             where = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
             why = (
-                f"podlift: {where} does not see the root: {seen} is missing there, which the driver of this job wrote a moment "
-                "ago. Next: a folder that every node of the cluster mounts at the same path (--root), or gs://BUCKET/PREFIX."
+                f"podlift: {where} does not see the root: {root_marker} is missing there, which the driver of this job wrote a "
+                "moment ago. Next: a folder that every node of the cluster mounts at the same path (--root), or gs://BUCKET/PREFIX."
             )
             return 3, why
         own = {name: value for name, value in os.environ.items() if name not in dropped}
@@ -110,7 +112,7 @@ class ConnectedCluster:
         ray.init(address="auto", log_to_driver=False, logging_level="warning")
         self._group: Any = None
         self._indices: Mapping[str, int] = {}
-        self._wanted = Placement(strategy="SPREAD", pending_timeout_s=0, tasks={})
+        self._placement = Placement(strategy="SPREAD", pending_timeout_s=0, tasks={})
         self._actors: dict[str, _Handle] = {}
         self._runs: dict[Any, str] = {}
         self._probes: dict[str, object] = {}
@@ -119,24 +121,30 @@ class ConnectedCluster:
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return ClusterResources(nodes=nodes, free=self._ray.available_resources())
 
-    def reserve(self, wanted: Placement) -> None:
+    def reserve(self, placement: Placement) -> None:
         """Request the resources of all tasks, without waiting for them."""
-        bundles = [dict(amounts) for amounts in wanted.tasks.values()]
-        self._indices = {task: index for index, task in enumerate(wanted.tasks)}
-        self._group = self._ray.util.placement_group(bundles, strategy=wanted.strategy)
-        self._wanted = wanted
+        bundles = [dict(amounts) for amounts in placement.tasks.values()]
+        self._indices = {task: index for index, task in enumerate(placement.tasks)}
+        self._group = self._ray.util.placement_group(bundles, strategy=placement.strategy)
+        self._placement = placement
 
     def is_reserved(self, within_s: float) -> bool:
         return bool(self._group.wait(timeout_seconds=within_s))
 
     def start(
-        self, task: str, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, seen: str
+        self,
+        task: str,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        dropped: Sequence[str],
+        host: str,
+        root_marker: str,
     ) -> None:
         """Start the agent of a task where its resources are, or as soon as they are there again."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        assert self._wanted is not None  # noqa: S101
-        amounts = self._wanted.tasks[task]
+        assert self._placement is not None  # noqa: S101
+        amounts = self._placement.tasks[task]
         options = {_OWN[name]: amount for name, amount in amounts.items() if name in _OWN}
         others = {name: amount for name, amount in amounts.items() if name not in _OWN}
         strategy = PlacementGroupSchedulingStrategy(
@@ -157,7 +165,7 @@ class ConnectedCluster:
         if (before := self._actors.get(task)) is not None:
             self._ray.kill(before)
         self._actors[task], self._probes[task] = actor, actor.send.remote(0)
-        self._runs[actor.run.remote(list(words), dict(env), list(dropped), host, seen)] = task
+        self._runs[actor.run.remote(list(words), dict(env), list(dropped), host, root_marker)] = task
 
     def ended(self, within_s: float) -> list[AgentEnd]:
         """Return the agents that have ended, waiting for the first one for so long."""

@@ -54,10 +54,16 @@ class Cluster(Protocol):
     """The calls of the driver to a cluster: see `cluster.RayCluster`."""
 
     def resources(self) -> ClusterResources: ...
-    def reserve(self, wanted: Placement) -> None: ...
+    def reserve(self, placement: Placement) -> None: ...
     def is_reserved(self, within_s: float) -> bool: ...
     def start(
-        self, task: str, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, seen: str
+        self,
+        task: str,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        dropped: Sequence[str],
+        host: str,
+        root_marker: str,
     ) -> None: ...
     def ended(self, within_s: float) -> list[AgentEnd]: ...
     def is_placed(self, task: str) -> bool: ...
@@ -106,12 +112,12 @@ class Driver:
 
     def __init__(self, spec: DriverSpec, cluster: Cluster, paths: RunPaths, clock: Clock) -> None:
         self._spec, self._cluster, self._paths, self._clock = spec, cluster, paths, clock
-        self._job, self._tasks, self._wanted, self._limits = spec.job, spec.tasks, spec.placement, spec.limits
+        self._job, self._tasks, self._placement, self._limits = spec.job, spec.tasks, spec.placement, spec.limits
         self._store: Store = open_store(spec.run, retry=SYNC_RETRY, clock=clock)
         self._recorder = Recorder(paths, source_of("driver", self._job - 1), 0, clock)
         self._uploader = ContainerUploader(paths, spec.run, clock)
         self._restarts: Counter[str] = Counter()
-        self._attempt, self._seen = 0, ""
+        self._attempt, self._root_marker = 0, ""
         since = spec.resumes_by_users
         self._cancels = cancels.CancelWatch(self._store, clock, self._job - 1, since, every_s=_CANCEL_S)
         self._requests: dict[str, tuple[float, float]] = {}  # their unix time, and the monotonic end of their grace
@@ -138,39 +144,39 @@ class Driver:
     # --- The resources
 
     def _place(self) -> None:
-        self._cluster.reserve(self._wanted)
-        begun = self._clock.monotonic()
-        until, told = begun + self._wanted.pending_timeout_s, begun - _TOLD_S + _NORMAL_S
+        self._cluster.reserve(self._placement)
+        start = self._clock.monotonic()
+        until, last_report = start + self._placement.pending_timeout_s, start - _TOLD_S + _NORMAL_S
         waited = False
         while not self._cluster.is_reserved(_POLL_S):
             self._check_cancelled()
             now = self._clock.monotonic()
             has = self._cluster.resources()
             if now >= until:
-                raise StoppedError((Reason.STOCKOUT, infeasible(self._wanted, has)))
-            if now - told >= _TOLD_S:
-                told, waited, text = now, True, shortage(self._wanted, has)
+                raise StoppedError((Reason.STOCKOUT, infeasible(self._placement, has)))
+            if now - last_report >= _TOLD_S:
+                last_report, waited, text = now, True, shortage(self._placement, has)
                 _log.info(f"waiting for resources: {text}")
                 self._recorder.record("waiting", text=text)
         if waited:
             self._recorder.record("placed")
         if self._spec.shared:
-            self._write_seen()
+            self._write_root_marker()
         for task in self._tasks:
             self._start(task)
 
-    def _write_seen(self) -> None:
+    def _write_root_marker(self) -> None:
         """Write the record that every container reads back before its agent starts."""
         name = _KEYS.seen(self._job, secrets.token_hex(8))
         open_files(self._spec.run).create(name, b"{}")
-        self._seen = f"{path_of(self._spec.run)}/{name}"
+        self._root_marker = f"{path_of(self._spec.run)}/{name}"
 
     def _start(self, task: str) -> None:
         env = {**self._spec.env, TASK: task}
         loader = os.environ[LOADER]
         self._pending[task] = self._clock.monotonic()
         dropped = [name for name in _DROPPED if name not in env]
-        self._cluster.start(task, [loader, *self._spec.agent], env, dropped, HOST, self._seen)
+        self._cluster.start(task, [loader, *self._spec.agent], env, dropped, HOST, self._root_marker)
 
     # --- While the agents run
 
@@ -231,9 +237,9 @@ class Driver:
         for task, since in list(self._pending.items()):
             if self._cluster.is_placed(task):
                 del self._pending[task]
-            elif now - since >= self._wanted.pending_timeout_s:
+            elif now - since >= self._placement.pending_timeout_s:
                 has = self._cluster.resources()
-                raise StoppedError((Reason.STOCKOUT, infeasible(self._wanted, has)))
+                raise StoppedError((Reason.STOCKOUT, infeasible(self._placement, has)))
 
     def _check_cancelled(self) -> None:
         """Stop the job at the end of the grace of a cancel request; the agents stop the training before, after a step."""
@@ -245,11 +251,11 @@ class Driver:
             raise StoppedError
 
     def _read_requests(self, keys: Iterable[str]) -> None:
-        now, begun, grace_s = self._clock.now(), self._clock.monotonic(), self._limits.grace_s
+        now, start, grace_s = self._clock.now(), self._clock.monotonic(), self._limits.grace_s
         for key in keys:
             if key not in self._requests:
                 time, own_s = cancels.cancel_request(self._store, key, now=now, grace_s=grace_s)
-                self._requests[key] = time, begun + own_s
+                self._requests[key] = time, start + own_s
 
     # --- The end
 
@@ -267,14 +273,14 @@ class Driver:
         if not self._requests and problem is None:
             # A request may have been the reason why the agents ended.
             with suppress(PodliftError):
-                known = cancels.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
-                self._read_requests(known)
+                keys = cancels.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users)
+                self._read_requests(keys)
         first = next((end for end in ended if end.code is not None), None)
         job = job_name(self._spec.run_id, self._job)
         code, output = (None, "") if first is None else (first.code, first.last_output)
-        said = answers.of_ended(job, code=code, problem=problem, last_output=output)
-        asked = min((time for time, _ in self._requests.values()), default=None)
-        run = index.run_end(self._store, self._events(), self._tasks, self._spec.model, said, asked)
+        answer = answers.of_ended(job, code=code, problem=problem, last_output=output)
+        cancelled_at = min((time for time, _ in self._requests.values()), default=None)
+        run = index.run_end(self._store, self._events(), self._tasks, self._spec.model, answer, cancelled_at)
         end = verdicts.verdict(run)
         assert end is not None  # noqa: S101
         _log.info(f"the run has ended: {end.state.value}, {end.reason.value}")

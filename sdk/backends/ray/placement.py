@@ -29,10 +29,10 @@ class ClusterResources:
     free: Amounts
 
 
-def shortage(wanted: Placement, has: ClusterResources) -> str:
+def shortage(placement: Placement, has: ClusterResources) -> str:
     """Return which resource is missing, how much of it is needed, and how much the cluster has."""
     needed, total = Counter[str](), Counter[str]()
-    for amounts in wanted.tasks.values():
+    for amounts in placement.tasks.values():
         needed.update({name: float(amount) for name, amount in amounts.items()})
     for node in has.nodes:
         total.update({name: float(amount) for name, amount in node.items()})
@@ -43,13 +43,15 @@ def shortage(wanted: Placement, has: ClusterResources) -> str:
     ]
     if lacking:
         return "; ".join(lacking)
-    for task, amounts in wanted.tasks.items():
+    for task, amounts in placement.tasks.items():
         if not any(_fits(amounts, node) for node in has.nodes):
             return f"no node has {_words(amounts)} together, which {task} needs. {_nodes(has)}"
 
-    if wanted.strategy == "STRICT_SPREAD" and len(has.nodes) < len(wanted.tasks):
-        return f"STRICT_SPREAD needs {len(wanted.tasks)} nodes, one for each task, and the cluster has {len(has.nodes)}"
-    if wanted.strategy == "STRICT_PACK" and not any(_fits(needed, node) for node in has.nodes):
+    if placement.strategy == "STRICT_SPREAD" and len(has.nodes) < len(placement.tasks):
+        return (
+            f"STRICT_SPREAD needs {len(placement.tasks)} nodes, one for each task, and the cluster has {len(has.nodes)}"
+        )
+    if placement.strategy == "STRICT_PACK" and not any(_fits(needed, node) for node in has.nodes):
         return f"STRICT_PACK needs {_words(needed)} on one node. {_nodes(has)}"
     busy = [
         f"{_amount(name, amount)} needed, and {has.free.get(name, 0.0):g} of {total[name]:g} are free"
@@ -59,12 +61,12 @@ def shortage(wanted: Placement, has: ClusterResources) -> str:
     return "; ".join(busy) or f"the free resources are not on the right nodes. {_nodes(has)}"
 
 
-def infeasible(wanted: Placement, has: ClusterResources) -> str:
+def infeasible(placement: Placement, has: ClusterResources) -> str:
     """Return why a job is not started."""
     return (
-        f"The cluster did not give the resources of {len(wanted.tasks)} tasks within ray_pending_timeout="
-        f"{duration(wanted.pending_timeout_s)}: {shortage(wanted, has).rstrip('.')}. Next: add nodes or wait until others have "
-        "finished, and podlift resume; or ask for fewer workers."
+        f"The cluster did not give the resources of {len(placement.tasks)} tasks within ray_pending_timeout="
+        f"{duration(placement.pending_timeout_s)}: {shortage(placement, has).rstrip('.')}. Next: add nodes or wait until "
+        "others have finished, and podlift resume; or ask for fewer workers."
     )
 
 
@@ -81,8 +83,8 @@ def _amount(name: str, amount: float) -> str:
 
 
 def _nodes(has: ClusterResources) -> str:
-    shown = [
+    nodes = [
         ", ".join(_amount(name, amount) for name, amount in node.items() if name in ("CPU", "GPU")) or "no CPU"
         for node in has.nodes
     ]
-    return f"Its nodes have: {and_more(shown, 6)}" if shown else "It has no nodes"
+    return f"Its nodes have: {and_more(nodes, 6)}" if nodes else "It has no nodes"

@@ -81,6 +81,6 @@ class RayRun(JobRun[RayJob]):
             moments.append(Moment(time=job.ended, source=SERVICE, text=f"the job ended: {job.status}", causes=causes))
         if self._unreachable:
             moments.append(Moment(time=NOW, source=SERVICE, text=self._unreachable))
-        elif not has_ended(self._plan.paths) and (wanted := self._waiting()) is not None:
-            moments.append(Moment(time=NOW, source=SERVICE, text="the job waits for resources", causes=(wanted,)))
+        elif not has_ended(self._plan.paths) and (resources := self._waiting()) is not None:
+            moments.append(Moment(time=NOW, source=SERVICE, text="the job waits for resources", causes=(resources,)))
         return moments

@@ -92,9 +92,9 @@ def session(url: str, project: str = "") -> Any:
     """
     authorized = url.startswith("https:") and not emulator.address()
     shared = _session("" if authorized else emulator.address() or url)
-    given: Any = getattr(shared, "credentials", None)
-    named = project and hasattr(given, "refresh_token") and hasattr(given, "with_quota_project")
-    return _charged(project) if named and not given.quota_project_id else shared
+    credentials: Any = getattr(shared, "credentials", None)
+    named = project and hasattr(credentials, "refresh_token") and hasattr(credentials, "with_quota_project")
+    return _charged(project) if named and not credentials.quota_project_id else shared
 
 
 @lru_cache(maxsize=2)
@@ -346,12 +346,12 @@ class ServiceReply:
     """A response; the status is 0 without one, and 401 without credentials. `error` explains a missing response."""
 
     status: int
-    found: Mapping[str, object] = field(default_factory=dict)
+    body: Mapping[str, object] = field(default_factory=dict)
     error: str = ""
 
     def items(self, name: str) -> list[Mapping[str, object]]:
         """Return the objects of a list in the response."""
-        return objects(self.found, name)
+        return objects(self.body, name)
 
 
 def objects(answer: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
@@ -377,11 +377,11 @@ def read(host: str, path: str, body: Mapping[str, object] | None = None, *, proj
     if response.status_code != 200:
         about = answer.get("error") if isinstance(answer, dict) else None
         text = about.get("message", "") if isinstance(about, dict) else ""
-        said = f"{response.status_code}: {text or response.reason}".rstrip(".")
-        return ServiceReply(status=response.status_code, error=said)
+        message = f"{response.status_code}: {text or response.reason}".rstrip(".")
+        return ServiceReply(status=response.status_code, error=message)
     if not isinstance(answer, dict):
         return ServiceReply(status=0, error="the answer is no object")
-    return ServiceReply(status=200, found=answer)
+    return ServiceReply(status=200, body=answer)
 
 
 def _page(page: Any) -> tuple[list[VendorJob], str]:

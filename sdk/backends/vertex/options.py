@@ -321,18 +321,18 @@ class Vertex(Target):
         lines = [("project", self.project or "<project>")]
         images = self.images_for(resources)
         lines += [(name.replace("_", " "), value) for name, value in self.passed_on.items()]
-        shown = [
+        image_lines = [
             ("image" if len(images) == 1 else f"image {name}", image or "<image>") for name, image in images.items()
         ]
         if self.plain:
-            lines += [("region", ", then ".join(self.regions)), *shown]
+            lines += [("region", ", then ".join(self.regions)), *image_lines]
             pools = [(f"pool {pool.index}", f"{pool.role}: {self._machines(pool)}") for pool in self.pools(resources)]
             return [*lines, *pools]
         for number, location in enumerate(self.locations_for(resources), 1):
             pools = [(pool.role, self._machines(pool)) for pool in self.pools(resources, location)]
             how = pricing.PROVISIONING_WORDS[location.provisioning or self.provisioning]
             lines.append((f"location {number}", f"{location.region} {how}; {'; '.join(map(': '.join, pools))}"))
-        return [*lines, *shown]
+        return [*lines, *image_lines]
 
     def _machines(self, pool: accelerators.Pool) -> str:
         row = pool.accelerator

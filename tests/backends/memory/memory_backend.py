@@ -43,8 +43,8 @@ class MemorySetup:
     def rows(self, job: Job, target: Target, root: str) -> list[Row]:
         return [Row("shelf", lambda: [fine("shelf", f"{Memory.of(target).shelf} is free")])]
 
-    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
-        return [given.get("shelf") or proposed("shelf", "top", "the first one")]
+    def proposed(self, existing: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+        return [existing.get("shelf") or proposed("shelf", "top", "the first one")]
 
 
 class MemoryServices(Services):

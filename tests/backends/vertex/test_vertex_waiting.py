@@ -16,7 +16,7 @@ from sdk.backends.containers import Archives
 from sdk.backends.vertex.job import start_run
 from sdk.backends.vertex.job.create_job import KEYS, CreatedJob, JobNotCreatedError
 from sdk.backends.vertex.wait import run_keeper, waiting
-from sdk.backends.vertex.wait.keeper import Kept
+from sdk.backends.vertex.wait.keeper import KeeperFacts
 from sdk.backends.vertex.wait.run_keeper import RunKeeper
 from sdk.backends.vertex.wait.waiting import Resubmission
 from sdk.errors import AccessError, StoreError, UnavailableError
@@ -49,7 +49,9 @@ class Latest:
         self.requested_s = 0.0
         after = {"location": 1, "delay_s": 30.0, "timeout_s": 3000.0}
         data = {"number": 1, "reason": "stockout", "why": "Job 2 follows.", "continues": after}
-        self.begun: Event | None = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=1.0, data=data)
+        self.predecessor: Event | None = Event(
+            attempt=0, source="supervisor", sequence=1, kind="final", time=1.0, data=data
+        )
 
     def intent_age_s(self) -> float | None:
         return self.intent_s
@@ -58,7 +60,7 @@ class Latest:
         return self.requested_s
 
     def continued(self, since: int) -> list[Event]:
-        return [self.begun] if self.begun and since <= 1 else []
+        return [self.predecessor] if self.predecessor and since <= 1 else []
 
 
 class Requests:
@@ -108,7 +110,7 @@ def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_le
 def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
     job: Latest, one: Resubmission, requests: Requests
 ) -> None:
-    job.begun, job.intent_s = None, 59.0
+    job.predecessor, job.intent_s = None, 59.0
     assert not one.submit_next()
     job.intent_s = 60.0
     assert one.submit_next()
@@ -156,10 +158,10 @@ def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(
     rate = pricing.price(kept.rental).at_least / 3600
     used = Spent(seconds=50.0, usd=1.0)
     for since, seconds in ((None, 600.0), (400.0, 600.0), (1500.0, 100.0)):
-        found = Kept(plan, store, clock).added(used, 1, since, 1600.0)
+        found = KeeperFacts(plan, store, clock).added(used, 1, since, 1600.0)
         assert found.seconds == 50.0
         assert found.usd == pytest.approx(1.0 + rate * seconds)
-    assert Kept(plan, store, clock).added(used, 2, None, 1600.0) == used, "a resume has a keeper of its own"
+    assert KeeperFacts(plan, store, clock).added(used, 2, None, 1600.0) == used, "a resume has a keeper of its own"
 
 
 class Watched:

@@ -42,7 +42,7 @@ _OK, _DENIED, _MISSING = 200, 401, 404
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Setup:
     """The inputs of the checks, and the known facts about the caller."""
 
     job: Job
@@ -94,16 +94,16 @@ class VertexSetup:
             here = f" on {service.service_name()}" if service.stand_in() else ""
             checks = [fine("credentials", f"accepted{here}; {member}"), _project(project, answer)]
             if project:
-                number = str(answer.found.get("projectNumber") or _number(project))
-                asked = _asked(job, options, root, member, number)
-                looks = [Row(name, partial(look, asked), online=True) for name, look in _LOOKS.items()]
+                number = str(answer.body.get("projectNumber") or _number(project))
+                setup = _read_setup(job, options, root, member, number)
+                looks = [Row(name, partial(look, setup), online=True) for name, look in _LOOKS.items()]
             else:
                 checks += _not_asked(_LOOKS, "no project is set", options)
         return [Row("credentials", lambda: checks), *looks, Row("cmek", partial(_never_known, options))]
 
-    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+    def proposed(self, existing: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
         service.check()
-        return proposal.settings(given, environ)
+        return proposal.settings(existing, environ)
 
 
 def _not_asked(names: Sequence[str] | Mapping[str, object], why: str, target: Vertex) -> list[Check]:
@@ -112,11 +112,11 @@ def _not_asked(names: Sequence[str] | Mapping[str, object], why: str, target: Ve
 
 def _caller(project: str) -> str:
     """Return the caller, as a policy names it; else a text that the shell replaces by it."""
-    given: Any = getattr(client.session(client.PROJECTS, project), "credentials", None)
-    account = getattr(given, "service_account_email", "")
+    credentials: Any = getattr(client.session(client.PROJECTS, project), "credentials", None)
+    account = getattr(credentials, "service_account_email", "")
     if "@" in str(account):
         return f"serviceAccount:{account}"
-    email = read("https://openidconnect.googleapis.com", "/v1/userinfo").found.get("email")
+    email = read("https://openidconnect.googleapis.com", "/v1/userinfo").body.get("email")
     return f"user:{email}" if email else rights.BY_SHELL
 
 
@@ -127,13 +127,13 @@ def _project(project: str, answer: ServiceReply) -> Check:
         return unknown(
             "project", f"whether {project} exists: {answer.error}", "", gcloud("projects", "describe", project)
         )
-    state = str(answer.found.get("lifecycleState", ""))
+    state = str(answer.body.get("lifecycleState", ""))
     if state not in ("ACTIVE", ""):
         return mended_by("project", "error", f"{project} is {state}", gcloud("projects", "undelete", project))
-    return fine("project", f"{project}, number {answer.found.get('projectNumber', 'not known')}")
+    return fine("project", f"{project}, number {answer.body.get('projectNumber', 'not known')}")
 
 
-def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _Asked:
+def _read_setup(job: Job, target: Vertex, root: str, member: str, number: str) -> _Setup:
     project = str(target.project)
     bucket = "" if root.startswith("gs://<") else root.removeprefix("gs://").partition("/")[0]
     about = ServiceReply(status=0)
@@ -142,9 +142,9 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
     if CHEAPEST in target.regions:
         facts: Facts = offline.facts(job, target, root)
         if about.status == _OK:
-            facts = replace(facts, online={"bucket": {"name": bucket, "exists": True, "about": about.found}})
+            facts = replace(facts, online={"bucket": {"name": bucket, "exists": True, "about": about.body}})
         target = Vertex.of(target.located(job.resources, facts)[0])
-    return _Asked(
+    return _Setup(
         job=job,
         target=target,
         project=project,
@@ -156,34 +156,34 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
     )
 
 
-def _who_may(asked: _Asked, resource: Resource, permission: str) -> str:
+def _who_may(setup: _Setup, resource: Resource, permission: str) -> str:
     """Return a sentence that names the caller's missing right for a change, "" if the caller has it."""
-    if not rights.mine(resource, permission, project=asked.project).missing:
+    if not rights.mine(resource, permission, project=setup.project).missing:
         return ""
     return f"You lack {permission} {resource.words}. Ask someone who has it to run:"
 
 
 def _granted(
-    asked: _Asked, name: str, resource: Resource, account: str = "", level: Level = "error", first: str = ""
+    setup: _Setup, name: str, resource: Resource, account: str = "", level: Level = "error", first: str = ""
 ) -> Check:
     """Judge the rights of a service account on a resource, by default of the caller; `first` runs before the grant."""
-    member = f"serviceAccount:{account}" if account else asked.member
+    member = f"serviceAccount:{account}" if account else setup.member
     who, command = member.partition(":")[2], " && ".join(filter(None, (first, resource.command(member))))
     if account:
-        lack = rights.of_member(account, resource, project=asked.project)
+        lack = rights.of_member(account, resource, project=setup.project)
     else:
-        lack = rights.mine(resource, project=asked.project)
+        lack = rights.mine(resource, project=setup.project)
     if lack.missing:
-        said = f"{who} lacks {and_more(lack.missing, _SHOWN)} {resource.words}"
-        return mended_by(name, level, said, command, _who_may(asked, resource, resource.granting))
+        text = f"{who} lacks {and_more(lack.missing, _SHOWN)} {resource.words}"
+        return mended_by(name, level, text, command, _who_may(setup, resource, resource.granting))
     if lack.unknown:
-        said = f"whether {who} has {and_more(lack.unknown, _SHOWN)} {resource.words}: {lack.why}"
-        return unknown(name, said, "if not:", command)
+        text = f"whether {who} has {and_more(lack.unknown, _SHOWN)} {resource.words}: {lack.why}"
+        return unknown(name, text, "if not:", command)
     return fine(name, f"{who} has what {resource.role} gives {resource.words}")
 
 
 def _there(
-    asked: _Asked,
+    setup: _Setup,
     name: str,
     what: str,
     answer: ServiceReply,
@@ -194,7 +194,7 @@ def _there(
 ) -> Check:
     """Judge whether a resource exists; else name the command that creates it, its project, and the required right."""
     if answer.status == _MISSING:
-        return mended_by(name, level, f"there is no {what}", create, _who_may(asked, rights.in_project(owner), right))
+        return mended_by(name, level, f"there is no {what}", create, _who_may(setup, rights.in_project(owner), right))
     if answer.status != _OK:
         return unknown(name, f"whether there is {what}: {answer.error}", "if not:", create)
     return fine(name, what)
@@ -211,172 +211,172 @@ def _number(project: str) -> str:
     return next((name.split("/")[1] for name in names if re.match(r"projects/\d+/", name)), "")
 
 
-def _enabled(asked: _Asked, name: str, apis: Sequence[str], level: Level) -> Check:
-    answer = _services(asked.project, apis)
+def _enabled(setup: _Setup, name: str, apis: Sequence[str], level: Level) -> Check:
+    answer = _services(setup.project, apis)
     states = {
         str(service.get("name", "")).rpartition("/")[2]: service.get("state") for service in answer.items("services")
     }
     disabled = [api for api in apis if states.get(api) == "DISABLED"]
-    command = gcloud("services", "enable", *(disabled or apis), f"--project={asked.project}")
+    command = gcloud("services", "enable", *(disabled or apis), f"--project={setup.project}")
     if disabled:
-        before = _who_may(asked, rights.in_project(asked.project), "serviceusage.services.enable")
-        said = f"{joined(disabled, 'and')} {'is' if len(disabled) == 1 else 'are'} disabled in {asked.project}"
-        return mended_by(name, level, said, command, before)
+        before = _who_may(setup, rights.in_project(setup.project), "serviceusage.services.enable")
+        text = f"{joined(disabled, 'and')} {'is' if len(disabled) == 1 else 'are'} disabled in {setup.project}"
+        return mended_by(name, level, text, command, before)
     not_known = [api for api in apis if states.get(api) != "ENABLED"]
     if not_known:
-        said = f"whether {joined(not_known, 'and')} are enabled: {answer.error or 'the answer does not say it'}"
-        return unknown(name, said, "if not:", command)
+        text = f"whether {joined(not_known, 'and')} are enabled: {answer.error or 'the answer does not say it'}"
+        return unknown(name, text, "if not:", command)
     return fine(name, f"{joined(apis, 'and')} are enabled")
 
 
-def _apis(asked: _Asked) -> Iterator[Check]:
-    yield _enabled(asked, "apis", _APIS, "error")
+def _apis(setup: _Setup) -> Iterator[Check]:
+    yield _enabled(setup, "apis", _APIS, "error")
 
 
-def _jobs(asked: _Asked) -> Iterator[Check]:
-    yield _granted(asked, "jobs", rights.in_project(asked.project, *rights.JOBS))
-    yield _granted(asked, "logs", rights.in_project(asked.project, rights.LOGS))
+def _jobs(setup: _Setup) -> Iterator[Check]:
+    yield _granted(setup, "jobs", rights.in_project(setup.project, *rights.JOBS))
+    yield _granted(setup, "logs", rights.in_project(setup.project, rights.LOGS))
 
 
-def _bucket(asked: _Asked) -> Iterator[Check]:
-    name, answer = asked.bucket, asked.about
+def _bucket(setup: _Setup) -> Iterator[Check]:
+    name, answer = setup.bucket, setup.about
     if not name:
         yield mended_by("bucket", "error", "none is set", INIT)
     elif answer.status == _MISSING:
-        create = create_bucket(name, asked.project, asked.region)
-        yield _there(asked, "bucket", f"gs://{name}", answer, create, asked.project, "storage.buckets.create")
+        create = create_bucket(name, setup.project, setup.region)
+        yield _there(setup, "bucket", f"gs://{name}", answer, create, setup.project, "storage.buckets.create")
     elif answer.status != _OK:
-        said = f"the location and the retention of gs://{name}: {answer.error}"
-        yield unknown("bucket", said, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
+        text = f"the location and the retention of gs://{name}: {answer.error}"
+        yield unknown("bucket", text, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
     else:
-        yield _fits(asked, name, str(answer.found.get("location", "")).lower())
-        yield from buckets.kept(name, answer.found)
+        yield _fits(setup, name, str(answer.body.get("location", "")).lower())
+        yield from buckets.kept(name, answer.body)
 
 
-def _fits(asked: _Asked, name: str, there: str) -> Check:
-    regions = asked.target.region_names
-    wrong = online_checks.unfit(name, asked.about.found, asked.region, "").partition(" Next:")[0].rstrip(".")
+def _fits(setup: _Setup, name: str, there: str) -> Check:
+    regions = setup.target.region_names
+    wrong = online_checks.unfit(name, setup.about.body, setup.region, "").partition(" Next:")[0].rstrip(".")
     if not wrong and there not in regions:
         wrong = f"gs://{name} is in {there}, but the job is in {joined(regions, 'or')}"
     if not wrong:
         return fine("bucket", f"gs://{name} is in {there}")
     # A bucket stays where it was made.
-    other = buckets.new_name(name, asked.region)
-    create = create_bucket(other, asked.project, asked.region)
+    other = buckets.new_name(name, setup.region)
+    create = create_bucket(other, setup.project, setup.region)
     return mended_by("bucket", "error", wrong, create, f"Make another, and set vertex_bucket = {other!r}:")
 
 
-def _objects(asked: _Asked) -> Iterator[Check]:
-    if asked.bucket and asked.about.status != _MISSING:
-        yield _granted(asked, "objects", rights.on_bucket(asked.bucket))
+def _objects(setup: _Setup) -> Iterator[Check]:
+    if setup.bucket and setup.about.status != _MISSING:
+        yield _granted(setup, "objects", rights.on_bucket(setup.bucket))
 
 
-def _account(asked: _Asked) -> Iterator[Check]:
-    account = asked.target.service_account
+def _account(setup: _Setup) -> Iterator[Check]:
+    account = setup.target.service_account
     if account is None:
         agent = "Vertex AI's own agent, which can use nothing but the bucket"
         yield fine("account", f"none is set: programs run as {agent}")
         return
-    answer = read(client.ACCOUNTS, f"/v1/projects/-/serviceAccounts/{quote(account, safe='')}", project=asked.project)
+    answer = read(client.ACCOUNTS, f"/v1/projects/-/serviceAccounts/{quote(account, safe='')}", project=setup.project)
     name, _, owner = account.partition("@")
     owner = owner.partition(".")[0]
     create = gcloud("iam", "service-accounts", "create", name, f"--project={owner}")
-    yield _there(asked, "account", account, answer, create, owner, "iam.serviceAccounts.create")
+    yield _there(setup, "account", account, answer, create, owner, "iam.serviceAccounts.create")
     if answer.status == _MISSING:
         return
-    yield _granted(asked, "actas", rights.on_account(account))
-    if asked.bucket and asked.about.status != _MISSING:
-        yield _granted(asked, "storage", rights.on_bucket(asked.bucket), account)
+    yield _granted(setup, "actas", rights.on_account(account))
+    if setup.bucket and setup.about.status != _MISSING:
+        yield _granted(setup, "storage", rights.on_bucket(setup.bucket), account)
 
 
-def _keeper(asked: _Asked) -> Iterator[Check]:
-    kept = asked.target.kept_by(asked.job.limits, asked.job.retry)
-    if kept is not None and asked.bucket:
-        for resource in rights.resources(kept, asked.project, asked.bucket):
-            yield _granted(asked, "keeper", resource, kept.account)
+def _keeper(setup: _Setup) -> Iterator[Check]:
+    keeper = setup.target.kept_by(setup.job.limits, setup.job.retry)
+    if keeper is not None and setup.bucket:
+        for resource in rights.resources(keeper, setup.project, setup.bucket):
+            yield _granted(setup, "keeper", resource, keeper.account)
 
 
-def _image(asked: _Asked) -> Iterator[Check]:
-    for family, name in asked.target.images_for(asked.job.resources).items():
+def _image(setup: _Setup) -> Iterator[Check]:
+    for family, name in setup.target.images_for(setup.job.resources).items():
         command = f"podlift image {family} --submit" if family else BUILD_IMAGE
         if name is None:
             yield mended_by("image", "error", f"none is recorded for {family.upper()}s", command)
             continue
-        known = probe.image(name)
-        reason = str(known["error"]).rstrip(".")
-        if known["exists"]:
+        answer = probe.image(name)
+        reason = str(answer["error"]).rstrip(".")
+        if answer["exists"]:
             yield fine("image", f"{name} exists")
-        elif known["exists"] is None:
+        elif answer["exists"] is None:
             yield unknown("image", f"whether {name} exists: {reason}")
         else:
             yield mended_by("image", "error", f"there is no image {name} ({reason})", command)
 
 
-def _pull(asked: _Asked) -> Iterator[Check]:
-    foreign = next((name for name in asked.images if not _IMAGE.fullmatch(name)), "")
+def _pull(setup: _Setup) -> Iterator[Check]:
+    foreign = next((name for name in setup.images if not _IMAGE.fullmatch(name)), "")
     if foreign:
         yield unknown("pull", f"whether Vertex AI may pull {foreign}: it is not in Artifact Registry")
         return
-    if not asked.number:
+    if not setup.number:
         yield unknown("pull", "which accounts pull images: the project's number is not known")
         return
-    resource = rights.on_repository(*asked.repository, rights.PULL)
+    resource = rights.on_repository(*setup.repository, rights.PULL)
     # Before its first training a project has no agents, and a policy can only name existing accounts.
-    made = gcloud("beta", "services", "identity", "create", f"--service={_APIS[0]}", f"--project={asked.project}")
+    create = gcloud("beta", "services", "identity", "create", f"--service={_APIS[0]}", f"--project={setup.project}")
     for agent in _AGENTS:
-        account = f"service-{asked.number}@{agent}.iam.gserviceaccount.com"
-        yield _granted(asked, "pull", resource, account, first=made)
+        account = f"service-{setup.number}@{agent}.iam.gserviceaccount.com"
+        yield _granted(setup, "pull", resource, account, first=create)
 
 
-def _builds(asked: _Asked) -> Iterator[Check]:
-    level = asked.build_level
-    yield _enabled(asked, "build-apis", _BUILD_APIS, level)
-    yield _granted(asked, "build", rights.in_project(asked.project, rights.BUILD), level=level)
-    parent = f"/v1/projects/{quote(asked.project, safe='')}/locations/{asked.region}"
-    answer = read(client.BUILDS, f"{parent}/defaultServiceAccount", project=asked.project)
-    account = str(answer.found.get("serviceAccountEmail", "")).rpartition("/")[2]
+def _builds(setup: _Setup) -> Iterator[Check]:
+    level = setup.build_level
+    yield _enabled(setup, "build-apis", _BUILD_APIS, level)
+    yield _granted(setup, "build", rights.in_project(setup.project, rights.BUILD), level=level)
+    parent = f"/v1/projects/{quote(setup.project, safe='')}/locations/{setup.region}"
+    answer = read(client.BUILDS, f"{parent}/defaultServiceAccount", project=setup.project)
+    account = str(answer.body.get("serviceAccountEmail", "")).rpartition("/")[2]
     if account:
-        pushed = rights.on_repository(*asked.repository, rights.PUSH)
-        yield _granted(asked, "build-account", pushed, account, level)
-        yield _granted(asked, "build-logs", rights.in_project(asked.project, rights.WRITE_LOGS), account, level)
+        pushed = rights.on_repository(*setup.repository, rights.PUSH)
+        yield _granted(setup, "build-account", pushed, account, level)
+        yield _granted(setup, "build-logs", rights.in_project(setup.project, rights.WRITE_LOGS), account, level)
     else:
         yield unknown("build-account", f"which account builds: {answer.error or 'the project has no default one'}")
-    yield _repository(asked, level)
-    answer = read(client.BUILDS, f"{parent}/builds?pageSize=1", project=asked.project)
+    yield _repository(setup, level)
+    answer = read(client.BUILDS, f"{parent}/builds?pageSize=1", project=setup.project)
     if answer.status == _OK:
-        yield fine("build-region", f"Cloud Build answers in {asked.region}")
+        yield fine("build-region", f"Cloud Build answers in {setup.region}")
     elif answer.status in (400, _MISSING):
-        said = f"Cloud Build does not build in {asked.region}: {answer.error}"
-        yield bad("build-region", level, said, "choose another of vertex_regions, or build elsewhere")
+        text = f"Cloud Build does not build in {setup.region}: {answer.error}"
+        yield bad("build-region", level, text, "choose another of vertex_regions, or build elsewhere")
     else:
-        yield unknown("build-region", f"whether Cloud Build builds in {asked.region}: {answer.error}")
+        yield unknown("build-region", f"whether Cloud Build builds in {setup.region}: {answer.error}")
 
 
-def _repository(asked: _Asked, level: Level) -> Check:
-    project, location, name = asked.repository
+def _repository(setup: _Setup, level: Level) -> Check:
+    project, location, name = setup.repository
     what = f"repository {name} in {location} of {project}"
     path = f"projects/{quote(project, safe='')}/locations/{location}/repositories/{quote(name, safe='')}"
-    answer = read(client.REPOSITORIES, f"/v1/{path}", project=asked.project)
+    answer = read(client.REPOSITORIES, f"/v1/{path}", project=setup.project)
     create = create_repository(project, location, name)
-    if answer.status == _OK and answer.found.get("format") != "DOCKER":
-        said = f"the {what} is for {answer.found.get('format')}, not for images"
-        return bad("build-repo", level, said, "name another one in vertex_image")
-    return _there(asked, "build-repo", what, answer, create, project, "artifactregistry.repositories.create", level)
+    if answer.status == _OK and answer.body.get("format") != "DOCKER":
+        text = f"the {what} is for {answer.body.get('format')}, not for images"
+        return bad("build-repo", level, text, "name another one in vertex_image")
+    return _there(setup, "build-repo", what, answer, create, project, "artifactregistry.repositories.create", level)
 
 
-def _quotas(asked: _Asked) -> Iterator[Check]:
-    target, job = asked.target, asked.job
+def _quotas(setup: _Setup) -> Iterator[Check]:
+    target, job = setup.target, setup.job
     needed = [quota for rented in target.rentals(job.resources, job.limits) for quota in pricing.quotas(rented)]
     for quota in dict.fromkeys(needed):
         if quota.metric is None or quota.amount is None:
             yield unknown("quota", f"whether it is enough for {quota.what}: its metric is not documented")
-    page = online_checks.quota_page(asked.project)
+    page = online_checks.quota_page(setup.project)
     for limit in online_checks.limits(probe.quotas(job, target), job, target):
-        wanted = limit.needed
+        demand = limit.needed
         if limit.error:
-            yield unknown("quota", f"{wanted.metric} in {limit.where}: {limit.error}", f"see {page}")
+            yield unknown("quota", f"{demand.metric} in {limit.where}: {limit.error}", f"see {page}")
         elif limit.too_low:
-            request = f"request {wanted.amount} of {wanted.metric} in {limit.where}, and wait for the approval: {page}"
+            request = f"request {demand.amount} of {demand.metric} in {limit.where}, and wait for the approval: {page}"
             yield bad("quota", "error", limit.text, request)
         elif limit.limit is None:
             yield unknown("quota", limit.text, f"see {page}")
@@ -393,13 +393,13 @@ def _never_known(target: Vertex) -> Iterator[Check]:
     yield unknown("cmek", "whether the organisation demands its own keys (CMEK), and who may use them", "", policies)
     where = f"the network {network} lets through" if network else "Google's network lets through for jobs"
     yield unknown("network", f"what {where}: whether a job reaches your data and package index")
-    said = f"whether {target.project or 'the project'} is inside a perimeter of VPC Service Controls"
-    yield unknown("vpc-sc", said, "ask the administrators of the organisation")
+    text = f"whether {target.project or 'the project'} is inside a perimeter of VPC Service Controls"
+    yield unknown("vpc-sc", text, "ask the administrators of the organisation")
     yield unknown("org-policy", "which policies of the organisation restrict regions, images or accounts", "", policies)
 
 
 # In the order of the output.
-_LOOKS: dict[str, Callable[[_Asked], Iterator[Check]]] = {
+_LOOKS: dict[str, Callable[[_Setup], Iterator[Check]]] = {
     "apis": _apis,
     "jobs": _jobs,
     "bucket": _bucket,

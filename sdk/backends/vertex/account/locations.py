@@ -28,8 +28,8 @@ def cached(root: str, environ: Mapping[str, str]) -> dict[str, object]:
     if not bucket:
         return {}
     about = {key: bucket[key] for key in _CACHED if key in bucket}
-    seen = str(bucket.get("seen", ""))
-    return {"bucket": {"name": name, "exists": True, "status": 200, "error": "", "about": about, "seen": seen}}
+    check_date = str(bucket.get("seen", ""))
+    return {"bucket": {"name": name, "exists": True, "status": 200, "error": "", "about": about, "seen": check_date}}
 
 
 def store(root: str, about: Mapping[str, object], environ: Mapping[str, str], now: float) -> None:
@@ -41,8 +41,8 @@ def store(root: str, about: Mapping[str, object], environ: Mapping[str, str], no
         file = _file(name, environ)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = file.with_name(f".{uuid.uuid4().hex}.part")
-        seen = datetime.fromtimestamp(now, timezone.utc).date().isoformat()
-        part.write_text(json.dumps({**{key: about[key] for key in _CACHED if key in about}, "seen": seen}))
+        check_date = datetime.fromtimestamp(now, timezone.utc).date().isoformat()
+        part.write_text(json.dumps({**{key: about[key] for key in _CACHED if key in about}, "seen": check_date}))
         part.replace(file)
 
 

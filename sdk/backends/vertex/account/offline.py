@@ -15,5 +15,5 @@ from . import locations, prices
 def facts(job: Job, target: Target, root: str) -> Facts:
     """Return the facts of a plan that sends no requests. Tasks have no access to this machine's disk."""
     service.check()
-    known = locations.cached(root, os.environ)
-    return own_facts(disk=False, online=known, prices=prices.for_job(job, target, os.environ))
+    online = locations.cached(root, os.environ)
+    return own_facts(disk=False, online=online, prices=prices.for_job(job, target, os.environ))

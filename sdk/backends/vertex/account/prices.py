@@ -109,9 +109,9 @@ def _store(table: PriceTable, file: Path) -> str:
 def _skus(project: str, clock: Clock) -> Iterator[tuple[catalog.Service, catalog.Sku]]:
     """Yield the SKUs of each service, from every page of its list."""
     for id, service in catalog.SERVICES.items():
-        token, seen = "", set[str]()
-        while token not in seen and len(seen) < _MAX_PAGES:
-            seen.add(token)
+        token, page_tokens = "", set[str]()
+        while token not in page_tokens and len(page_tokens) < _MAX_PAGES:
+            page_tokens.add(token)
             page = _page(project, id, token, clock)
             listed = page.get("skus")
             read = map(catalog.read_sku, listed if isinstance(listed, list) else ())

@@ -54,12 +54,12 @@ _WORKERS = 8
 OnlineFacts = dict[str, object]
 
 
-def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFacts:
-    """Return the responses for `Facts.online`, without responses for missing settings. `known` needed no request."""
+def probe_online(job: Job, target: Vertex, root: str, offline_facts: Facts) -> OnlineFacts:
+    """Return the responses for `Facts.online`, without responses for missing settings. `offline_facts` needed no request."""
     emulator.checked_address()
-    if CHEAPEST in target.regions and "bucket" not in known.online and not root.startswith("gs://<"):
-        known = replace(known, online={"bucket": bucket(root)})
-    target = Vertex.of(target.located(job.resources, known)[0])
+    if CHEAPEST in target.regions and "bucket" not in offline_facts.online and not root.startswith("gs://<"):
+        offline_facts = replace(offline_facts, online={"bucket": bucket(root)})
+    target = Vertex.of(target.located(job.resources, offline_facts)[0])
     queries: dict[str, Callable[[], OnlineFacts]] = {
         "keeper": partial(_keeper, job, target, root),
         "settings": partial(settings, target),
@@ -71,8 +71,8 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     if output := online_checks.raw_output(target):
         queries["output"] = partial(bucket, output)
     with ThreadPoolExecutor(_WORKERS) as pool:
-        asked = {name: pool.submit(query) for name, query in queries.items()}
-        facts = {name: answer for name, future in asked.items() if (answer := future.result())}
+        futures = {name: pool.submit(query) for name, query in queries.items()}
+        facts = {name: answer for name, future in futures.items() if (answer := future.result())}
     about = facts.get("bucket", {}).get("about")
     locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
     return {**facts}
@@ -80,12 +80,12 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
 
 def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
     """Return which rights the account of the keeper lacks, and which are not known; {} without a keeper."""
-    kept = target.kept_by(job.limits, job.retry)
-    if kept is None or not target.project or root.startswith("gs://<"):
+    keeper = target.kept_by(job.limits, job.retry)
+    if keeper is None or not target.project or root.startswith("gs://<"):
         return {}
     bucket = root.removeprefix("gs://").partition("/")[0]
-    wanted = rights.resources(kept, target.project, bucket)
-    return asdict(rights.on_each(wanted, partial(rights.of_member, kept.account)))
+    resources = rights.resources(keeper, target.project, bucket)
+    return asdict(rights.on_each(resources, partial(rights.of_member, keeper.account)))
 
 
 def settings(target: Vertex) -> OnlineFacts:
@@ -123,7 +123,7 @@ def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
     if not target.project or not whole or ".." in path or "//-" in host:
         return {**_unknown("its name or the project is missing or malformed"), "about": {}}
     answer = client.read(host, path, project=target.project)
-    return {**_answered(answer.status, answer.error), "about": dict(answer.found)}
+    return {**_answered(answer.status, answer.error), "about": dict(answer.body)}
 
 
 def bucket(root: str) -> OnlineFacts:
@@ -192,7 +192,7 @@ def quota(target: Vertex, metric: str) -> OnlineFacts:
     answer = client.read(client.APIS, path, project=str(target.project))
     if answer.error:
         return _unknown(answer.error)
-    limits = {region: _limit(answer.found, region) for region in target.region_names}
+    limits = {region: _limit(answer.body, region) for region in target.region_names}
     return {
         "exists": True,
         "error": "",

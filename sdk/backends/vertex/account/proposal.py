@@ -35,21 +35,21 @@ _GOOGLES = re.compile(r".*(-compute@developer|@appspot)\.gserviceaccount\.com")
 _SHOWN = 5
 
 
-def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
-    """Return a value for each setting: the given one, else the one found."""
+def settings(existing: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+    """Return a value for each setting: the existing one, else a proposal."""
     # Tools of this machine have no access to an emulator's projects.
     config = {} if service.stand_in() else _gcloud(environ)
     variables = {} if service.stand_in() else environ
-    project = given.get("project") or _project(config, variables)
+    project = existing.get("project") or _project(config, variables)
     name = str(project.value or "")
     listed = _buckets(name)
-    region = given.get("regions") or _region(name, config, variables, given.get("bucket"), listed)
+    region = existing.get("regions") or _region(name, config, variables, existing.get("bucket"), listed)
     if isinstance(region.value, str):
         region = replace(region, value=tuple(region_name.strip() for region_name in region.value.split(",")))
     first = region.value[0].partition(":")[0] if isinstance(region.value, tuple) else ""
-    proposals = [project, region, given.get("bucket") or _bucket(name, first, listed)]
-    proposals.append(given.get("service_account") or _account(name))
-    return [*proposals, given.get("image") or _image(name)]
+    proposals = [project, region, existing.get("bucket") or _bucket(name, first, listed)]
+    proposals.append(existing.get("service_account") or _account(name))
+    return [*proposals, existing.get("image") or _image(name)]
 
 
 def create_bucket(name: str, project: str, region: str) -> str:
@@ -75,11 +75,11 @@ def _project(config: Mapping[str, str], variables: Mapping[str, str]) -> Propose
             return proposed("project", variables[name], name)
     if config.get("core/project"):
         return proposed("project", config["core/project"], "gcloud's configuration")
-    given: Any = None
+    credentials: Any = None
     with suppress(client.VertexRejectedError):
-        given = getattr(client.session(client.PROJECTS), "credentials", None)
+        credentials = getattr(client.session(client.PROJECTS), "credentials", None)
     for attribute in ("project_id", "quota_project_id"):
-        if isinstance(named := getattr(given, attribute, None), str) and named:
+        if isinstance(named := getattr(credentials, attribute, None), str) and named:
             return proposed("project", named, "the credentials")
     answer = read(client.PROJECTS, "/v1/projects?" + urlencode({"filter": "lifecycleState:ACTIVE"}))
     if answer.status == 401:

@@ -62,8 +62,8 @@ class Resource:
 
     def command(self, member: str) -> str:
         """Return the command that grants a member the role on this resource, and on nothing else."""
-        given = f"--member={member}"
-        return f"{gcloud(*self.grant)} {given if member == BY_SHELL else shlex.quote(given)} --role={self.role}"
+        flag = f"--member={member}"
+        return f"{gcloud(*self.grant)} {flag if member == BY_SHELL else shlex.quote(flag)} --role={self.role}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,18 +140,18 @@ def resources(keeper: Keeper, project: str, bucket: str) -> list[Resource]:
 
 def mine(resource: Resource, *permissions: str, project: str = "") -> Lack:
     """Return the permissions that this process itself lacks, by default of the resource's own; see `client.session`."""
-    asked = permissions or resource.permissions
+    needed = permissions or resource.permissions
     if resource.host == client.STORAGE:
         answer = read(
-            resource.host, f"{resource.path}?{urlencode([('permissions', right) for right in asked])}", project=project
+            resource.host, f"{resource.path}?{urlencode([('permissions', right) for right in needed])}", project=project
         )
     else:
-        answer = read(resource.host, resource.path, {"permissions": list(asked)}, project=project)
+        answer = read(resource.host, resource.path, {"permissions": list(needed)}, project=project)
     if answer.error:
-        return Lack(unknown=asked, why=answer.error)
+        return Lack(unknown=needed, why=answer.error)
     # The answer lists the granted permissions, and has no list if there are none.
-    names = answer.found.get("permissions", [])
-    return Lack(missing=tuple(right for right in asked if not isinstance(names, list) or right not in names))
+    names = answer.body.get("permissions", [])
+    return Lack(missing=tuple(right for right in needed if not isinstance(names, list) or right not in names))
 
 
 def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
@@ -163,7 +163,7 @@ def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         answers = dict(zip(resource.permissions, pool.map(ask, resource.permissions), strict=True))
-    access = {permission: answer.found.get("access") for permission, answer in answers.items()}
+    access = {permission: answer.body.get("access") for permission, answer in answers.items()}
     unknown = tuple(permission for permission, answered in access.items() if answered not in ("GRANTED", "NOT_GRANTED"))
     errors = [answer.error for answer in answers.values() if answer.error]
     why = [*errors, "these credentials may not read who has it"][0] if unknown else ""
@@ -171,9 +171,9 @@ def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
     return Lack(missing=missing, unknown=unknown, why=why)
 
 
-def on_each(wanted: Sequence[Resource], look: Callable[[Resource], Lack]) -> Lack:
+def on_each(resources: Sequence[Resource], look: Callable[[Resource], Lack]) -> Lack:
     """Return the lacking permissions on several resources, each with its resource in words."""
-    lacks = [(resource.words, look(resource)) for resource in wanted]
+    lacks = [(resource.words, look(resource)) for resource in resources]
     return Lack(
         missing=tuple(f"{permission} {words}" for words, lack in lacks for permission in lack.missing),
         unknown=tuple(f"{permission} {words}" for words, lack in lacks for permission in lack.unknown),

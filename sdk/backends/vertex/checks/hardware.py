@@ -64,8 +64,8 @@ def _not_for_cpu(requested: str) -> Finding:
         message = f"The machine type {requested!r} includes an accelerator, but accelerator='cpu' requests none"
         return error(message, {"resources.accelerator": name, "vertex.machine": accelerators.row(name).machine})
     family = [name for name in machines.LISTED if name.partition("-")[0] == requested.partition("-")[0]]
-    known = and_more(family, _SHOWN) if family else f"e2, n1, n2, n4, c2 and m1 machines, such as {machines.DEFAULT}"
-    message = f"The machine type {requested!r} is not available for training. Known: {known}"
+    choices = and_more(family, _SHOWN) if family else f"e2, n1, n2, n4, c2 and m1 machines, such as {machines.DEFAULT}"
+    message = f"The machine type {requested!r} is not available for training. Known: {choices}"
     return error(message, {"vertex.machine": machines.nearest(requested)})
 
 

@@ -103,10 +103,10 @@ def _old_tpu(accelerator: str, count: int, topology: str) -> str | None:
 def _new_tpu(kind: str, accelerator: str, topology: str, rows: list[Accelerator]) -> str | None:
     if accelerator:
         return f'Machine type "{kind}" requires a TPU topology and no accelerator type. Received: {accelerator!r}.'
-    known = [str(row.topology) for row in rows]
-    if topology in known:
+    topologies = [str(row.topology) for row in rows]
+    if topology in topologies:
         return None
-    return f'TPU topology {topology!r} is not supported for machine type "{kind}": {", ".join(known)}.'
+    return f'TPU topology {topology!r} is not supported for machine type "{kind}": {", ".join(topologies)}.'
 
 
 def _gpu(kind: str, accelerator: str, count: int, topology: str, rows: list[Accelerator]) -> str | None:
@@ -119,8 +119,8 @@ def _gpu(kind: str, accelerator: str, count: int, topology: str, rows: list[Acce
     if not counts:
         return f'Accelerator "{accelerator}" is not supported for machine type "{kind}".'
     if count not in counts:
-        known = ", ".join(map(str, counts))
-        return f'Accelerator count {count} of {accelerator} is not supported for machine type "{kind}": {known}.'
+        choices = ", ".join(map(str, counts))
+        return f'Accelerator count {count} of {accelerator} is not supported for machine type "{kind}": {choices}.'
     return None
 
 
@@ -151,8 +151,8 @@ def _disk(spec: Json, disk: Json, where: str) -> Iterator[Problem]:
 
 def _reservation(spec: Json, machine_spec: Json, region: str, where: str) -> Iterator[Problem]:
     affinity = mapping(machine_spec.get("reservationAffinity"))
-    given = affinity.get("reservationAffinityType")
-    kind = _RESERVATIONS.get(given, str(given)) if isinstance(given, int) else given
+    value = affinity.get("reservationAffinityType")
+    kind = _RESERVATIONS.get(value, str(value)) if isinstance(value, int) else value
     reserved = kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION")
     machine_type = machine_spec.get("machineType")
     # Machines of a persistent resource were reserved when it was created.
@@ -271,10 +271,10 @@ def _is_address(server: object) -> bool:
 def _executor(pool: Json, where: str) -> Iterator[Problem]:
     image = mapping(pool.get("pythonPackageSpec")).get("executorImageUri")
     if image and isinstance(image, str) and not _EXECUTOR.fullmatch(image):
-        known = (
+        description = (
             "a prebuilt container for training, such as us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
         )
-        yield where, f"The executor image is {known}. Received: {image!r}."
+        yield where, f"The executor image is {description}. Received: {image!r}."
 
 
 def _elsewhere(where: str, what: str, pattern: re.Pattern[str], name: str, region: str) -> Iterator[Problem]:

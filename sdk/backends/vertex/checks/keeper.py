@@ -13,8 +13,8 @@ from .online import Answer
 _SHOWN = 12
 
 
-def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
-    """`known` is the answer about the rights of its account, None without a request."""
+def run(target: Vertex, answer: Answer | None) -> Iterator[Finding]:
+    """`answer` is the answer about the rights of its account, None without a request."""
     if not target.keeper:
         if target.keeper_service_account is not None:
             unused = "vertex_keeper_service_account: no effect without a keeper"
@@ -33,22 +33,22 @@ def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
             f"Vertex AI documents no jobs of more than 7 days, and the keeper is one. Received: vertex_keeper={received!r}",
             {"vertex.keeper": "7d"},
         )
-    if known is not None:
-        yield from _rights(target.keeper_service_account or str(target.service_account), known)
+    if answer is not None:
+        yield from _rights(target.keeper_service_account or str(target.service_account), answer)
 
 
-def _rights(account: str, known: Answer) -> Iterator[Finding]:
-    if known["missing"]:
+def _rights(account: str, answer: Answer) -> Iterator[Finding]:
+    if answer["missing"]:
         yield error(
-            f"The keeper could not submit jobs: {account} lacks {and_more(known['missing'], _SHOWN)}. Next: grant it, or plan "
+            f"The keeper could not submit jobs: {account} lacks {and_more(answer['missing'], _SHOWN)}. Next: grant it, or plan "
             "without vertex_keeper",
             {"vertex.keeper": False},
         )
-    if known["unknown"]:
-        why = str(known["why"]).rstrip(".")
+    if answer["unknown"]:
+        why = str(answer["why"]).rstrip(".")
         yield note(
-            f"It is not known whether the keeper's account {account} has {and_more(known['unknown'], _SHOWN)}: {why}. The "
+            f"It is not known whether the keeper's account {account} has {and_more(answer['unknown'], _SHOWN)}: {why}. The "
             "keeper tests its rights when it starts, and podlift status reports the missing ones"
         )
-    if not known["missing"] and not known["unknown"]:
+    if not answer["missing"] and not answer["unknown"]:
         yield note(f"The keeper's account {account} has the rights that it needs")

@@ -34,12 +34,12 @@ def numbers(job: Job, target: Vertex) -> Iterator[Finding]:
     own |= {"TF_USE_LEGACY_KERAS"} if job.code.keras == "legacy" else set()
     if len(own | job.env.keys()) > MAX_VARIABLES:
         room = MAX_VARIABLES - len(own)
-        kept = [(name, text) for name, text in job.env.items() if name not in own][:room]
+        first_variables = [(name, text) for name, text in job.env.items() if name not in own][:room]
         message = (
             f"A container of Vertex AI has at most {MAX_VARIABLES} variables, and podlift sets {len(own)}. Received: "
             f"{len(job.env)} in env. Nearest: {room} of them, and the others in a file of the project."
         )
-        yield Finding("error", message, (("env", dict(kept)),))
+        yield Finding("error", message, (("env", dict(first_variables)),))
     if job.code.isolated:
         message = (
             "code_isolated=True is for local mode: on Vertex AI the image is the environment, with requirements added"
@@ -87,17 +87,19 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
         yield note(
             f"max_cost_usd={most:g} is compared with an estimate of the price in {where}: the bill may be higher"
         )
-    dearest = max(prices, key=lambda found: found.at_least)
-    kept = keeper.price.known_cap if keeper else 0.0
-    at_most = dearest.known_cap + kept
+    dearest = max(prices, key=lambda price: price.at_least)
+    keeper_usd = keeper.price.known_cap if keeper else 0.0
+    at_most = dearest.known_cap + keeper_usd
     # One limit, one error: a lower bound above the limit says it all.
     if at_most <= most:
         yield from unknown
         return
     permission: dict[str, object] = {"limits.allow_unknown_price": True} if unknown else {}
-    if kept:
+    if keeper_usd:
         least = "at least " if unknown else ""
-        message = f"Cost limit exceeded: the run may cost {least}{money(at_most)}, {money(kept)} of it for its keeper"
+        message = (
+            f"Cost limit exceeded: the run may cost {least}{money(at_most)}, {money(keeper_usd)} of it for its keeper"
+        )
         limit = {"limits.max_cost_usd": math.ceil(at_most * 100) / 100}
         yield error(f"{message}. Received: max_cost_usd={most:g}", {**limit, **permission})
     else:

@@ -72,8 +72,8 @@ def contradictions(target: Vertex, resources: Resources) -> Iterator[Finding]:
     locations = target.locations_for(resources)
     if twice := [text for index, text in enumerate(texts) if locations[index] in locations[:index]]:
         message = f"{', '.join(dict.fromkeys(twice))} is named more than once in vertex_regions"
-        kept = [text for index, text in enumerate(texts) if locations[index] not in locations[:index]]
-        yield error(message, {"vertex.regions": kept})
+        distinct = [text for index, text in enumerate(texts) if locations[index] not in locations[:index]]
+        yield error(message, {"vertex.regions": distinct})
 
 
 def hardware(job: Job, target: Vertex) -> Iterator[Finding]:

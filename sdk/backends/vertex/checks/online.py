@@ -27,39 +27,39 @@ _ROLE = "roles/artifactregistry.reader"
 
 
 def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = "") -> Iterator[Finding]:
-    known = facts.online
-    if "bucket" in known:
-        yield from _bucket(known["bucket"], target, emulator)
+    answers = facts.online
+    if "bucket" in answers:
+        yield from _bucket(answers["bucket"], target, emulator)
     elif root.startswith("gs://") and not root.startswith("gs://<"):
         name = root.split("/")[2]
         message = (
             f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.region_names)})"
         )
         yield note(f"{message}. Next: podlift plan --online")
-    if "output" in known:
-        yield from _output(known["output"], target, emulator)
+    if "output" in answers:
+        yield from _output(answers["output"], target, emulator)
     for key, name in target.named_images.items():
-        if key in known:
-            yield _image(known[key], name)
-    yield from settings.online(known.get("settings", {}), job, target)
-    yield from _quotas(known.get("quotas", {}), job, target, emulator)
+        if key in answers:
+            yield _image(answers[key], name)
+    yield from settings.online(answers.get("settings", {}), job, target)
+    yield from _quotas(answers.get("quotas", {}), job, target, emulator)
 
 
-def _bucket(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
-    name, about = known["name"], known["about"]
-    if "seen" in known:
+def _bucket(answer: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
+    name, about = answer["name"], answer["about"]
+    if "seen" in answer:
         # It was checked before, or it is one of an emulator.
-        when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
+        when = f" Checked on {answer['seen']}; podlift plan --online checks again." if answer["seen"] else ""
         yield from (
             replace(finding, message=finding.message + when) for finding in _region_of(name, about, target, emulator)
         )
-    elif known["exists"] is None:
-        yield Finding("note", f"The bucket gs://{name} was not checked. {known['error']}")
-    elif not known["exists"]:
+    elif answer["exists"] is None:
+        yield Finding("note", f"The bucket gs://{name} was not checked. {answer['error']}")
+    elif not answer["exists"]:
         # The default location is multi-regional, which training does not accept.
         listed = "" if emulator else ", or gcloud storage ls"
         missing = f"There is no bucket gs://{name}. Next: {_create(name, target.region_names[0], emulator)}{listed}."
-        yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
+        yield Finding("error", missing if answer["status"] == 404 else str(answer["error"]))
     elif not about:
         describe = f"gcloud storage buckets describe gs://{name}"
         yield note(f"Objects of gs://{name} can be listed, but its location cannot be read. Next: {describe}")
@@ -139,14 +139,14 @@ def raw_output(target: Vertex) -> str:
     return value if isinstance(value, str) and value.startswith("gs://") else ""
 
 
-def _output(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
+def _output(answer: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
     """The bucket of an output directory in raw, which must be in the region of each job."""
-    name, about, regions = known["name"], known["about"], target.region_names
+    name, about, regions = answer["name"], answer["about"], target.region_names
     there = str(about.get("location", "")).lower()
     elsewhere = [region for region in regions if region != there] if about else []
     received = f"Received: baseOutputDirectory {raw_output(target)!r} in raw"
-    if known["exists"] is False:
-        missing = f"There is no bucket gs://{name}" if known["status"] == 404 else str(known["error"]).rstrip(".")
+    if answer["exists"] is False:
+        missing = f"There is no bucket gs://{name}" if answer["status"] == 404 else str(answer["error"]).rstrip(".")
         yield error(f"{missing}. {received}. Next: {_create(name, regions[0], emulator)}")
     elif wrong := unfit(name, about, regions[0], emulator):
         yield error(f"{wrong}. {received}")
@@ -157,11 +157,11 @@ def _output(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
         )
 
 
-def _image(known: Answer, name: str) -> Finding:
-    if known["exists"]:
+def _image(answer: Answer, name: str) -> Finding:
+    if answer["exists"]:
         return note(f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it")
-    reason = known["error"].rstrip(".")
-    if known["exists"] is None:
+    reason = answer["error"].rstrip(".")
+    if answer["exists"] is None:
         next_step = f"gcloud artifacts docker images describe {name}"
         return note(f"The image {name} was not checked: {reason}. Next: {next_step}")
     listed = f"gcloud artifacts docker images list {name.partition('@')[0].rpartition('/')[0]}"
@@ -192,38 +192,38 @@ class QuotaLimit:
         return f"The quota {of.metric} is {'unlimited' if self.limit < 0 else self.limit} in {self.where}; {amount} are needed"
 
 
-def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
+def limits(answer: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
     """Yield the limit of each quota that a job counts against, with the regions where it is the same."""
     locations = target.locations_for(job.resources)
     rentals = [(location, target.rental(job.resources, job.limits, location)) for location in locations]
-    asked = [(needed, location.region) for location, rented in rentals for needed in pricing.quotas(rented)]
-    for needed in dict.fromkeys(quota for quota, _ in asked):
-        of_metric = known.get(needed.metric or "")
+    demands = [(needed, location.region) for location, rented in rentals for needed in pricing.quotas(rented)]
+    for needed in dict.fromkeys(quota for quota, _ in demands):
+        of_metric = answer.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue
         by_limit: dict[int | None, list[str]] = {}
-        for region in dict.fromkeys(region for quota, region in asked if quota == needed):
+        for region in dict.fromkeys(region for quota, region in demands if quota == needed):
             by_limit.setdefault(of_metric.get("limits", {}).get(region), []).append(region)
         for limit, regions in by_limit.items():
             error = "" if of_metric["exists"] else of_metric["error"].rstrip(".")
             yield QuotaLimit(needed=needed, where=", ".join(regions), limit=limit, error=error)
 
 
-def most_runs(known: Answer, job: Job, target: Vertex) -> int | None:
+def most_runs(answer: Answer, job: Job, target: Vertex) -> int | None:
     """Return how many runs of a job the quotas of all its regions allow together; None if that of a region is not known."""
     allowed = dict[str, int]()
-    for quota in limits(known, job, target):
+    for quota in limits(answer, job, target):
         for region in quota.where.split(", ") if quota.limit is not None and quota.limit >= 0 else ():
             runs = (quota.limit or 0) // (quota.needed.amount or 1)
             allowed[region] = min(runs, allowed.get(region, runs))
     return sum(allowed.values()) if {*target.region_names} == allowed.keys() else None
 
 
-def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
+def _quotas(answer: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
-    if not known and not emulator:
+    if not answer and not emulator:
         yield from _zero_by_default(job, target)
-    quotas, listed = list(limits(known, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
+    quotas, listed = list(limits(answer, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
     for quota in quotas:
         if quota.error:
             continue

@@ -59,10 +59,10 @@ def run(
     variables = [text.removeprefix("webhook:") for text in notify if text.startswith("webhook:") and "/" not in text]
     if variables:
         name, stored = variables[0], [variable for variable in variables if variable in job.env]
-        told = f" --env {stored[0]} would store the URL, which is a secret, with the schedule." if stored else ""
+        remark = f" --env {stored[0]} would store the URL, which is a secret, with the schedule." if stored else ""
         yield error(
             f"notify: webhook:{name} names a variable of the machine that fires, and for Vertex AI that is a container, which "
-            f"has no {joined(variables, 'and')}.{told} Next: put the URL into Secret Manager (gcloud secrets create {name} "
+            f"has no {joined(variables, 'and')}.{remark} Next: put the URL into Secret Manager (gcloud secrets create {name} "
             f"--data-file=-), and write webhook:projects/{target.project or 'PROJECT'}/secrets/{name}/versions/latest"
         )
     if len(root) > _LONGEST_ROOT:
@@ -106,8 +106,8 @@ def _image(field: str, subject: str, image: str, facts: Facts) -> Iterator[Findi
     command = f"docker buildx imagetools inspect {image}"
     if ".pkg.dev/" in image:
         command = f"gcloud artifacts docker images describe {image} --format='value(image_summary.digest)'"
-    shown = "" if digest else f"; to see the digest: {command}"
-    pinned = f"Next: vertex_{field}='{base}@{digest or 'sha256:...'}'{shown}"
+    digest_hint = "" if digest else f"; to see the digest: {command}"
+    pinned = f"Next: vertex_{field}='{base}@{digest or 'sha256:...'}'{digest_hint}"
     yield warning(
         f"{subject} is named by a tag: if someone pushes another image with that tag, later slots run it. Received: "
         f"{image!r}. {pinned}"

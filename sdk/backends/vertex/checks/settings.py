@@ -36,8 +36,8 @@ def body(job: Job, target: Vertex) -> Iterator[Finding]:
     """Settings that Vertex AI would refuse in a region of the job, and fields that `raw` sets so that it would."""
     for region in filter(regions.KNOWN.__contains__, target.region_names):
         own = job_rules.problems(job_body.body(target, job.resources, with_raw=False), region)
-        made = job_rules.problems(job_body.body(target, job.resources), region)
-        for field, text in made:
+        problems = job_rules.problems(job_body.body(target, job.resources), region)
+        for field, text in problems:
             if (field, text) not in own:
                 # A warning, because raw is the way to what podlift's tables do not have yet.
                 yield warning(f"Vertex AI would reject the request that raw makes: {field}: {text.rstrip('.')}")
@@ -69,9 +69,9 @@ def billed(job: Job, target: Vertex) -> Iterator[Finding]:
         yield warning(f"Each of {where} needs its own persistent resource {name!r}")
 
 
-def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
-    """Findings from the cloud's answers about the resources that settings name; `known` by setting and region."""
-    for key, answer in known.items():
+def online(answers: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
+    """Findings from the cloud's answers about the resources that settings name; `answers` by setting and region."""
+    for key, answer in answers.items():
         name, _, region = key.partition("@")
         value, where = getattr(target, name, None), f" in {region}" if region else ""
         if answer["exists"] is None:
@@ -80,8 +80,8 @@ def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Findi
             yield error(f"vertex_{name}: there is no {value!r}{where} ({answer['error']}). Next: {_NEXT[name]}")
         elif name == "persistent_resource":
             here = [location for location in target.locations_for(job.resources) if location.region == region]
-            made = [job_body.body(*target.at(location, job.resources)) for location in here]
-            yield from (finding for body in made for finding in _fits(answer["about"], region, body, str(value)))
+            bodies = [job_body.body(*target.at(location, job.resources)) for location in here]
+            yield from (finding for body in bodies for finding in _fits(answer["about"], region, body, str(value)))
         elif name == "kms_key" and _unusable(answer["about"]):
             yield error(f"vertex_kms_key: {value!r} cannot encrypt: {_unusable(answer['about'])}")
         else:
@@ -96,14 +96,14 @@ def _unusable(about: Mapping[str, Any]) -> str:
     return "" if state == "ENABLED" else f"its primary version is {state}"
 
 
-def _fits(about: Mapping[str, Any], region: str, made: Mapping[str, Any], name: str) -> Iterator[Finding]:
+def _fits(about: Mapping[str, Any], region: str, body: Mapping[str, Any], name: str) -> Iterator[Finding]:
     """Compare the pools of a job with its persistent resource: machine and disk must be the same, and enough."""
     state = about.get("state")
     if state != "RUNNING":
         yield warning(f"The persistent resource {name!r} in {region} is {state}, not RUNNING")
     listed = [resource for resource in about.get("resourcePools") or () if isinstance(resource, Mapping)]
     missing = []
-    for pool in (pool for _, pool in job_rules.pools(made) if pool):
+    for pool in (pool for _, pool in job_rules.pools(body) if pool):
         fitting = [resource for resource in listed if _shape(resource) == _shape(pool)]
         if not any(_replicas(resource) >= _replicas(pool) for resource in fitting):
             missing.append(f"{_text(pool)} x {_replicas(pool)}")

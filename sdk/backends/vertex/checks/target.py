@@ -83,11 +83,11 @@ def bucket_and_root(target: Vertex, root: str) -> Iterator[Finding]:
     # A plan without a bucket shows a placeholder.
     of_root = root.split("/")[2] if root.startswith("gs://") and not root.startswith("gs://<") else ""
     named = {of_root: root, bucket.partition("/")[0]: target.bucket}
-    for name, given in named.items():
+    for name, location in named.items():
         if wrong := _impossible(name):
-            yield error(f"The name of a bucket {wrong}. Received: {given!r}")
+            yield error(f"The name of a bucket {wrong}. Received: {location!r}")
         elif name and buckets.name_problem(name):
-            yield warning(f"No new bucket can be called so: its name {buckets.RESERVED}. Received: {given!r}")
+            yield warning(f"No new bucket can be called so: its name {buckets.RESERVED}. Received: {location!r}")
     if any(map(_impossible, named)):
         return
     inside = {"root": f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}"}
@@ -151,8 +151,8 @@ def _release(version: str, row: Accelerator) -> str:
     """Return the supported release nearest to the release in an image's name ("2-15")."""
     low, high = supported(row)
     match = re.fullmatch(r"(\d+)-(\d+)", version)
-    wanted = (int(match[1]), int(match[2])) if match else low
-    return ".".join(map(str, min(max(wanted, low), high)))
+    release = (int(match[1]), int(match[2])) if match else low
+    return ".".join(map(str, min(max(release, low), high)))
 
 
 def labels(job: Job, target: Vertex) -> Iterator[Finding]:

@@ -103,12 +103,12 @@ class VertexImages:
 
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
         name = f"{draft.parent}/builds/{build.id}"
-        known = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
-        if known is None:
+        latest = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
+        if latest is None:
             raise MissingError(
                 f"Cloud Build no longer has the build {build.id}. Next: podlift image {draft.family} --submit."
             )
-        return known
+        return latest
 
 
 def _running(draft: ImageDraft, clock: Clock) -> Build | None:
@@ -144,12 +144,12 @@ def _get(
 def _post(draft: ImageDraft) -> Build:
     """Create a build. Sent once: a second request could start a second one. OutcomeUnknownError without a valid answer."""
 
-    def made(operation: Any) -> Build:
+    def created_build(operation: Any) -> Build:
         return _build(draft, (operation.get("metadata") or {}).get("build"))
 
     try:
         return client.exchange(
-            "POST", _url(BUILDS, f"{draft.parent}/builds"), made, _WRITE_S,
+            "POST", _url(BUILDS, f"{draft.parent}/builds"), created_build, _WRITE_S,
             body=draft.build, service=_NAMES[BUILDS], project=_project(draft),
         )  # fmt: skip
     except VertexRejectedError as error:
@@ -161,14 +161,14 @@ def _url(host: str, name: str) -> str:
 
 
 def _failure(draft: ImageDraft, host: str, error: VertexRejectedError) -> PodliftError:
-    name, said = service.sentence(service.service_name(_NAMES[host])), str(error)
+    name, message = service.sentence(service.service_name(_NAMES[host])), str(error)
     if error.status == _SLOW_DOWN:
-        return UnavailableError(f"{name} asks to slow down: {said}")
+        return UnavailableError(f"{name} asks to slow down: {message}")
     if not error.status:
-        return InputError(said)
-    meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
+        return InputError(message)
+    meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, message)), "")
     meant = meaning.format(project=_project(draft), host=host.removeprefix("https://"))
-    return PodliftError(f'{name} rejected the request: {error.status} "{said.rstrip(".")}." {meant}'.rstrip())
+    return PodliftError(f'{name} rejected the request: {error.status} "{message.rstrip(".")}." {meant}'.rstrip())
 
 
 def _project(draft: ImageDraft) -> str:
@@ -190,8 +190,8 @@ def _build(draft: ImageDraft, answer: Any) -> Build:
     if state == "failed":
         problem = _problem(draft, answer, status)
     elif state == "done":
-        made = (answer.get("results") or {}).get("images") or ()
-        digests = [str(image_made.get("digest", "")) for image_made in made if image_made.get("name") == draft.name]
+        images = (answer.get("results") or {}).get("images") or ()
+        digests = [str(image_made.get("digest", "")) for image_made in images if image_made.get("name") == draft.name]
         image = recipe.reference(draft, next(iter(digests), ""))
         if not image:
             state, problem = "failed", "The build has ended, but names no digest of its image. Next: try again."
@@ -212,6 +212,6 @@ def _problem(draft: ImageDraft, answer: Any, status: str) -> str:
     text = _ENDS.get(kind, _UNKNOWN_END).format(
         repository=recipe.repository(draft), image=draft.name, status=kind or "no status"
     )
-    said = " ".join(str(answer.get("statusDetail") or failure.get("detail") or "").split()).rstrip(".")
+    detail = " ".join(str(answer.get("statusDetail") or failure.get("detail") or "").split()).rstrip(".")
     what, _, step = text.partition(" Next: ")
-    return f"{what}{f' Cloud Build says: {said}.' if said else ''} Next: {step}"
+    return f"{what}{f' Cloud Build says: {detail}.' if detail else ''} Next: {step}"

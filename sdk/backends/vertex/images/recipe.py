@@ -77,14 +77,14 @@ def create_repository(project: str, region: str, name: str = REPOSITORY) -> str:
     return shlex.join(["gcloud", "artifacts", "repositories", "create", name, *options])
 
 
-def repository(made: ImageDraft) -> str:
+def repository(draft: ImageDraft) -> str:
     """Return the name of its repository in the API."""
-    return f"{made.parent}/repositories/{REPOSITORY}"
+    return f"{draft.parent}/repositories/{REPOSITORY}"
 
 
-def reference(made: ImageDraft, digest: str) -> str:
+def reference(draft: ImageDraft, digest: str) -> str:
     """Return an image's name by its digest, "" for a malformed digest. An emulator's image is marked: no registry has it."""
-    name = made.name.rpartition(":")[0]
+    name = draft.name.rpartition(":")[0]
     return f"{name}{EMULATED if service.stand_in() else '@'}{digest}" if _DIGEST.fullmatch(digest) else ""
 
 
@@ -113,9 +113,9 @@ def _content_tag(tag: str) -> str:
     return f"podlift-content-{tag}"
 
 
-def filter_of(made: ImageDraft) -> str:
+def filter_of(draft: ImageDraft) -> str:
     """Return the filter for builds of this content."""
-    return f'tags="{_content_tag(made.name.rpartition(":")[2])}"'
+    return f'tags="{_content_tag(draft.name.rpartition(":")[2])}"'
 
 
 def _mistakes(family: str, target: Vertex, region: str | None, account: str | None) -> list[str]:
@@ -148,9 +148,9 @@ def _read(path: Path, family: str, problems: list[str]) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         problems.append(f"The Dockerfile cannot be read: {reason}. Received: {str(path)!r}.")
         return ""
-    known = re.findall(r"^\s*FROM\s.*\sAS\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    if family not in known and family in FAMILIES:
-        stages = f"Known: {', '.join(known)}" if known else "It names no stage"
+    stage_names = re.findall(r"^\s*FROM\s.*\sAS\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
+    if family not in stage_names and family in FAMILIES:
+        stages = f"Known: {', '.join(stage_names)}" if stage_names else "It names no stage"
         problems.append(f"{str(path)!r} has no stage {family!r}. {stages}. Next: FROM ... AS {family}.")
     if _COPIES.search(text):
         problems.append(

@@ -333,8 +333,8 @@ def write_tombstone(store: Store, number: int) -> CreatedJob:
 
 def find_labelled(jobs: JobClient, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
     listed = [job for region in dict.fromkeys(regions) for job in jobs.list(region, {RUN: run_id})]
-    wanted = [job for job in listed if (job.labels or {}).get(JOB) == str(number)]
-    return sorted(wanted, key=lambda job: (job.created or 0.0, job.name))
+    matches = [job for job in listed if (job.labels or {}).get(JOB) == str(number)]
+    return sorted(matches, key=lambda job: (job.created or 0.0, job.name))
 
 
 def cancel_strays(jobs: JobClient, regions: Sequence[str], run_id: str, number: int, created: CreatedJob) -> list[str]:

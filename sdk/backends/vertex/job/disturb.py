@@ -37,13 +37,13 @@ def disturbed(plan: Plan, kills: Sequence[Kill]) -> Iterator[None]:
             "The emulator already disturbs its jobs by fault rules, and a drill sets its own. Nothing was changed. Next: "
             "remove them (`curl -d '[]' $PODLIFT_EMULATOR/_faults`), or leave out the kills of agents, machines and regions."
         )
-    wanted = rules(plan, kills)
-    if wanted:
-        _ask("POST", address, wanted)
+    fault_rules = rules(plan, kills)
+    if fault_rules:
+        _ask("POST", address, fault_rules)
     try:
         yield
     finally:
-        if wanted:
+        if fault_rules:
             with suppress(PodliftError):
                 _ask("POST", address, [])
 

@@ -53,17 +53,17 @@ def moments(
         now: Unix time in seconds.
     """
     finals = [event for event in events if event.kind == "final"]
-    shown = [_note(note) for event in finals for note in event.data.get("notes") or ()] + [
+    all_moments = [_note(note) for event in finals for note in event.data.get("notes") or ()] + [
         _note(note) for note in notes
     ]
     earlier = [states.job_of(event) for event in finals if event.data.get("job")]
     for past in earlier:
         if job is None or past.name != job.name:
-            shown += _of_job(past)
+            all_moments += _of_job(past)
     if job is not None:
-        shown += _of_job(job, log)
-        shown += _waiting(job, log, provisioning, now)
-    return shown
+        all_moments += _of_job(job, log)
+        all_moments += _waiting(job, log, provisioning, now)
+    return all_moments
 
 
 def _note(note: Mapping[str, object]) -> Moment:
@@ -73,14 +73,14 @@ def _note(note: Mapping[str, object]) -> Moment:
 def _of_job(job: VendorJob, log: Sequence[LogEntry] = ()) -> Iterator[Moment]:
     if job.created is not None:
         yield Moment(time=job.created, source=SERVICE, text=f"created job {job.id} in {job.region}")
-    said = [entry for entry in log if _short(entry.text) and not entry.text.startswith(_NOISE)]
-    said = [entry for entry in said if not entry.text.startswith(_WAITS) or entry is said[-1]]
-    if said and job.over and _short(said[-1].text) == _short(job.message):
-        said.pop()
-    for text, group in groupby(said, lambda entry: _short(entry.text)):
+    entries = [entry for entry in log if _short(entry.text) and not entry.text.startswith(_NOISE)]
+    entries = [entry for entry in entries if not entry.text.startswith(_WAITS) or entry is entries[-1]]
+    if entries and job.over and _short(entries[-1].text) == _short(job.message):
+        entries.pop()
+    for text, group in groupby(entries, lambda entry: _short(entry.text)):
         same = list(group)
         yield Moment(time=same[0].time, source=SERVICE, text=text + (f" ({len(same)} times)" if same[1:] else ""))
-    if job.started is not None and not said:
+    if job.started is not None and not entries:
         yield Moment(time=job.started, source=SERVICE, text="the job runs")
     if job.over and job.ended is not None:
         text = f"the job ended: {job.state.removeprefix(states.PREFIX)}"
@@ -93,8 +93,8 @@ def _waiting(job: VendorJob, log: Sequence[LogEntry], provisioning: str, now: fl
         return
     state = job.state.removeprefix(states.PREFIX)
     since = "" if job.created is None or job.started else f", {duration(now - job.created)} after its creation"
-    known = [diagnose.diagnose(entry.text, provisioning=provisioning) for entry in log]
-    reported = [diagnosis for diagnosis in known if diagnosis.certain]
+    diagnoses = [diagnose.diagnose(entry.text, provisioning=provisioning) for entry in log]
+    reported = [diagnosis for diagnosis in diagnoses if diagnosis.certain]
     causes = [f"{diagnosis.reason.value}: {diagnosis.message}" for diagnosis in reported[-1:]]
     if state == "QUEUED":
         causes = [diagnose.QUEUED.message]

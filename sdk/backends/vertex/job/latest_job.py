@@ -64,7 +64,7 @@ class LatestJob:
         return last_resume(self._events("resumed")) + 1
 
     @property
-    def begun(self) -> Event | None:
+    def predecessor(self) -> Event | None:
         """The final record of the job before it, if that one continues; None after a submit or a resume."""
         source = source_of("supervisor", self.number - 2)
         return next((final for final in self._events("final") if final.source == source and continues(final)), None)
@@ -72,8 +72,8 @@ class LatestJob:
     @property
     def location(self) -> int:
         """Its location in the order of the plan's locations, or the first one that may get it."""
-        created, begun = self._created.get(self.number), self.begun
-        return created.location if created else int(begun.data["continues"]["location"]) if begun else 0
+        created, predecessor = self._created.get(self.number), self.predecessor
+        return created.location if created else int(predecessor.data["continues"]["location"]) if predecessor else 0
 
     @property
     def is_created(self) -> bool:
@@ -88,8 +88,10 @@ class LatestJob:
     @property
     def timeout_s(self) -> float | None:
         """The time limit of the job: the limit of the run, minus the time of earlier jobs."""
-        begun = self.begun
-        limit_s: float | None = begun.data["continues"]["timeout_s"] if begun else self._plan.job.limits.timeout_s
+        predecessor = self.predecessor
+        limit_s: float | None = (
+            predecessor.data["continues"]["timeout_s"] if predecessor else self._plan.job.limits.timeout_s
+        )
         return limit_s
 
     def intent_age_s(self) -> float | None:
@@ -118,11 +120,11 @@ class LatestJob:
         if created is None:
             self.vendor, self.lost = None, self._why_lost()
             return
-        known = self.vendor is not None and self.vendor.name == created.name
-        if known and self.over and has_ended(self._plan.paths):
+        is_current = self.vendor is not None and self.vendor.name == created.name
+        if is_current and self.over and has_ended(self._plan.paths):
             return
         try:
-            if not known:
+            if not is_current:
                 self.vendor = self._get(created, self.number)
             elif self._outage.due:
                 # While the service does not answer, the last known state remains valid, and each refresh tries only once.
@@ -130,7 +132,7 @@ class LatestJob:
                 job = self._outage.outlive(lambda: self._get(created, self.number, within_s))
                 self.vendor = job or self.vendor
         except MissingError:
-            self.vendor, self.lost = None, states.lost(created.name, service.service_name())
+            self.vendor, self.lost = None, states.loss_message(created.name, service.service_name())
 
     def _get(
         self, created: CreatedJob, number: int, within_s: float | None = None, timeout_s: float | None = None

@@ -122,7 +122,7 @@ class LogReader:
         self._polling = polling
         self._clock = clock
         self._ahead_s = ahead_s
-        self._seen: dict[str, float] = {}
+        self._times_by_id: dict[str, float] = {}
         self._last: float | None = None
 
     def read(self, replica: str | None, *, whole: bool = True) -> Iterator[LogEntry]:
@@ -134,13 +134,13 @@ class LogReader:
         expression = entry_filter(self._job_id, replica, self._translated(since), self._translated(until))
         for sent in entries(self._query, self._project, expression):
             entry = replace(sent, time=sent.time - self._ahead_s)
-            if entry.id in self._seen:
+            if entry.id in self._times_by_id:
                 continue
-            self._seen[entry.id] = entry.time
+            self._times_by_id[entry.id] = entry.time
             self._last = max(entry.time, self._last or entry.time)
             yield entry
         if since is not None:
-            self._seen = {id: time for id, time in self._seen.items() if time >= since}
+            self._times_by_id = {id: time for id, time in self._times_by_id.items() if time >= since}
 
     def _translated(self, time: float | None) -> float | None:
         return None if time is None else time + self._ahead_s
@@ -186,11 +186,11 @@ def attempt_at(beginnings: Sequence[Event], task: str, time: float) -> int:
 
     The first container records that an attempt begins. Another one may have started its own task a moment before.
     """
-    begun: dict[int, float] = {}
+    begin_times: dict[int, float] = {}
     for event in beginnings:
         if event.kind != "entry" or event.source == task:
-            begun[event.attempt] = min(event.time, begun.get(event.attempt, event.time))
-    return max((number for number, began in begun.items() if began <= time), default=min(begun, default=1))
+            begin_times[event.attempt] = min(event.time, begin_times.get(event.attempt, event.time))
+    return max((number for number, began in begin_times.items() if began <= time), default=min(begin_times, default=1))
 
 
 def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
@@ -292,8 +292,8 @@ def kept_lines(run_url: str, attempts: Sequence[int], tasks: Sequence[str]) -> I
         parts: dict[str, list[ObjectInfo]] = {}
         for part in files.list(f"{posixpath.dirname(KEYS.tail(attempt, ''))}/"):
             parts.setdefault(posixpath.dirname(part.name), []).append(part)
-        wanted = ((task, parts.get(KEYS.tail(attempt, task), [])) for task in tasks)
-        streams = (_kept_lines(files, attempt, task, kept) for task, kept in wanted if kept)
+        parts_by_task = ((task, parts.get(KEYS.tail(attempt, task), [])) for task in tasks)
+        streams = (_kept_lines(files, attempt, task, own_parts) for task, own_parts in parts_by_task if own_parts)
         yield from heapq.merge(*streams, key=lambda line: line.time or 0.0)
 
 

@@ -38,7 +38,7 @@ from .. import service
 from ..client import OutcomeUnknownError, VertexRejectedError
 from ..options import Vertex
 from ..wait import resubmit
-from ..wait.keeper import Kept
+from ..wait.keeper import KeeperFacts
 from ..wait.waiting import Resubmission, WaitingLease
 from . import create_job, history, logs, states
 from .create_job import CreatedJob
@@ -70,7 +70,7 @@ class VertexRun(CopiedRun):
         self._lease = WaitingLease(plan.url, self._store, clock)
         self._attended: Resubmission | None = None
         self._archives = archives
-        self._keeper = Kept(plan, self._store, clock)
+        self._keeper = KeeperFacts(plan, self._store, clock)
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         # When each cancel request was made, by the clock of the bucket, and the monotonic time at which its grace is over.
         self._cancels: dict[str, tuple[float, float]] = {}
@@ -146,9 +146,9 @@ class VertexRun(CopiedRun):
         if attended is None:
             return
         attended.tell()
-        if now - attended.asked < self._polling.poll_s or has_ended(self._plan.paths):
+        if now - attended.last_look < self._polling.poll_s or has_ended(self._plan.paths):
             return
-        attended.asked = now
+        attended.last_look = now
         if not attended.gave_up:
             try:
                 attended.lease.renew()
@@ -169,7 +169,7 @@ class VertexRun(CopiedRun):
         except PodliftError as error:
             # The times and the state of the job explain a lot without it.
             unread = [Moment(time=NOW, source=logs.SERVICE, text=str(error))]
-        shown = unread + history.moments(
+        moments = unread + history.moments(
             read_events(self._plan.paths, ("final",)),
             job,
             self._job.notes(),
@@ -181,7 +181,7 @@ class VertexRun(CopiedRun):
             replace(
                 moment, text=service.quoted(moment.text), causes=tuple(service.quoted(cause) for cause in moment.causes)
             )
-            for moment in shown
+            for moment in moments
         ]
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
@@ -213,8 +213,8 @@ class VertexRun(CopiedRun):
                 ended = partial(self._has_ended, number)
                 entries = reader.follow(replica, ended) if following else reader.read(replica)
                 tasks = [name for key, name in names.items() if name != logs.SERVICE and replica in (None, key)]
-                shown = logs.lines(entries, names, self._attempt_at, attempt)
-                for line in _or_kept(shown, self._kept(number, attempt, tasks)):
+                service_lines = logs.lines(entries, names, self._attempt_at, attempt)
+                for line in _or_uploaded(service_lines, self._uploaded_lines(number, attempt, tasks)):
                     own = line.task == logs.SERVICE
                     yield replace(line, text=service.quoted(line.text)) if own else line
             if not self._follows(number, follow):
@@ -232,11 +232,11 @@ class VertexRun(CopiedRun):
                 self.refresh()
         return True
 
-    def _kept(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
+    def _uploaded_lines(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
         """Yield the lines in the run's directory, of the attempts of a job that have started so far."""
-        begun = {event.attempt for event in self._beginnings if event.data.get("job") == job}
-        wanted = sorted(number for number in begun if attempt in (None, number))
-        yield from logs.kept_lines(self._plan.url, wanted if tasks else [], tasks)
+        job_attempts = {event.attempt for event in self._beginnings if event.data.get("job") == job}
+        attempts = sorted(number for number in job_attempts if attempt in (None, number))
+        yield from logs.kept_lines(self._plan.url, attempts if tasks else [], tasks)
 
     def _wait_for_job(self, number: int, follow: bool) -> CreatedJob | None:
         outage = logs.outage(self._clock)
@@ -325,8 +325,8 @@ class VertexRun(CopiedRun):
 
     def _conclude(self) -> None:
         """Record the decision after the end of the job, unless another client was faster, and download it."""
-        job, asked = self._job.vendor, min((time for time, _ in self._cancel_requests()), default=None)
-        end, more = self._end(job, asked), dict[str, object]()
+        job, cancelled_at = self._job.vendor, min((time for time, _ in self._cancel_requests()), default=None)
+        end, more = self._end(job, cancelled_at), dict[str, object]()
         is_known = end is not None
         if end is None and job is None:
             end = failed(Reason.JOB_LOST, Failure(task="", message=self._job.lost))
@@ -334,7 +334,7 @@ class VertexRun(CopiedRun):
             return
         booked = spending.booked(self._spent())
         # A cancelled run never continues.
-        if asked is None:
+        if cancelled_at is None:
             ended = resubmit.JobEnd(
                 plan=self._plan,
                 number=self._job.number,
@@ -379,9 +379,14 @@ class VertexRun(CopiedRun):
             provisioning=self._provisioning,
             timeout_s=self._job.timeout_s,
         )
-        said = answer()
-        end = verdicts.verdict(replace(run, service=said))
-        if end is None or end.failure is None or said.end is None or end.failure is not said.end.failure:
+        service_answer = answer()
+        end = verdicts.verdict(replace(run, service=service_answer))
+        if (
+            end is None
+            or end.failure is None
+            or service_answer.end is None
+            or end.failure is not service_answer.end.failure
+        ):
             return end and self._worded(states.advised(end))
         if (
             job.state == f"{states.PREFIX}FAILED"
@@ -390,13 +395,13 @@ class VertexRun(CopiedRun):
         ):
             return None
         replica = states.diagnosed(job, self._provisioning).replica
-        if said.knows == "exit" and replica:
+        if service_answer.knows == "exit" and replica:
             query = partial(logs.query, clock=self._clock)
             output = logs.last_output(query, str(self._options.project), job.id, replica)
             # They are known here only if this shell has them.
             secrets = secret_values.words(os.environ, self._plan.job.copied)
-            said = answer(last_output=secret_values.hidden(output, secrets))
-            end = verdicts.verdict(replace(run, service=said))
+            service_answer = answer(last_output=secret_values.hidden(output, secrets))
+            end = verdicts.verdict(replace(run, service=service_answer))
         return end and self._worded(end)
 
     def _worded(self, end: AttemptEnd) -> AttemptEnd:
@@ -420,29 +425,29 @@ class VertexRun(CopiedRun):
 
     def _may_have_run(self) -> tuple[float | None, float]:
         """Return the start of the first attempt of a job that the service has lost, and until when it may have run."""
-        begun = read_events(self._plan.paths, ("attempt_started",))
-        started = min((event.time for event in begun if event.data.get("job") == self._job.number), default=None)
+        starts = read_events(self._plan.paths, ("attempt_started",))
+        started = min((event.time for event in starts if event.data.get("job") == self._job.number), default=None)
         if started is None:
             return None, 0.0
         return started, min(self._now(), started + (self._job.timeout_s or LONGEST_S))
 
 
-def _or_kept(lines: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
+def _or_uploaded(lines: Iterator[LogLine], uploaded_lines: Iterator[LogLine]) -> Iterator[LogLine]:
     """Yield the service's lines; if it has none, or refuses them, the lines in the run's directory."""
     why = "The log service has no lines of this job"
     first = None
     try:
         first = next(lines, None)
     except (AccessError, UnavailableError) as error:
-        other = next(kept, None)
+        other = next(uploaded_lines, None)
         if other is None:
             raise
-        why, kept = str(error), chain([other], kept)
+        why, uploaded_lines = str(error), chain([other], uploaded_lines)
     if first is not None:
         yield first
         yield from lines
         return
-    for number, line in enumerate(kept):
+    for number, line in enumerate(uploaded_lines):
         if number == 0:
             _log.warning(
                 f"{why.rstrip('.')}. These lines are the last {size(TAIL_BYTES)} of each task, from the run's directory."

@@ -95,9 +95,9 @@ def merge(status: Status, job: VendorJob | None, *, project: str = "", stand_in:
     merged = replace(status, vendor=job.state, console=page)
     if status.state.terminal:
         return merged
-    known = _WAITING.get(job.state.removeprefix(PREFIX))
-    if known is not None:
-        state, reason = known
+    waiting = _WAITING.get(job.state.removeprefix(PREFIX))
+    if waiting is not None:
+        state, reason = waiting
         if reason is Reason.PROVISIONING and status.state is State.RUNNING:
             # The run has begun, but its machine was preempted and the job waits for another one.
             state, reason = State.RUNNING, Reason.RESTARTING
@@ -127,15 +127,15 @@ def answer(
         last_output: the last output of the replica that the message names.
     """
     vendor, diagnosis = job.state.removeprefix(PREFIX), diagnosed(job, provisioning)
-    said = partial(ServiceAnswer, job="ended", time=job.ended)
+    reply = partial(ServiceAnswer, job="ended", time=job.ended)
     if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and is_done):
-        return said(end=SUCCEEDED)
+        return reply(end=SUCCEEDED)
     if _timed_out(job, diagnosis, timeout_s):
         limit = "" if timeout_s is None else f" timeout={compact_duration(timeout_s)!r}."
         failure = Failure(task="", message=f"The job exceeded its time limit.{limit}")
-        return said(end=failed(Reason.TIMEOUT, failure), knows="decision")
+        return reply(end=failed(Reason.TIMEOUT, failure), knows="decision")
     if vendor == "CANCELLED":
-        return said(end=CANCELLED, knows="decision")
+        return reply(end=CANCELLED, knows="decision")
     task = replica_names(tasks).get(diagnosis.replica, "")
     refused = last_output.startswith(PODLIFT_PREFIX) and diagnosis.signal not in _FROM_OUTSIDE
     if not diagnosis.certain and refused:
@@ -143,9 +143,9 @@ def answer(
         message = last_output.removeprefix(PODLIFT_PREFIX)
         hint = diagnose.diagnose_program(message)
         message = f"{message}\n{hint.message}" if hint else message
-        return said(end=failed(Reason.REFUSED, Failure(task=task, message=message)))
+        return reply(end=failed(Reason.REFUSED, Failure(task=task, message=message)))
     failure = Failure(task=task, message=diagnosis.message, traceback="" if diagnosis.certain else last_output)
-    return said(end=failed(diagnosis.reason, failure), knows="cause" if diagnosis.certain else "exit")
+    return reply(end=failed(diagnosis.reason, failure), knows="cause" if diagnosis.certain else "exit")
 
 
 def diagnosed(job: VendorJob, provisioning: str) -> diagnose.Diagnosis:
@@ -194,5 +194,5 @@ def job_of(final: Event) -> VendorJob:
     )
 
 
-def lost(job: str, service_name: str = service.VERTEX_AI) -> str:
+def loss_message(job: str, service_name: str = service.VERTEX_AI) -> str:
     return service.sentence(f"{service_name} no longer has the job {job}, and no client saw its end.")

@@ -140,7 +140,7 @@ class CloudScheduler:
     def get(self, name: str, clock: Clock) -> Trigger | None:
         return scheduler_calls.get(name, clock)
 
-    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
+    def list_triggers(self, parent: str, clock: Clock) -> list[Trigger]:
         def page(answer: Any) -> tuple[list[Trigger], str]:
             return [*map(scheduler_calls.trigger, answer.get("jobs") or ())], str(answer.get("nextPageToken") or "")
 
@@ -183,7 +183,7 @@ class CloudScheduler:
         return scheduler_calls.fire(trigger, clock, BY_HAND if slot is None else label_of(slot))
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
-        return failed_keepers.found(plan, schedule, since, clock)
+        return failed_keepers.find(plan, schedule, since, clock)
 
     def alert(self, name: str) -> str:
         return scheduler_calls.alert(name)
@@ -200,8 +200,8 @@ def _same(there: Trigger, request: TriggerRequest) -> Trigger:
     )
 
 
-def _location(plan: Plan, wanted: str) -> str:
-    return wanted or job_request.first_region(plan)
+def _location(plan: Plan, location: str) -> str:
+    return location or job_request.first_region(plan)
 
 
 def _retries(period_s: float) -> int:

@@ -27,7 +27,7 @@ _REPLICA = "workerpool0-0"
 _LINES, _CHARACTERS, _LIMIT_S = 2, 400, 5.0
 
 
-def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+def find(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
     """Return the failed keepers of a schedule since a Unix time, the newest first; only that one's log is read."""
     project, region = str(Vertex.of(plan.target).project), job_request.first_region(plan)
     labels, bucket = {keeper_labels.SCHEDULE: schedule}, plan.root.split("/")[2]
@@ -59,15 +59,17 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
         return quoted(meaning.message)
     text = f'Vertex AI reports: "{meaning.vendor_text}".' if meaning.vendor_text else ""
     if clock is not None:
-        body = logs.last_output(partial(_asked, clock=clock), project, job.id, _REPLICA)
+        body = logs.last_output(partial(_query_log, clock=clock), project, job.id, _REPLICA)
         lines = [line.strip() for line in body.splitlines() if line.strip()][-_LINES:]
-        known = diagnose_program(body)
+        diagnosis = diagnose_program(body)
         if lines:
-            text = f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {known.message}' if known else ''}"
+            text = (
+                f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {diagnosis.message}' if diagnosis else ''}"
+            )
     return quoted(text)
 
 
-def _asked(body: dict[str, object], clock: Clock) -> Mapping[str, object]:
+def _query_log(body: dict[str, object], clock: Clock) -> Mapping[str, object]:
     """Query the log once; a keeper may lack the right, and the service's report about its job counts then."""
     try:
         return logs.query(body, clock, within_s=0.0, timeout_s=_LIMIT_S)

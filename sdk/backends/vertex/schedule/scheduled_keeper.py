@@ -45,13 +45,13 @@ def keeper(plan: Plan, overlap: str) -> Keeper:
     """Return the keeper of a firing. With a queue, it may first wait for an earlier run."""
     options = Vertex.of(plan.target)
     account = options.keeper_service_account or options.service_account or NO_ACCOUNT
-    kept = changed(options, keeper=options.keeper or True, keeper_service_account=account).kept_by(
+    job_keeper = changed(options, keeper=options.keeper or True, keeper_service_account=account).kept_by(
         plan.job.limits, plan.job.retry, plan.facts.prices
     )
-    if kept is None:
+    if job_keeper is None:
         raise TypeError("A keeper with an account exists.")
-    life_s = min(kept.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)
-    return replace(kept, life_s=life_s)
+    life_s = min(job_keeper.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)
+    return replace(job_keeper, life_s=life_s)
 
 
 def files(draft: TriggerDraft) -> KeeperFiles:
@@ -85,7 +85,7 @@ def folder(schedule: str) -> str:
 
 def body(draft: TriggerDraft, files: KeeperFiles) -> Mapping[str, object]:
     """Return the custom job: one CPU machine on demand in the region of the first location."""
-    options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
+    options, slot_keeper = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
     root, entrypoint = RootPaths(draft.plan.root), entrypoint_file().digest
     container = {
         "imageUri": options.keeper_image or Vertex.of(job_request.at(draft.plan).target).image or job_request.NO_IMAGE,
@@ -98,4 +98,4 @@ def body(draft: TriggerDraft, files: KeeperFiles) -> Mapping[str, object]:
         ],
     }
     labels = {SCHEDULE: draft.schedule, SLOT: BY_CRON}
-    return keeper_job.body(options, kept, f"{draft.schedule}-keeper", labels, container)
+    return keeper_job.body(options, slot_keeper, f"{draft.schedule}-keeper", labels, container)

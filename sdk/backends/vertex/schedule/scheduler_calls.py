@@ -194,9 +194,9 @@ def _status(status: Any) -> str:
 
 
 def _failure(status: int, text: str, name: str) -> PodliftError:
-    said = text if text.endswith(".") else f"{text}."
+    sentence = text if text.endswith(".") else f"{text}."
     return TriggerRejectedError(
-        f'{TITLE} rejected a request about {name}: {status} "{said}" {_meant(text, _project_of(name))}'.rstrip(),
+        f'{TITLE} rejected a request about {name}: {status} "{sentence}" {_meant(text, _project_of(name))}'.rstrip(),
         status,
     )
 

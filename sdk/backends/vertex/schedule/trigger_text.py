@@ -18,7 +18,7 @@ _WAITS = {
 
 def of_cloud_scheduler(draft: TriggerDraft, name: str, location: str, retries: int) -> Iterator[tuple[str, str]]:
     """Yield (label, text) pairs."""
-    kept, project = scheduled_keeper.keeper(draft.plan, draft.overlap), _project(draft)
+    slot_keeper, project = scheduled_keeper.keeper(draft.plan, draft.overlap), _project(draft)
     why = "as schedule_location says" if draft.location else "the region of the first location"
     yield "trigger", f"{name} in Cloud Scheduler, {location} ({why}), project {project}"
     again = (
@@ -26,23 +26,23 @@ def of_cloud_scheduler(draft: TriggerDraft, name: str, location: str, retries: i
         if retries
         else "never delivered again"
     )
-    yield "posts", f"a keeper job to Vertex AI in {kept.rental.regions[0]}; {again}"
-    yield "keeper", _keeper(draft, kept)
-    yield "identity", f"{kept.account}: Cloud Scheduler's token, and the keeper's own account"
-    yield from (("rights", text) for text in _rights(draft, kept))
+    yield "posts", f"a keeper job to Vertex AI in {slot_keeper.rental.regions[0]}; {again}"
+    yield "keeper", _keeper(draft, slot_keeper)
+    yield "identity", f"{slot_keeper.account}: Cloud Scheduler's token, and the keeper's own account"
+    yield from (("rights", text) for text in _rights(draft, slot_keeper))
     if not draft.plan.emulator:
-        yield "a month", _month(draft, kept)
+        yield "a month", _month(draft, slot_keeper)
 
 
 def _project(draft: TriggerDraft) -> str:
     return Vertex.of(draft.plan.target).project or "<project>"
 
 
-def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
-    price = kept.price
+def _keeper(draft: TriggerDraft, slot_keeper: Keeper) -> str:
+    price = slot_keeper.price
     waits = _WAITS.get(draft.overlap, "")
-    text = f"{kept.machine} for each firing, which submits its jobs and ends with it"
-    text += f", after {duration(kept.life_s)} at most{waits}"
+    text = f"{slot_keeper.machine} for each firing, which submits its jobs and ends with it"
+    text += f", after {duration(slot_keeper.life_s)} at most{waits}"
     if draft.plan.emulator:
         return text
     if price.own is None or price.cap is None:
@@ -50,32 +50,32 @@ def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
     return f"{text}: {money(price.own)} an hour, {money(price.cap)} at most"
 
 
-def _rights(draft: TriggerDraft, kept: Keeper) -> Iterator[str]:
+def _rights(draft: TriggerDraft, slot_keeper: Keeper) -> Iterator[str]:
     """Yield the rights that each account needs, with their resources."""
     bucket, project = draft.plan.root.removeprefix("gs://").partition("/")[0], _project(draft)
-    program = kept.program_account
-    others = [kept.account, *([program] if program and program != kept.account else [])]
+    program = slot_keeper.program_account
+    others = [slot_keeper.account, *([program] if program and program != slot_keeper.account else [])]
     yield (
         f"you: cloudscheduler.jobs.create, get, list, update, pause, enable and delete in {project} "
-        f"(roles/cloudscheduler.admin); iam.serviceAccounts.actAs on {kept.account} (roles/iam.serviceAccountUser)"
+        f"(roles/cloudscheduler.admin); iam.serviceAccounts.actAs on {slot_keeper.account} (roles/iam.serviceAccountUser)"
     )
     yield (
-        f"{kept.account}: aiplatform.customJobs.create, get, list and cancel in {project} (roles/aiplatform.user); "
+        f"{slot_keeper.account}: aiplatform.customJobs.create, get, list and cancel in {project} (roles/aiplatform.user); "
         f"iam.serviceAccounts.actAs on {joined(others, 'and')} (roles/iam.serviceAccountUser); "
         f"roles/storage.objectAdmin on gs://{bucket}; cloudscheduler.jobs.pause in {project}, to pause after failures: "
         "without it a record makes the later firings end early"
     )
     secrets = [text.removeprefix("webhook:") for text in draft.notify if text.startswith("webhook:")]
     if secrets:
-        yield f"{kept.account}: roles/secretmanager.secretAccessor on {joined(secrets, 'and')}"
+        yield f"{slot_keeper.account}: roles/secretmanager.secretAccessor on {joined(secrets, 'and')}"
 
 
-def _month(draft: TriggerDraft, kept: Keeper) -> str:
+def _month(draft: TriggerDraft, slot_keeper: Keeper) -> str:
     """Return the most that the firings of 30 days may cost."""
-    keeper = kept.price.cap
+    keeper = slot_keeper.price.cap
     caps = [price.cap for price in draft.plan.prices]
-    known = [cap for cap in caps if cap is not None]
-    run = max(known) if known and len(known) == len(caps) else None
+    known_caps = [cap for cap in caps if cap is not None]
+    run = max(known_caps) if known_caps and len(known_caps) == len(caps) else None
     most = draft.plan.job.limits.max_cost_usd
     if most is not None:
         run = most if run is None else min(run, most)

@@ -56,10 +56,10 @@ def ensure(plan: Plan, number: int, store: Store, archives: tuple[str, str], clo
     region = job_request.first_region(plan)
     for sent in range(1, _TRIES + 1):
         try:
-            known = [
+            live_jobs = [
                 job for job in jobs.list(region, {LABEL: plan.run_id, create_job.JOB: str(number)}) if not job.over
             ]
-            job = known[0] if known else jobs.create(region, body)
+            job = live_jobs[0] if live_jobs else jobs.create(region, body)
         except VertexRejectedError as error:
             raise JobNotCreatedError(
                 f"The run {plan.run_id} was not started, because {service.service_name()} rejected its keeper in {region}: "
@@ -78,7 +78,7 @@ def ensure(plan: Plan, number: int, store: Store, archives: tuple[str, str], clo
         return
 
 
-class Kept:
+class KeeperFacts:
     """The facts about a run's keeper: its creation time and its costs."""
 
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
@@ -117,9 +117,9 @@ class Kept:
 def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str]) -> str:
     """Create the launch spec of the keeper, and return its sha256."""
     about = job_request.launch_spec(plan, number, archives[0])
-    kept = {name: about[name] for name in ("version", "run", "runtime", "python")}
+    common_fields = {name: about[name] for name in ("version", "run", "runtime", "python")}
     whole = {
-        **kept,
+        **common_fields,
         "main": keeper_main.NAME,
         "keeps": _KEEPS,
         "entrypoint": archives[1],

@@ -11,12 +11,12 @@ from ..options import Vertex
 
 
 def body(
-    options: Vertex, kept: Keeper, name: str, labels: Mapping[str, str], container: Mapping[str, object]
+    options: Vertex, keeper: Keeper, name: str, labels: Mapping[str, str], container: Mapping[str, object]
 ) -> Mapping[str, object]:
     pool = {
-        "machineSpec": {"machineType": kept.rental.pools[0].machine},
+        "machineSpec": {"machineType": keeper.rental.pools[0].machine},
         "replicaCount": "1",
-        "diskSpec": {"bootDiskSizeGb": kept.rental.disk_gb},
+        "diskSpec": {"bootDiskSizeGb": keeper.rental.disk_gb},
         "containerSpec": {**container, "command": ["python3", "-c", loader()]},
     }
     return {
@@ -24,8 +24,8 @@ def body(
         "labels": {**options.labels, **labels},
         "jobSpec": {
             "workerPoolSpecs": [pool],
-            "scheduling": {"timeout": f"{kept.limit_s:.0f}s"},
-            "serviceAccount": kept.account,
+            "scheduling": {"timeout": f"{keeper.limit_s:.0f}s"},
+            "serviceAccount": keeper.account,
             **job_body.network(options),
         },
         **job_body.encryption(options),

@@ -79,19 +79,19 @@ class Remarks:
     def __init__(self, plan: Plan, number: int, clock: Clock) -> None:
         self._plan, self._source, self._clock = plan, source_of("keeper", number - 1), clock
         self._store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
-        self._made: set[int] = set()
+        self._written_numbers: set[int] = set()
 
     def on_rights(self) -> None:
         target = Vertex.of(self._plan.target)
-        kept, project = self._plan.keeper, target.project
-        if kept is None or not project:
+        keeper, project = self._plan.keeper, target.project
+        if keeper is None or not project:
             return
         bucket = self._plan.root.removeprefix("gs://").partition("/")[0]
-        lack = rights.on_each(rights.resources(kept, project, bucket), rights.mine)
+        lack = rights.on_each(rights.resources(keeper, project, bucket), rights.mine)
         if lack.unknown:
             _log.info(f"it is not known whether this account has {', '.join(lack.unknown)}: {lack.why}")
         if lack.missing:
-            self._make(1, f"its account {kept.account} lacks {', '.join(lack.missing)}")
+            self._make(1, f"its account {keeper.account} lacks {', '.join(lack.missing)}")
 
     def on_refusal(self, why: str) -> None:
         """Record that its request for the next job was refused; "" if it was not."""
@@ -99,9 +99,9 @@ class Remarks:
             self._make(2, why)
 
     def _make(self, number: int, why: str) -> None:
-        if number in self._made:
+        if number in self._written_numbers:
             return
-        self._made.add(number)
+        self._written_numbers.add(number)
         others = "A process that waits for the run still can (podlift wait)."
         text = f"The keeper cannot submit the next job: {why.rstrip('.')}. {others}"
         _log.error(text)

@@ -78,11 +78,11 @@ class Resubmission:
         self._archives = archives
         self.lease = WaitingLease(plan.url, store, clock)
         self._plan, self._store, self._job, self._clock = plan, store, job, clock
-        self._told = job.number
+        self._next_report = job.number
         self._seen_going = False  # this process has found the run alive at least once
         self.gave_up = False  # this process is read-only from now on
         self.refused = ""  # why
-        self.asked = -math.inf  # monotonic time of the last look
+        self.last_look = -math.inf  # monotonic time of the last look
 
     def submit_next(self) -> bool:
         """Submit the latest job if it does not exist and no other process is about to; True if that has changed anything."""
@@ -92,7 +92,7 @@ class Resubmission:
         if self.gave_up or job.is_created or not self._seen_going or not self._is_due():
             return False
         # A resume may have changed the code.
-        plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.begun else None
+        plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.predecessor else None
         try:
             archives = self._archives or upload_archives(plan)
             new = start_run.creation(plan, job.number, self._clock, archives, location=job.location, timeout_s=limit_s)
@@ -119,15 +119,15 @@ class Resubmission:
         job, requested_s = self._job, self._job.intent_age_s()
         if requested_s is not None:
             return requested_s >= create_job.LEASE_S
-        begun = job.begun
-        if begun is not None:
+        predecessor = job.predecessor
+        if predecessor is not None:
             # By the clock of the bucket: the clock of the machine that wrote the record may be wrong.
-            return job.requested_age_s() >= float(begun.data["continues"]["delay_s"])
+            return job.requested_age_s() >= float(predecessor.data["continues"]["delay_s"])
         # The process that submitted or resumed the run may be alive. After some minutes the run counts as lost.
         return job.requested_age_s() >= create_job.LEASE_S
 
     def tell(self) -> None:
         """Log one line for each job that another one follows."""
-        for event in self._job.continued(self._told):
-            self._told = int(event.data["number"]) + 1
+        for event in self._job.continued(self._next_report):
+            self._next_report = int(event.data["number"]) + 1
             _log.info(f"Job {event.data['number']} ended ({event.data['reason']}). {event.data['why']}")
