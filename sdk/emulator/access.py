@@ -56,20 +56,20 @@ class AccessMiddleware:
     def _authorized_scope(self, scope: Scope) -> Scope | str:
         """Return the scope to pass on, or why the request is rejected."""
         first, slash, rest = scope["raw_path"].removeprefix(b"/").partition(b"/")
-        given = first.decode("latin-1")
+        segment = first.decode("latin-1")
         base = "" if _header(scope, b"host") in GOOGLE_HOSTS else f"/{self._token}"
         # The decoded path is cut by the token's own length: no character of a token is ever percent-encoded.
-        inner = {**scope, "path": scope["path"][1 + len(given) :] or "/", "raw_path": (slash + rest) or b"/"}
-        if tokens.equal(given, self._token):
+        inner = {**scope, "path": scope["path"][1 + len(segment) :] or "/", "raw_path": (slash + rest) or b"/"}
+        if tokens.equal(segment, self._token):
             return {**inner, BASE: base}
         if tokens.equal(_header(scope, b"authorization"), f"Bearer {self._token}"):
             return {**scope, BASE: base}
-        replica = tokens.find_replica(self._token, given)
+        replica = tokens.find_replica(self._token, segment)
         if replica is None:
-            return _UNKNOWN.format(what="with another one" if tokens.is_token(given) else "without it")
+            return _UNKNOWN.format(what="with another one" if tokens.is_token(segment) else "without it")
         if inner["path"] != "/" and not inner["path"].startswith("/computeMetadata"):
             return "The token of a replica gives access to the metadata server and nothing else."
-        return {**inner, BASE: f"/{given}", "podlift.replica": replica}
+        return {**inner, BASE: f"/{segment}", "podlift.replica": replica}
 
 
 def _rejection_reason(scope: Scope) -> str | None:

@@ -94,10 +94,10 @@ class Admin:
         return JSONResponse(self._project.to_json())
 
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
-        path, given = request.url.path.removeprefix("/_vertex/"), messages.read_object(body)
+        path, fields = request.url.path.removeprefix("/_vertex/"), messages.read_object(body)
         job, _, event = path.removeprefix("jobs/").partition(":")
         if path.startswith("jobs/") and request.method == "POST" and event in _EVENTS:
-            happened = self._vertex.jobs.inject(job, event, str(given.get("replica", "workerpool0-0")))
+            happened = self._vertex.jobs.inject(job, event, str(fields.get("replica", "workerpool0-0")))
             return JSONResponse({"happened": happened})
         raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
 
@@ -107,8 +107,8 @@ class Admin:
         if request.method not in ("GET", "POST"):
             raise not_found(f"{request.method} {request.url.path} (known: {_KNOWN}, {_KNOWN_OF_VERTEX})")
         if request.method == "POST":
-            given = messages.read_object(body)
-            seconds, jobs = given.get("advance_s"), given.get("jobs", False)
+            fields = messages.read_object(body)
+            seconds, jobs = fields.get("advance_s"), fields.get("jobs", False)
             if type(jobs) is not bool:
                 raise invalid([("jobs", f"It is true or false. Received: {str(jobs)[:100]!r}.")])
             if isinstance(seconds, (int, float)) and type(seconds) is not bool and clock.reaches(seconds):

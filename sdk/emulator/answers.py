@@ -54,20 +54,20 @@ class RestCall:
     def id(self) -> str:
         return self.named.get("id", "")
 
-    def check_fields(self, *known: str) -> None:
+    def check_fields(self, *allowed: str) -> None:
         """Reject a body with other fields."""
         for name in messages.read_object(self.body):
-            if name not in known:
+            if name not in allowed:
                 raise unknown_name(name)
 
-    def shown(self, kind: str, resource: Any) -> Any:
+    def render(self, kind: str, resource: Any) -> Any:
         """Return a resource, or a list of them, in the form that the client has requested."""
         return messages.to_response(kind, resource, enum_numbers="enum-encoding=int" in self.query.get("$alt", ""))
 
-    def page(self, kind: str, collection: str, found: tuple[Sequence[dict[str, Any]], str]) -> dict[str, Any]:
+    def page(self, kind: str, collection: str, listing: tuple[Sequence[dict[str, Any]], str]) -> dict[str, Any]:
         """Return the answer to a list call: a page, and the token of the next one, "" for none."""
-        resources, token = found
-        answer: dict[str, Any] = {collection: self.shown(f"{kind}[]", resources)} if resources else {}
+        resources, token = listing
+        answer: dict[str, Any] = {collection: self.render(f"{kind}[]", resources)} if resources else {}
         return {**answer, "nextPageToken": token} if token else answer
 
 
@@ -165,9 +165,9 @@ class RestService:
         await fall_silent(lambda: connections.is_closed(request.scope) or not self._faults.has(fault))
 
 
-def check_parameters(query: Mapping[str, str], known: AbstractSet[str]) -> None:
+def check_parameters(query: Mapping[str, str], allowed: AbstractSet[str]) -> None:
     for parameter in query:
-        if parameter not in known:
+        if parameter not in allowed:
             text = (
                 f'Invalid JSON payload received. Unknown name "{parameter[:100]}": Cannot bind query parameter. '
                 f"Field '{parameter[:100]}' could not be found in request message."

@@ -220,7 +220,7 @@ class _CountedFault:
         self._times = len(fault.nth or (1,)) if fault.times is None and fault.kind in _ONCE else fault.times
         self._random = random.Random(f"{fault.seed}/{index}")  # noqa: S311
         self._matched = self._fired = 0
-        self.begun = fault.kind != "stockout" or fault.log is None
+        self.is_active = fault.kind != "stockout" or fault.log is None
 
     def fires(self) -> bool:
         """Count a match; return whether the fault applies to it."""
@@ -235,8 +235,8 @@ class _CountedFault:
         return True
 
     def to_json(self) -> dict[str, Any]:
-        given = {name: value for name, value in vars(self.fault).items() if value != getattr(Fault, name, None)}
-        return {**given, "matched": self._matched, "fired": self._fired}
+        own_fields = {name: value for name, value in vars(self.fault).items() if value != getattr(Fault, name, None)}
+        return {**own_fields, "matched": self._matched, "fired": self._fired}
 
 
 class FaultRules:
@@ -279,8 +279,8 @@ class FaultRules:
         """Return the faults of a running job that a line of one of its replicas triggers."""
         with self._lock:
             for rule in self._rules:
-                if not rule.begun and _is_about(rule.fault, about):
-                    rule.begun = _finds(rule.fault, writer, line)
+                if not rule.is_active and _is_about(rule.fault, about):
+                    rule.is_active = _finds(rule.fault, writer, line)
         return self._for_job(
             about, lambda fault: fault.kind in _RUNNING and fault.log is not None and _finds(fault, writer, line)
         )
@@ -318,7 +318,7 @@ class FaultRules:
         with self._lock:
             passed_s = self._now() - self._since
             rules = [rule for rule in self._rules if rule.fault.api == api and passed_s >= rule.fault.from_s]
-            return [rule.fault for rule in rules if rule.begun and matches(rule.fault) and rule.fires()]
+            return [rule.fault for rule in rules if rule.is_active and matches(rule.fault) and rule.fires()]
 
 
 def _is_about(fault: Fault, about: About) -> bool:
@@ -346,12 +346,12 @@ def parse_faults(script: bytes | str) -> list[Fault]:
 
 
 def _fault(rule: Mapping[str, Any]) -> Fault:
-    given = {name: value for name, value in rule.items() if value is not None}
-    if "nth" in given:
-        given["nth"] = (given["nth"],) if isinstance(given["nth"], int) else tuple(given["nth"])
-    if given["kind"] == "lose_session":
-        given.setdefault("status", 404)
-    return Fault(**given)
+    values = {name: value for name, value in rule.items() if value is not None}
+    if "nth" in values:
+        values["nth"] = (values["nth"],) if isinstance(values["nth"], int) else tuple(values["nth"])
+    if values["kind"] == "lose_session":
+        values.setdefault("status", 404)
+    return Fault(**values)
 
 
 def _problems(title: str, rule: Any) -> list[str]:
@@ -360,20 +360,20 @@ def _problems(title: str, rule: Any) -> list[str]:
     rule = {"api": "gcs", **rule}
     api = _APIS.get(rule["api"] if isinstance(rule["api"], str) else "", _APIS["gcs"])
     foreign = frozenset[str]().union(*(api.fields for api in _APIS.values())) - api.fields
-    known = [field.name for field in fields(Fault) if field.name not in foreign]
+    names = [field.name for field in fields(Fault) if field.name not in foreign]
     choices = {
         "api": list(_APIS),
         "kind": list(api.kinds),
         "operation": sorted(api.operations),
         "at": ["before", "late", "after", "wire", "stored", "disk"],
     }
-    problems = [f"{title} has no field {name!r}. {nearest(name, known)}" for name in rule if name not in known]
+    problems = [f"{title} has no field {name!r}. {nearest(name, names)}" for name in rule if name not in names]
     for name, (expected, is_valid) in _CHECKS.items():
-        if name in known and name in rule and not is_valid(rule[name]):
+        if name in names and name in rule and not is_valid(rule[name]):
             problems.append(f"{title}: {name} is {expected}. Received: {rule[name]!r}.")
     for name, allowed in choices.items():
         word = rule.get(name)
-        if name in known and (word is not None or name in ("api", "kind")) and word not in allowed:
+        if name in names and (word is not None or name in ("api", "kind")) and word not in allowed:
             hint = _api_hint(word) if name == "kind" else ""
             problems.append(f"{title}: unknown {name}. Received: {word!r}. {hint or nearest(str(word), allowed)}")
     return problems

@@ -72,7 +72,7 @@ def duration_s(duration: str) -> float:
 
 
 def snake_case(name: str) -> str:
-    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
+    return re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", name)
 
 
 def field_names(message: str) -> dict[str, str]:
@@ -87,23 +87,23 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
     if not isinstance(value, dict):
         problems.append((path, _wrong(path, kind, value)))
         return {}
-    known, names = MESSAGES[kind], field_names(kind)
+    field_types, names = MESSAGES[kind], field_names(kind)
     message: dict[str, Any] = {}
-    seen: set[str] = set()
-    for given, item in value.items():
-        name = names.get(given)
+    present: set[str] = set()
+    for spelling, item in value.items():
+        name = names.get(spelling)
         if name is None:
-            text = f"Invalid JSON payload received. Unknown name {json.dumps(given)} at '{path}': Cannot find field."
+            text = f"Invalid JSON payload received. Unknown name {json.dumps(spelling)} at '{path}': Cannot find field."
             problems.append((path, text))
-        elif name in seen:
-            problems.append((path, f"Invalid JSON payload received. '{path}' holds {json.dumps(given)} twice."))
+        elif name in present:
+            problems.append((path, f"Invalid JSON payload received. '{path}' holds {json.dumps(spelling)} twice."))
         elif item is not None:
-            seen.add(name)
-            read = _value(known[name], item, f"{path}.{snake_case(name)}", problems)
-            if read not in (None, "", 0, [], "UNSET") or (read == {} and not known[name].endswith("{}")):
+            present.add(name)
+            read = _value(field_types[name], item, f"{path}.{snake_case(name)}", problems)
+            if read not in (None, "", 0, [], "UNSET") or (read == {} and not field_types[name].endswith("{}")):
                 message[name] = read
     for oneof, members in ONEOFS.get(kind, {}).items():
-        if len(seen & set(members)) > 1:
+        if len(present & set(members)) > 1:
             text = f"Invalid value at '{path}' (oneof), oneof field '{oneof}' is already set. Cannot set a second one."
             problems.append((path, text))
     return message
@@ -181,9 +181,9 @@ def _text(value: Any) -> str:
     return value
 
 
-def _enum(known: dict[str, int], value: Any) -> str:
-    number = known.get(value) if isinstance(value, str) else value
-    names = [name for name, other in known.items() if other == number and type(number) is int]
+def _enum(numbers: dict[str, int], value: Any) -> str:
+    number = numbers.get(value) if isinstance(value, str) else value
+    names = [name for name, other in numbers.items() if other == number and type(number) is int]
     if not names:
         raise ValueError
     return names[0] if number else "UNSET"

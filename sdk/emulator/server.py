@@ -148,9 +148,9 @@ def serve(folder: Path, *, port: int, announce: Callable[[str], None], **options
 def prepared(folder: Path, port: int, **options: Unpack[Options]) -> Iterator[tuple[uvicorn.Server, str]]:
     """Yield a server that is not started yet, and its URL. Its state belongs to the thread that runs the block."""
     # Python does not check the keywords of an unpacked `TypedDict`.
-    known = sorted(Options.__optional_keys__)
-    if unknown := sorted(options.keys() - known):
-        raise TypeError(f"Unknown option of the emulator: {unknown[0]!r}. {nearest(unknown[0], known)}")
+    names = sorted(Options.__optional_keys__)
+    if unknown := sorted(options.keys() - names):
+        raise TypeError(f"Unknown option of the emulator: {unknown[0]!r}. {nearest(unknown[0], names)}")
     with closing(StorageState(folder, SystemClock())) as state:
         posix.mark(folder, posix.EMULATED)
         (folder / posix.MARKER).chmod(0o600)
@@ -188,11 +188,11 @@ def make_server(application: ASGIApp, connections: Connections, *, lifespan: boo
 
 def make_buckets(state: StorageState, buckets: Sequence[str]) -> None:
     """Make the buckets that do not exist yet: NAME in several regions, Google's default; NAME@REGION in one."""
-    wanted = {name: location.upper() for name, _, location in (bucket.partition("@") for bucket in buckets)}
+    locations = {name: location.upper() for name, _, location in (bucket.partition("@") for bucket in buckets)}
     try:
-        for name in wanted:
+        for name in locations:
             check_bucket(name)
-        for name, location in sorted(wanted.items()):
+        for name, location in sorted(locations.items()):
             if not state.has_bucket(name):
                 fields = {"location": location} if location else {}
                 check_bucket_fields(fields)

@@ -48,8 +48,8 @@ class Builds:
     def now(self) -> str:
         return format_time(self._clock.now())
 
-    def create(self, parent: str, given: Body) -> Body:
-        if problems := _problems(given):
+    def create(self, parent: str, build: Body) -> Body:
+        if problems := _problems(build):
             raise invalid(problems)
         region, number = parent.rpartition("/")[2], project_number(parent.split("/")[1])
         id = str(uuid.uuid4())
@@ -61,11 +61,11 @@ class Builds:
             "createTime": self.now(),
             "logUrl": f"https://console.cloud.google.com/cloud-build/builds;region={region}/{id}?project={number}",
         }
-        if (given.get("options") or {}).get("logging") not in _WITHOUT_BUCKET:
+        if (build.get("options") or {}).get("logging") not in _WITHOUT_BUCKET:
             # Where gcloud reads the log of a build.
-            about["logsBucket"] = given.get("logsBucket") or f"gs://{number}.cloudbuild-logs.googleusercontent.com"
-        self._stored.put(f"{parent}/builds/{id}", {**given, **about})
-        return self._operation(parent, {**given, **about})
+            about["logsBucket"] = build.get("logsBucket") or f"gs://{number}.cloudbuild-logs.googleusercontent.com"
+        self._stored.put(f"{parent}/builds/{id}", {**build, **about})
+        return self._operation(parent, {**build, **about})
 
     def get(self, name: str) -> Body:
         """Return a build. A created one takes its next step, as if time had passed between two reads."""
@@ -116,14 +116,14 @@ class Builds:
         return {"images": pushed}
 
     def listed(self, parent: str, filter: str) -> Body:
-        wanted = [_TERM.fullmatch(term) for term in filter.split(" AND ")] if filter else []
-        if not all(wanted):
+        terms = [_TERM.fullmatch(term) for term in filter.split(" AND ")] if filter else []
+        if not all(terms):
             text = 'podlift\'s emulator supports filters of the form: tags="TAG" AND status="STATUS".'
             raise invalid([("filter", f"{text} Received: {filter[:100]}")])
         builds = [
             build
             for build in self._stored.below(f"{parent}/builds")
-            if all(term["value"] in _values(build, term["field"]) for term in wanted if term)
+            if all(term["value"] in _values(build, term["field"]) for term in terms if term)
         ]
         return {"builds": builds} if builds else {}
 
@@ -155,9 +155,9 @@ def _values(build: Mapping[str, Any], field: str) -> list[str]:
     return value if isinstance(value, list) else [value]
 
 
-def _problems(given: Body) -> list[tuple[str, str]]:
-    problems = [(name, _UNKNOWN) for name in sorted(given.keys() - _KNOWN)]
-    steps = given.get("steps")
+def _problems(build: Body) -> list[tuple[str, str]]:
+    problems = [(name, _UNKNOWN) for name in sorted(build.keys() - _KNOWN)]
+    steps = build.get("steps")
     if not isinstance(steps, list) or not steps or not all(isinstance(entry, dict) for entry in steps):
         return [*problems, ("build.steps", "invalid build: no steps specified")]
     for number, step in enumerate(steps):
@@ -169,12 +169,12 @@ def _problems(given: Body) -> list[tuple[str, str]]:
                 problems.append((f"{where}.args", f"build step {number} arg is too long (max: {_MAX_ARG})"))
             if loose := re.search(r"(?<!\$)(?:\$\$)*\$(\w+|\{\w+\})", text):
                 problems.append((f"{where}.args", f'"{loose[1]}" is not a valid built-in substitution'))
-    if given.get("serviceAccount"):
-        if _ACCOUNT.fullmatch(given["serviceAccount"]) is None:
+    if build.get("serviceAccount"):
+        if _ACCOUNT.fullmatch(build["serviceAccount"]) is None:
             problems.append(("build.service_account", "Not the name of a service account."))
-        options = given.get("options") or {}
+        options = build.get("options") or {}
         owned = options.get("defaultLogsBucketBehavior") == "REGIONAL_USER_OWNED_BUCKET"
-        if options.get("logging") not in _WITHOUT_BUCKET and not given.get("logsBucket") and not owned:
+        if options.get("logging") not in _WITHOUT_BUCKET and not build.get("logsBucket") and not owned:
             text = (
                 "if 'build.service_account' is specified, the build must either (a) specify 'build.logs_bucket', (b) use the "
                 "REGIONAL_USER_OWNED_BUCKET build.options.default_logs_bucket_behavior option, or (c) use either "

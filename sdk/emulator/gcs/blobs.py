@@ -142,9 +142,9 @@ class Blobs:
             self.remove(blob.id)
             raise
 
-    def remove_unknown(self, known: Collection[str]) -> None:
+    def remove_unknown(self, ids: Collection[str]) -> None:
         for name in os.listdir(self._folder):
-            if name not in known:
+            if name not in ids:
                 self.remove(name)
 
 
@@ -173,8 +173,8 @@ def declared_hashes(*sources: Mapping[str, object]) -> Declared:
 
 
 def verify(blob: Blob, hashes: Declared) -> None:
-    known = {"crc32c": ("CRC32C", blob.crc32c), "md5": ("MD5 hash", blob.md5)}
+    actuals = {"crc32c": ("CRC32C", blob.crc32c), "md5": ("MD5 hash", blob.md5)}
     for name, declared in hashes:
-        label, actual = known[name]
+        label, actual = actuals[name]
         if actual is not None and declared != actual:
             raise invalid(f'Provided {label} "{declared}" doesn\'t match calculated {label} "{actual}".')

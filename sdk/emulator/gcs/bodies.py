@@ -61,23 +61,23 @@ _PREVENTIONS = ("enforced", "inherited")
 _MAX_OBJECT_BYTES = 1024
 
 
-def object_fields(given: object) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise invalid(f"The resource of an object is an object of JSON. Received: {given!r}.")
-    problems = _unknown("an object", given, _OBJECT)
-    for name in sorted(_OBJECT_TEXTS & given.keys()):
-        if not isinstance(given[name], (str, type(None))):
-            problems.append(f"The field {name!r} of an object is a string. Received: {given[name]!r}.")
-    problems += _class_problems(given)
-    custom = given.get("metadata")
+def object_fields(resource: object) -> dict[str, Any]:
+    if not isinstance(resource, dict):
+        raise invalid(f"The resource of an object is an object of JSON. Received: {resource!r}.")
+    problems = _unknown("an object", resource, _OBJECT)
+    for name in sorted(_OBJECT_TEXTS & resource.keys()):
+        if not isinstance(resource[name], (str, type(None))):
+            problems.append(f"The field {name!r} of an object is a string. Received: {resource[name]!r}.")
+    problems += _class_problems(resource)
+    custom = resource.get("metadata")
     if custom is not None and not (
         isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
     ):
         problems.append(f"The metadata of an object map names to strings. Received: {custom!r}.")
     else:
         problems += metadata_problems(custom or {})
-    _refuse(problems, "an object", given, _OBJECT_REFUSED)
-    fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUT_FIELDS}
+    _refuse(problems, "an object", resource, _OBJECT_REFUSED)
+    fields = {name: value for name, value in resource.items() if value is not None and name not in OBJECT_OUTPUT_FIELDS}
     return {name: value.upper() if name == "storageClass" else value for name, value in fields.items()}
 
 
@@ -91,67 +91,71 @@ def metadata_problems(custom: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def check_bucket_fields(given: Mapping[str, Any]) -> None:
-    problems = [*_unknown("a bucket", given, _BUCKET), *_class_problems(given), *_label_problems(given.get("labels"))]
-    for name in sorted(_INNER.keys() & given.keys()):
-        if isinstance(given[name], dict):
-            problems += _unknown(f"{name} of a bucket", given[name], _INNER[name])
-        elif given[name] is not None:
-            problems.append(f"The field {name!r} of a bucket is an object. Received: {given[name]!r}.")
-    versioned = given["versioning"].get("enabled") if isinstance(given.get("versioning"), dict) else None
+def check_bucket_fields(resource: Mapping[str, Any]) -> None:
+    problems = [
+        *_unknown("a bucket", resource, _BUCKET),
+        *_class_problems(resource),
+        *_label_problems(resource.get("labels")),
+    ]
+    for name in sorted(_INNER.keys() & resource.keys()):
+        if isinstance(resource[name], dict):
+            problems += _unknown(f"{name} of a bucket", resource[name], _INNER[name])
+        elif resource[name] is not None:
+            problems.append(f"The field {name!r} of a bucket is an object. Received: {resource[name]!r}.")
+    versioned = resource["versioning"].get("enabled") if isinstance(resource.get("versioning"), dict) else None
     if versioned not in (None, True, False):
         problems.append(f"versioning.enabled of a bucket is true or false. Received: {versioned!r}.")
-    problems += [*_location_problems(given), *_soft_delete_problems(given), *_access_problems(given)]
-    problems += _lifecycle_problems(given.get("lifecycle"))
-    _refuse(problems, "a bucket", given, _BUCKET_REFUSED)
-    if isinstance(given.get("hierarchicalNamespace"), dict) and given["hierarchicalNamespace"].get("enabled"):
+    problems += [*_location_problems(resource), *_soft_delete_problems(resource), *_access_problems(resource)]
+    problems += _lifecycle_problems(resource.get("lifecycle"))
+    _refuse(problems, "a bucket", resource, _BUCKET_REFUSED)
+    if isinstance(resource.get("hierarchicalNamespace"), dict) and resource["hierarchicalNamespace"].get("enabled"):
         raise not_emulated("buckets with a hierarchical namespace")
 
 
-def check_fields(what: str, given: object, known: str) -> None:
-    """Validate the names of the fields of one object of a body; `known` are the names for `what`, separated by spaces."""
-    if not isinstance(given, dict):
-        raise invalid(f"A value of {what} is an object. Received: {given!r}.")
-    _refuse(_unknown(what, given, words(known)), what, {}, ())
+def check_fields(what: str, value: object, allowed: str) -> None:
+    """Validate the names of the fields of one object of a body; `allowed` are the names for `what`, separated by spaces."""
+    if not isinstance(value, dict):
+        raise invalid(f"A value of {what} is an object. Received: {value!r}.")
+    _refuse(_unknown(what, value, words(allowed)), what, {}, ())
 
 
-def _unknown(what: str, given: Mapping[str, Any], known: Iterable[str]) -> list[str]:
-    names = sorted(known)
-    return [f"Unknown name {name!r} in {what}. {nearest(name, names)}" for name in given if name not in names]
+def _unknown(what: str, resource: Mapping[str, Any], allowed: Iterable[str]) -> list[str]:
+    names = sorted(allowed)
+    return [f"Unknown name {name!r} in {what}. {nearest(name, names)}" for name in resource if name not in names]
 
 
-def _refuse(problems: list[str], what: str, given: Mapping[str, Any], refused: Iterable[str]) -> None:
+def _refuse(problems: list[str], what: str, resource: Mapping[str, Any], refused: Iterable[str]) -> None:
     if problems:
         raise invalid(" ".join(problems))
     for name in sorted(refused):
-        if given.get(name):
+        if resource.get(name):
             raise not_emulated(f"the field {name!r} of {what}")
 
 
-def _class_problems(given: Mapping[str, Any]) -> list[str]:
-    name = given.get("storageClass")
+def _class_problems(resource: Mapping[str, Any]) -> list[str]:
+    name = resource.get("storageClass")
     if name is None or (isinstance(name, str) and name.upper() in _CLASSES):
         return []
     return [f"Invalid storage class: {name!r}. {nearest(str(name).upper(), sorted(_CLASSES))}"]
 
 
-def _soft_delete_problems(given: Mapping[str, Any]) -> list[str]:
-    policy = given.get("softDeletePolicy")
-    kept = policy.get("retentionDurationSeconds") if isinstance(policy, dict) else None
-    seconds, (low, high) = job_rules.number(kept), _SOFT_DELETE_DAYS
-    if kept is None or seconds == 0 or (seconds is not None and low * 86_400 <= seconds <= high * 86_400):
+def _soft_delete_problems(resource: Mapping[str, Any]) -> list[str]:
+    policy = resource.get("softDeletePolicy")
+    retention = policy.get("retentionDurationSeconds") if isinstance(policy, dict) else None
+    seconds, (low, high) = job_rules.number(retention), _SOFT_DELETE_DAYS
+    if retention is None or seconds == 0 or (seconds is not None and low * 86_400 <= seconds <= high * 86_400):
         return []
     field, days = "softDeletePolicy.retentionDurationSeconds", f"{low} to {high} days"
-    return [f"{field} of a bucket is 0, or from {low * 86_400} to {high * 86_400} ({days}). Received: {kept!r}."]
+    return [f"{field} of a bucket is 0, or from {low * 86_400} to {high * 86_400} ({days}). Received: {retention!r}."]
 
 
-def _access_problems(given: Mapping[str, Any]) -> list[str]:
-    access = given.get("iamConfiguration")
+def _access_problems(resource: Mapping[str, Any]) -> list[str]:
+    access = resource.get("iamConfiguration")
     access = access if isinstance(access, dict) else {}
     problems = []
     if access.get("publicAccessPrevention") not in (None, *_PREVENTIONS):
-        known = nearest(str(access["publicAccessPrevention"]), _PREVENTIONS)
-        problems.append(f"publicAccessPrevention of a bucket: {known} Received: {access['publicAccessPrevention']!r}.")
+        hint = nearest(str(access["publicAccessPrevention"]), _PREVENTIONS)
+        problems.append(f"publicAccessPrevention of a bucket: {hint} Received: {access['publicAccessPrevention']!r}.")
     uniform = access.get("uniformBucketLevelAccess")
     enabled = uniform.get("enabled") if isinstance(uniform, dict) else uniform
     if enabled not in (None, True, False):
@@ -159,15 +163,15 @@ def _access_problems(given: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _location_problems(given: Mapping[str, Any]) -> list[str]:
-    inner = given.get("customPlacementConfig")
+def _location_problems(resource: Mapping[str, Any]) -> list[str]:
+    inner = resource.get("customPlacementConfig")
     locations = inner.get("dataLocations") if isinstance(inner, dict) else None
     if locations is not None and not (isinstance(locations, list) and 1 <= len(locations) <= 2):
         return [f"dataLocations of a bucket are two regions, or a zone. Received: {locations!r}."]
     problems = []
-    for location in [given.get("location"), *(locations or [])]:
+    for location in [resource.get("location"), *(locations or [])]:
         name = str(location).upper()
-        is_zone = name[-2:-1] == "-" and name[:-2] in _REGIONS and location != given.get("location")
+        is_zone = name[-2:-1] == "-" and name[:-2] in _REGIONS and location != resource.get("location")
         if location is not None and name not in _LOCATIONS and not is_zone:
             problems.append(
                 f"The specified location constraint is not valid: {location!r}. {nearest(name, sorted(_LOCATIONS))}"

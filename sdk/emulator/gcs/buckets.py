@@ -30,10 +30,10 @@ async def list_buckets(call: Call) -> Response:
 
 
 async def insert(call: Call) -> Response:
-    given = await call.read_json()
+    body = await call.read_json()
     await call.apply_faults("")
-    made = call.state.create_bucket(check_bucket(given.get("name")), _fields({}, given))
-    return JSONResponse(_resource(call, made))
+    bucket = call.state.create_bucket(check_bucket(body.get("name")), _fields({}, body))
+    return JSONResponse(_resource(call, bucket))
 
 
 async def get(call: Call) -> Response:
@@ -41,14 +41,14 @@ async def get(call: Call) -> Response:
 
 
 async def patch(call: Call) -> Response:
-    given = await call.read_json()
+    body = await call.read_json()
     bucket = await _bucket(call)
-    fields = _fields(bucket.fields if call.method == "PATCH" else {}, given)
+    fields = _fields(bucket.fields if call.method == "PATCH" else {}, body)
     # A bucket stays in its location, even if a whole resource replaces the old one.
     for name in ("location", "customPlacementConfig"):
         old = bucket.fields.get(name)
         if fields.get(name, old) != old:
-            raise invalid(f"The {name} of a bucket cannot be changed. Received: {given[name]!r}. It is {old!r}.")
+            raise invalid(f"The {name} of a bucket cannot be changed. Received: {body[name]!r}. It is {old!r}.")
         fields.update({} if old is None else {name: old})
     return JSONResponse(_resource(call, call.state.change_bucket(bucket, fields)))
 
@@ -82,8 +82,10 @@ async def folders(call: Call) -> Response:
 
 async def permissions(call: Call) -> Response:
     resource = _of_policy(await _bucket(call))
-    asked = [permission for permission in call.query_lists.get("permissions", []) if not call.faults.denies(permission)]
-    granted = [permission for permission in asked if call.project.grants(CALLER, resource, permission)]
+    candidates = [
+        permission for permission in call.query_lists.get("permissions", []) if not call.faults.denies(permission)
+    ]
+    granted = [permission for permission in candidates if call.project.grants(CALLER, resource, permission)]
     return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": granted})
 
 
@@ -93,10 +95,10 @@ async def policy(call: Call) -> Response:
 
 
 async def set_policy(call: Call) -> Response:
-    given = await call.read_json()
-    if wrong := call.project.wrong(given):
+    new_policy = await call.read_json()
+    if wrong := call.project.wrong(new_policy):
         raise invalid(wrong)
-    changed = call.project.set_policy(_of_policy(await _bucket(call)), given)
+    changed = call.project.set_policy(_of_policy(await _bucket(call)), new_policy)
     if changed is None:
         raise StorageApiError(412, "The policy was changed since it was read.")
     return JSONResponse({"kind": "storage#policy", **changed})
@@ -113,9 +115,9 @@ async def _bucket(call: Call, *, reading: bool = False) -> Bucket:
     return bucket
 
 
-def _fields(old: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    check_bucket_fields(given)
-    fields = merge_patch(old, given, BUCKET_OUTPUT_FIELDS)
+def _fields(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    check_bucket_fields(new)
+    fields = merge_patch(old, new, BUCKET_OUTPUT_FIELDS)
     for name in ("location", "storageClass"):
         if isinstance(fields.get(name), str):
             fields[name] = fields[name].upper()

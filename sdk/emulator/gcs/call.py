@@ -141,8 +141,8 @@ def _without_nulls(value: Any, *, listed: bool = False) -> Any:
     if isinstance(value, list):
         return [_without_nulls(item, listed=True) for item in value]
     if isinstance(value, dict):
-        kept = {name: item for name, item in value.items() if not (listed and item is None)}
-        return {name: _without_nulls(item, listed=listed) for name, item in kept.items()}
+        entries = {name: item for name, item in value.items() if not (listed and item is None)}
+        return {name: _without_nulls(item, listed=listed) for name, item in entries.items()}
     return value
 
 

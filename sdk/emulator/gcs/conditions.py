@@ -34,7 +34,7 @@ class Conditions:
         actual = (generation, metageneration, etag)
         required = (self.generation, self.metageneration, self.etag)
         excluded = (self.not_generation, self.not_metageneration, self.not_etag)
-        if any(wanted not in (None, "*", value) for wanted, value in zip(required, actual, strict=True)):
+        if any(condition not in (None, "*", value) for condition, value in zip(required, actual, strict=True)):
             raise StorageApiError(412, _FAILED)
         if any(unwanted is not None and unwanted == value for unwanted, value in zip(excluded, actual, strict=True)):
             raise StorageApiError(304 if reading else 412, _FAILED)
@@ -53,10 +53,10 @@ def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *,
     )
 
 
-def number(given: Mapping[str, object], name: str = "generation") -> int | None:
-    if given.get(name) is None:
+def number(parameters: Mapping[str, object], name: str = "generation") -> int | None:
+    if parameters.get(name) is None:
         return None
-    text = str(given[name])
+    text = str(parameters[name])
     if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     raise invalid(f"{name} is a whole number from 0. Received: {text!r}.")

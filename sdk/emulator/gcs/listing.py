@@ -58,14 +58,14 @@ class Page:
 def list_page(scan: Scan, query: ListQuery) -> Page:
     """Return one page. The names that a prefix stands for count as one."""
     page, reached = Page(), query.after
-    for shown, cursor in _walk(scan, query):
+    for entry, cursor in _walk(scan, query):
         if len(page.items) + len(page.prefixes) >= query.limit:
             page.token = base64.urlsafe_b64encode(json.dumps(reached).encode()).decode()
             return page
-        if isinstance(shown, str):
-            page.prefixes.append(shown)
+        if isinstance(entry, str):
+            page.prefixes.append(entry)
         else:
-            page.items.append(shown)
+            page.items.append(entry)
         reached = cursor
     return page
 

@@ -67,51 +67,53 @@ async def delete(call: Call) -> Response:
 
 
 async def compose(call: Call) -> Response:
-    given = await call.read_json()
+    body = await call.read_json()
     name = check_object(call.route.object)
     await call.apply_faults(name)
-    check_fields("a compose", given, "kind destination sourceObjects deleteSourceObjects")
-    sources = given.get("sourceObjects")
+    check_fields("a compose", body, "kind destination sourceObjects deleteSourceObjects")
+    sources = body.get("sourceObjects")
     if not isinstance(sources, list) or not 1 <= len(sources) <= _MAX_SOURCES:
         raise invalid(f"The number of source components provided must be from 1 to {_MAX_SOURCES}.")
-    if given.get("deleteSourceObjects"):
+    if body.get("deleteSourceObjects"):
         raise not_emulated("deleteSourceObjects of a compose")
     # The result has the metadata that the request names, and nothing of its sources: by default it has no type.
-    fields = object_fields(given.get("destination") or {})
+    fields = object_fields(body.get("destination") or {})
     records = [_source(call, source) for source in sources]
     classes = {record.storage_class for record in records} | {
         fields.setdefault("storageClass", records[0].storage_class)
     }
     if len(classes) > 1:
-        known = ", ".join(sorted(classes))
-        raise invalid(f"All objects of a compose, and its result, have one storage class. Received: {known}.")
+        class_names = ", ".join(sorted(classes))
+        raise invalid(f"All objects of a compose, and its result, have one storage class. Received: {class_names}.")
     blob = await call.state.blobs.concatenate([record.blob for record in records])
     components = sum(record.components or 1 for record in records)
     with call.state.blobs.removed_on_error(blob):
         preconditions = conditions.parse(call.query)
-        made = call.state.commit(call.route.bucket, name, blob, fields, preconditions, components)
-    return call.object_response(made)
+        new_object = call.state.commit(call.route.bucket, name, blob, fields, preconditions, components)
+    return call.object_response(new_object)
 
 
-def _source(call: Call, given: Any) -> Object:
-    check_fields("a source of a compose", given, "name generation objectPreconditions")
-    check_fields("objectPreconditions", given.get("objectPreconditions") or {}, "ifGenerationMatch")
-    generation = conditions.number(given) if given.get("generation") else None
-    required = conditions.number(given.get("objectPreconditions") or {}, "ifGenerationMatch")
+def _source(call: Call, component: Any) -> Object:
+    check_fields("a source of a compose", component, "name generation objectPreconditions")
+    check_fields("objectPreconditions", component.get("objectPreconditions") or {}, "ifGenerationMatch")
+    generation = conditions.number(component) if component.get("generation") else None
+    required = conditions.number(component.get("objectPreconditions") or {}, "ifGenerationMatch")
     preconditions = conditions.Conditions(generation=required)
-    return call.state.get(call.route.bucket, check_object(given.get("name")), generation, preconditions, reading=False)
+    return call.state.get(
+        call.route.bucket, check_object(component.get("name")), generation, preconditions, reading=False
+    )
 
 
 async def copy(call: Call) -> Response:
     """Answer objects.rewrite and objects.copy: in one step, whatever the size."""
-    given = await call.read_json()
+    body = await call.read_json()
     await call.apply_faults(call.route.to_object, call.route.to_bucket)
-    made = _copy(call, given)
+    new_object = _copy(call, body)
     if call.route.operation == "objects.copy":
-        return call.object_response(made)
-    size = str(made.size)
+        return call.object_response(new_object)
+    size = str(new_object.size)
     answer = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
-    return JSONResponse({**answer, "resource": object_resource(made, call.base_url)})
+    return JSONResponse({**answer, "resource": object_resource(new_object, call.base_url)})
 
 
 async def move(call: Call) -> Response:
@@ -122,23 +124,23 @@ async def move(call: Call) -> Response:
         raise invalid("An object cannot be moved onto itself.")
     old = call.state.get(call.route.bucket, call.route.object)
     with call.state.transaction():
-        made = _copy(call, {})
+        new_object = _copy(call, {})
         call.state.delete(old, permanently=False)
-    return call.object_response(made)
+    return call.object_response(new_object)
 
 
-def _copy(call: Call, given: dict[str, Any]) -> Object:
+def _copy(call: Call, resource: dict[str, Any]) -> Object:
     route, state = call.route, call.state
     name = check_object(route.to_object)
     source_preconditions = conditions.parse(call.query, prefix="ifSource")
     generation = conditions.number(call.query, "sourceGeneration")
     source = state.get(route.bucket, route.object, generation, source_preconditions, reading=False)
-    kept = {
+    source_fields = {
         name: value
         for name, value in source.fields.items()
         if name != "storageClass" or route.operation == "objects.move"
     }
-    fields = object_fields(given) if set(given) - OBJECT_OUTPUT_FIELDS else kept
+    fields = object_fields(resource) if set(resource) - OBJECT_OUTPUT_FIELDS else source_fields
     blob = Blob(id=state.blobs.link(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
     with state.blobs.removed_on_error(blob):
         preconditions = conditions.parse(call.query)

@@ -36,8 +36,8 @@ class _Record:
 
     @classmethod
     def from_json(cls: type[T], text: str) -> T:
-        known = {column.name for column in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
+        names = {column.name for column in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(text).items() if name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

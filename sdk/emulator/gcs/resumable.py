@@ -66,14 +66,14 @@ class ResumableUploads:
         self._writers = {}
 
     async def start(self, call: Call) -> Response:
-        given = await call.read_json()
-        name = check_object(call.query.get("name") or given.get("name"))
+        resource = await call.read_json()
+        name = check_object(call.query.get("name") or resource.get("name"))
         await call.apply_faults(name)
         state, bucket = call.state, call.route.bucket
         state.bucket(bucket)
-        given.setdefault("contentType", call.headers.get("x-upload-content-type"))
-        given.setdefault("contentEncoding", call.query.get("contentEncoding"))
-        upload_fields(given)
+        resource.setdefault("contentType", call.headers.get("x-upload-content-type"))
+        resource.setdefault("contentEncoding", call.query.get("contentEncoding"))
+        upload_fields(resource)
         preconditions = {key: text for key, text in call.query.items() if key.startswith("if")}
         conditions.parse(preconditions).check(state.find(bucket, name))
         length = call.headers.get("x-upload-content-length", "")
@@ -82,7 +82,7 @@ class ResumableUploads:
             bucket=bucket,
             name=name,
             blob=uuid.uuid4().hex,
-            fields=given,
+            fields=resource,
             query=preconditions,
             declared=[list(pair) for pair in blobs.declared_hashes(call.headers)],
             total=int(length) if re.fullmatch(r"\d{1,19}", length, re.ASCII) else None,
@@ -94,10 +94,10 @@ class ResumableUploads:
     async def chunk(self, call: Call) -> Response:
         session = self._session(call)
         await call.apply_faults(session.name)
-        lost = call.fault("lose_session")
-        if lost is not None:
+        fault = call.fault("lose_session")
+        if fault is not None:
             self._end(call, session)
-            raise StorageApiError(lost.status, "The upload session is gone.")
+            raise StorageApiError(fault.status, "The upload session is gone.")
         # After a timeout, a client may send the next request while the first one is still being served.
         lock = self._locks.setdefault(session.id, asyncio.Lock())
         async with lock:
@@ -145,8 +145,8 @@ class ResumableUploads:
         try:
             async for piece in _skipping(call.pieces(), stored - (chunk.start or 0)):
                 if chunk.stop is not None and writer.size + len(piece) > chunk.stop:
-                    given = call.headers.get("content-range")
-                    raise invalid(f"The body is longer than its Content-Range says: {given!r}.")
+                    content_range = call.headers.get("content-range")
+                    raise invalid(f"The body is longer than its Content-Range says: {content_range!r}.")
                 writer.write(corrupted(call, piece, writer.size))
         except BaseException:
             self._truncate_to_quantum(call, session)

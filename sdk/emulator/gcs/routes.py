@@ -83,10 +83,10 @@ class StorageRoute:
 
 def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
     route = _find(method, _parts(raw_path), query, headers)
-    known = PARAMETERS[route.operation] | (_HARMLESS if not route.operation.startswith("xml.") else frozenset())
+    allowed = PARAMETERS[route.operation] | (_HARMLESS if not route.operation.startswith("xml.") else frozenset())
     for name in query:
-        if name not in known:
-            raise invalid(f"{route.operation} has no parameter {name!r}. {nearest(name, sorted(known))}")
+        if name not in allowed:
+            raise invalid(f"{route.operation} has no parameter {name!r}. {nearest(name, sorted(allowed))}")
     for name in headers:
         if name.startswith("x-goog-encryption-") or name.startswith("x-goog-copy-source"):
             raise not_emulated(f"the header {name!r}")
@@ -148,10 +148,10 @@ def _matched(template: list[str], parts: list[str]) -> dict[str, str] | None:
     if len(template) != len(parts):
         return None
     names = {}
-    for wanted, part in zip(template, parts, strict=True):
-        if wanted.startswith("{") and part:
-            names[wanted[1:-1]] = part
-        elif wanted != part:
+    for pattern, part in zip(template, parts, strict=True):
+        if pattern.startswith("{") and part:
+            names[pattern[1:-1]] = part
+        elif pattern != part:
             return None
     return names
 

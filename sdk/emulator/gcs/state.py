@@ -196,7 +196,7 @@ class StorageState:
             now = self.now()
             if current is not None:
                 self._retire(current, now, keep=owner.versioned)
-            made = Object(
+            new_object = Object(
                 bucket=bucket,
                 name=name,
                 generation=self._next_generation(),
@@ -210,7 +210,7 @@ class StorageState:
                 fields={"storageClass": owner.storage_class, **fields},
                 components=components,
             )
-            return self._write(made)
+            return self._write(new_object)
 
     def change(self, old: Object, fields: dict[str, Any]) -> Object:
         with self.transaction():

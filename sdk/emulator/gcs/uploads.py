@@ -100,10 +100,10 @@ async def insert(call: Call) -> Response:
         return await _insert_multipart(call)
     name = check_object(call.query.get("name"))
     await call.apply_faults(name)
-    given = {"contentType": call.headers.get("content-type"), "contentEncoding": call.query.get("contentEncoding")}
+    resource = {"contentType": call.headers.get("content-type"), "contentEncoding": call.query.get("contentEncoding")}
     with call.state.blobs.writer() as writer:
         await receive(call, call.pieces(), writer)
-        record = commit_upload(call, writer, name, upload_fields(given), blobs.declared_hashes(call.headers))
+        record = commit_upload(call, writer, name, upload_fields(resource), blobs.declared_hashes(call.headers))
     return call.object_response(record)
 
 
@@ -119,8 +119,8 @@ async def _insert_multipart(call: Call) -> Response:
         parser.finish()
     name = check_object(call.query.get("name") or parser.metadata.get("name"))
     await call.apply_faults(name)
-    given = {"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}
-    fields = upload_fields(given, parser.content_type)
+    resource = {"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}
+    fields = upload_fields(resource, parser.content_type)
     with call.state.blobs.writer() as writer:
         await receive(call, _parsed(call, parser, first, body), writer)
         record = commit_upload(call, writer, name, fields, blobs.declared_hashes(parser.metadata, call.headers))
@@ -176,5 +176,5 @@ def commit_upload(
         return call.state.commit(call.route.bucket, name, blob, fields, preconditions)
 
 
-def upload_fields(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
-    return {"contentType": content_type or _DEFAULT_TYPE, **object_fields(given)}
+def upload_fields(resource: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
+    return {"contentType": content_type or _DEFAULT_TYPE, **object_fields(resource)}

@@ -127,7 +127,7 @@ class ProjectApp(RestService):
 
     def _enable(self, call: RestCall) -> dict[str, Any]:
         one = call.id
-        self._state.enable([one] if one else map(str, _given(call, "serviceIds", list)))
+        self._state.enable([one] if one else map(str, _field(call, "serviceIds", list)))
         return _done("operations/enabled", "google.api.serviceusage.v1.EnableServiceResponse")
 
     def _accounts(self, call: RestCall) -> dict[str, Any]:
@@ -155,10 +155,10 @@ class ProjectApp(RestService):
         )
 
     def _create_repository(self, call: RestCall) -> dict[str, Any]:
-        made = replace(call, named={**call.named, "id": call.query.get("repositoryId", "")})
-        if not self._state.create(_resource(made)):
+        named_call = replace(call, named={**call.named, "id": call.query.get("repositoryId", "")})
+        if not self._state.create(_resource(named_call)):
             raise VertexApiError(409, "the repository already exists")
-        return _repository_made(made)
+        return _repository_made(named_call)
 
     def _builder(self, call: RestCall) -> dict[str, Any]:
         number = project_number(_project_of(call))
@@ -177,21 +177,23 @@ class ProjectApp(RestService):
         return changed
 
     def _test(self, call: RestCall) -> dict[str, Any]:
-        asked = [str(permission) for permission in _given(call, "permissions", list)]
+        permissions = [str(permission) for permission in _field(call, "permissions", list)]
         return {
-            "permissions": [permission for permission in asked if self._granted(CALLER, _resource(call), permission)]
+            "permissions": [
+                permission for permission in permissions if self._granted(CALLER, _resource(call), permission)
+            ]
         }
 
     def _troubleshoot(self, call: RestCall) -> dict[str, Any]:
-        asked = _given(call, "accessTuple", dict)
-        names = (str(asked.get(name, "")) for name in ("principal", "fullResourceName", "permission"))
+        access = _field(call, "accessTuple", dict)
+        names = (str(access.get(name, "")) for name in ("principal", "fullResourceName", "permission"))
         return {"access": "GRANTED" if self._granted(*names) else "NOT_GRANTED"}
 
     def _granted(self, member: str, resource: str, permission: str) -> bool:
         return not self._faults.denies(permission) and self._state.grants(member, resource, permission)
 
 
-def _given(call: RestCall, name: str, kind: type[T]) -> T:
+def _field(call: RestCall, name: str, kind: type[T]) -> T:
     """Return a field of a body, empty if there is none."""
     value = messages.read_object(call.body).get(name)
     if not isinstance(value, kind | None):

@@ -41,15 +41,15 @@ class ProjectState:
 
     def __init__(self, file: Path) -> None:
         self._file, self._lock = file, threading.RLock()
-        self._known: dict[str, Any] = {}
+        self._state: dict[str, Any] = {}
         self._forget()
         if file.exists():
-            self._known |= self._stored()
+            self._state |= self._stored()
 
     def _stored(self) -> dict[str, Any]:
         try:
             stored = json.loads(small_files.read(self._file))
-            kinds = {name: type(value) for name, value in self._known.items()}
+            kinds = {name: type(value) for name, value in self._state.items()}
             if not isinstance(stored, dict) or any(
                 type(value) is not kinds.get(name) for name, value in stored.items()
             ):
@@ -67,48 +67,48 @@ class ProjectState:
             self._file.unlink(missing_ok=True)
 
     def _forget(self) -> None:
-        self._known = {"disabled": [], "absent": [], "withheld": [], "created": [], "policies": {}, "changes": 0}
+        self._state = {"disabled": [], "absent": [], "withheld": [], "created": [], "policies": {}, "changes": 0}
 
-    def set_up(self, given: object) -> None:
-        """Replace the missing items; InputError if `given` is not valid."""
-        problems = list(_mistakes(given))
-        if problems or not isinstance(given, dict):
-            raise InputError(problems or [f"Expected an object. Received: {str(given)[:100]!r}."])
+    def set_up(self, state: object) -> None:
+        """Replace the missing items; InputError if `state` is not valid."""
+        problems = list(_mistakes(state))
+        if problems or not isinstance(state, dict):
+            raise InputError(problems or [f"Expected an object. Received: {str(state)[:100]!r}."])
         with self._lock:
             self._forget()
-            self._known |= given
+            self._state |= state
             self._save()
 
     def to_json(self) -> dict[str, Any]:
         with self._lock:
-            return {name: self._known[name] for name in (*_FIELDS, "policies")}
+            return {name: self._state[name] for name in (*_FIELDS, "policies")}
 
     def enabled(self, service: str) -> bool:
-        return service not in self._known["disabled"]
+        return service not in self._state["disabled"]
 
     def enable(self, services: Iterable[str]) -> None:
         with self._lock:
             named = set(services)
-            self._known["disabled"] = [name for name in self._known["disabled"] if name not in named]
+            self._state["disabled"] = [name for name in self._state["disabled"] if name not in named]
             self._save()
 
     def exists(self, resource: str) -> bool:
-        return resource not in self._known["absent"]
+        return resource not in self._state["absent"]
 
     def create(self, resource: str) -> bool:
         """Create a resource; False if it exists already."""
         with self._lock:
-            new = resource in self._known["absent"] or resource not in self._known["created"]
-            self._known["absent"] = [name for name in self._known["absent"] if name != resource]
-            self._known["created"] = [*self._known["created"], *([resource] if new else [])]
+            new = resource in self._state["absent"] or resource not in self._state["created"]
+            self._state["absent"] = [name for name in self._state["absent"] if name != resource]
+            self._state["created"] = [*self._state["created"], *([resource] if new else [])]
             self._save()
         return new
 
     def created(self, prefix: str) -> list[str]:
-        return [name for name in self._known["created"] if name.startswith(prefix)]
+        return [name for name in self._state["created"] if name.startswith(prefix)]
 
     def policy(self, resource: str) -> Policy:
-        stored: Policy = self._known["policies"].get(resource, {"bindings": [], "etag": _etag(0)})
+        stored: Policy = self._state["policies"].get(resource, {"bindings": [], "etag": _etag(0)})
         return {"version": 1, **stored}
 
     def set_policy(self, resource: str, policy: Mapping[str, Any]) -> Policy | None:
@@ -116,9 +116,9 @@ class ProjectState:
         with self._lock:
             if policy.get("etag", self.policy(resource)["etag"]) != self.policy(resource)["etag"]:
                 return None
-            self._known["changes"] += 1
-            made = {"bindings": list(policy.get("bindings", ())), "etag": _etag(self._known["changes"])}
-            self._known["policies"][resource] = made
+            self._state["changes"] += 1
+            new_policy = {"bindings": list(policy.get("bindings", ())), "etag": _etag(self._state["changes"])}
+            self._state["policies"][resource] = new_policy
             self._save()
         return self.policy(resource)
 
@@ -142,7 +142,7 @@ class ProjectState:
             and entry["resource"] == resource
             and entry["member"].partition(":")[2] == member
             and not self._bound(entry)
-            for entry in self._known["withheld"]
+            for entry in self._state["withheld"]
         )
 
     def _bound(self, withheld: Mapping[str, Any]) -> bool:
@@ -155,12 +155,12 @@ class ProjectState:
     def _save(self) -> None:
         part = self._file.with_name(f"{self._file.name}.part")
         part.touch(mode=0o600)
-        part.write_text(json.dumps(self._known))
+        part.write_text(json.dumps(self._state))
         part.replace(self._file)
 
 
-def _mistakes(given: object) -> Iterable[str]:
-    for name, entries in given.items() if isinstance(given, dict) else ():
+def _mistakes(state: object) -> Iterable[str]:
+    for name, entries in state.items() if isinstance(state, dict) else ():
         kind = _FIELDS.get(name)
         if kind is None:
             yield f"Unknown field {name[:100]!r}. {nearest(name, list(_FIELDS))}"

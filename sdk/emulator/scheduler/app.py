@@ -104,7 +104,7 @@ class SchedulerApp(RestService):
             call.check_fields("name", "legacyAppEngineCron")
             act = {"jobs.pause": jobs.pause, "jobs.resume": jobs.resume, "jobs.run": jobs.run}[operation]
             job = act(*where, call.id)
-        return dict(call.shown("Job", job))
+        return dict(call.render("Job", job))
 
 
 def _id_in(body: bytes) -> str:

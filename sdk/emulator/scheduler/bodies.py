@@ -193,9 +193,9 @@ def with_defaults(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def merged(job: Mapping[str, Any], changes: Mapping[str, Any], mask: str) -> dict[str, Any]:
     """Return a job with the fields of the mask as they are in `changes`, or without them; no mask stands for all fields."""
-    kept = {name: value for name, value in job.items() if name in _OUTPUTS}
+    outputs = {name: value for name, value in job.items() if name in _OUTPUTS}
     if not mask:
-        return {**kept, **{name: value for name, value in changes.items() if name not in _OUTPUTS}}
+        return {**outputs, **{name: value for name, value in changes.items() if name not in _OUTPUTS}}
     result: dict[str, Any] = json.loads(json.dumps(job))
     for path in mask.split(","):
         steps = _steps(path.strip())
@@ -205,14 +205,14 @@ def merged(job: Mapping[str, Any], changes: Mapping[str, Any], mask: str) -> dic
     for token in ("oauthToken", "oidcToken"):
         if not target.get(token, {}).get("serviceAccountEmail"):
             target.pop(token, None)
-    return {**result, **kept}
+    return {**result, **outputs}
 
 
 def _steps(path: str) -> list[str]:
     """Return the fields of a path of a mask, in camelCase."""
     kind, steps = "Job", []
-    for given in path.split("."):
-        name = field_names(kind).get(given) if kind in MESSAGES else None
+    for part in path.split("."):
+        name = field_names(kind).get(part) if kind in MESSAGES else None
         if name is None:
             raise invalid([("update_mask", f"Invalid update mask: a job has no field {path[:100]!r}.")])
         steps.append(name)

@@ -50,7 +50,7 @@ class Dispatcher:
         self._jobs = {row.key: row for row in table.all_jobs()}
         self._outstanding: Counter[JobKey] = Counter()
         self._attempts: list[Attempt] = []
-        self._made = self._generation = 0
+        self._attempt_count = self._generation = 0
         # Where `advance` moves the clock, and whether the jobs of Vertex AI grow older by that.
         self._goal: float | None = None
         self._goal_jobs = False
@@ -134,17 +134,17 @@ class Dispatcher:
         with self._advancing, self.lock:
             if not self._clock.reaches(seconds):
                 return None
-            made = self._made
+            earlier = self._attempt_count
             self._goal, self._goal_jobs, self._failure = self._clock.now() + seconds, jobs, None
             self._changed.notify_all()
             while self._goal is not None and not self._closed:
-                if self._made - made >= _RECENT:
+                if self._attempt_count - earlier >= _RECENT:
                     self._goal = None
                     raise invalid([("advance_s", _TOO_MANY.format(_RECENT, format_time(self._clock.now())))])
                 self._changed.wait(_SLEEP_S)
             if self._failure is not None:
                 raise self._failure
-            return [asdict(attempt) for attempt in self._attempts if attempt.number > made]
+            return [asdict(attempt) for attempt in self._attempts if attempt.number > earlier]
 
     def _run(self) -> None:
         with self.lock:
@@ -209,9 +209,9 @@ class Dispatcher:
             if generation != self._generation:
                 return
             self._outstanding[row.key] -= 1
-            self._made += 1
+            self._attempt_count += 1
             attempt = Attempt(
-                number=self._made,
+                number=self._attempt_count,
                 job=row.job["name"],
                 schedule_time=slot_text(row.job, execution.slot),
                 attempt_time=format_time(began),
@@ -246,21 +246,21 @@ class Dispatcher:
 
     def _send(self, row: ScheduledJob, execution: Execution, faults: list[Fault]) -> tuple[Outcome, float]:
         deadline_s = duration_s(row.job["attemptDeadline"])
-        lost = next((fault for fault in faults if fault.kind != "latency"), None)
+        failure = next((fault for fault in faults if fault.kind != "latency"), None)
         for fault in faults:
             if fault.kind == "latency":
                 time.sleep(fault.seconds or 0.0)
         outcome = Outcome(code=0)
-        if lost is None or lost.kind.endswith("_after"):
+        if failure is None or failure.kind.endswith("_after"):
             outcome = send(row.job["httpTarget"], _headers(row, execution.slot), self._own_url, deadline_s)
-        if lost is None:
+        if failure is None:
             return outcome, 0.0
-        if lost.kind.startswith("silent"):
+        if failure.kind.startswith("silent"):
             # The deadline passes on the clock alone.
             return Outcome(code=DEADLINE_EXCEEDED, text=f"There was no answer within {deadline_s:g} s."), deadline_s
-        if lost.kind.startswith("drop"):
+        if failure.kind.startswith("drop"):
             return Outcome(code=UNAVAILABLE, text="Injected fault: the connection was cut."), 0.0
-        return Outcome.of(403 if lost.kind == "deny" else lost.status, f"Injected fault: {lost.kind}."), 0.0
+        return Outcome.of(403 if failure.kind == "deny" else failure.status, f"Injected fault: {failure.kind}."), 0.0
 
 
 def _headers(row: ScheduledJob, slot: float) -> dict[str, str]:

@@ -32,8 +32,8 @@ class Execution:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Execution:
-        return cls(**found)
+    def from_dict(cls, record: Mapping[str, Any]) -> Execution:
+        return cls(**record)
 
 
 def next_slot(job: Mapping[str, Any], after: float) -> float:

@@ -67,18 +67,18 @@ def send(target: Mapping[str, Any], headers: Mapping[str, str], own_url: str, de
             return Outcome.of(400, f"{uri.hostname} does not serve the location {location[1]}.")
     host, port = (own.hostname, own.port) if match else (uri.hostname, uri.port or 80)
     path = f"{uri.path or '/'}{'?' if uri.query else ''}{uri.query}"
-    given = {**target.get("headers", {}), **headers}
+    all_headers = {**target.get("headers", {}), **headers}
     if "oauthToken" in target:
         # Only the emulator itself gets its token; it checks it as it checks the token of any client.
-        given["Authorization"] = f"Bearer {own.path.strip('/') if match else 'podlift-emulator'}"
-    elif match and "authorization" not in {name.lower() for name in given}:
+        all_headers["Authorization"] = f"Bearer {own.path.strip('/') if match else 'podlift-emulator'}"
+    elif match and "authorization" not in {name.lower() for name in all_headers}:
         return Outcome.of(401, _NO_CREDENTIAL)
     elif "oidcToken" in target:
-        given["Authorization"] = "Bearer podlift-emulator-oidc"
+        all_headers["Authorization"] = "Bearer podlift-emulator-oidc"
     connection = http.client.HTTPConnection(host or "", port, timeout=deadline_s)
     try:
         body = base64.b64decode(target["body"]) if "body" in target else None
-        connection.request(target["httpMethod"], path, body, given)
+        connection.request(target["httpMethod"], path, body, all_headers)
         answer = connection.getresponse()
         return Outcome.of(answer.status, answer.read(_MAX_TEXT).decode("utf-8", "replace"))
     except TimeoutError:

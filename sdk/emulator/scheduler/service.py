@@ -44,8 +44,8 @@ class ScheduledJobs:
         with self._dispatcher.lock:
             if self._dispatcher.get(key) is not None:
                 raise VertexApiError(409, f"Job {name} already exists.")
-            made = {**bodies.with_defaults(job), "name": name, "state": ENABLED}
-            return self._store(ScheduledJob(key=key, job={**made, "userUpdateTime": self._now()}))
+            new_job = {**bodies.with_defaults(job), "name": name, "state": ENABLED}
+            return self._store(ScheduledJob(key=key, job={**new_job, "userUpdateTime": self._now()}))
 
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
         return _resource(self._row(project, region, job))

@@ -89,8 +89,8 @@ def _metadata_response(
     if not isinstance(node, dict):
         return PlainTextResponse(str(node), 200, _FLAVOR)
     if query.get("recursive", "").lower() == "true":
-        shown = {name: value for name, value in node.items() if not isinstance(value, _Json)}
-        return Response(json.dumps(shown), 200, _FLAVOR, "application/json")
+        values = {name: value for name, value in node.items() if not isinstance(value, _Json)}
+        return Response(json.dumps(values), 200, _FLAVOR, "application/json")
     lines = "".join(f"{name}/\n" if isinstance(value, dict) else f"{name}\n" for name, value in node.items())
     return PlainTextResponse(lines, 200, _FLAVOR)
 
@@ -213,7 +213,7 @@ class VertexApp(RestService):
             resource = service.create(*where, call.created)
         else:
             resource = service.get(*where, call.id)
-        return dict(call.shown(service.kind, resource))
+        return dict(call.render(service.kind, resource))
 
     def _caller(self, request: Request) -> str:
         """Return the account of the job with the container that sent a request; else the user of the emulated project."""

@@ -63,8 +63,8 @@ def bucket_of(uri: str) -> str:
 
 def account_of(created: Mapping[str, Any]) -> str:
     """Return the service account of a new job or training pipeline, "" for none."""
-    given = [part for part in (created, created.get("jobSpec"), created.get("trainingTaskInputs")) if part]
-    named = [part.get(name) for part in given if isinstance(part, Mapping) for name in _ACCOUNTS]
+    parts = [part for part in (created, created.get("jobSpec"), created.get("trainingTaskInputs")) if part]
+    named = [part.get(name) for part in parts if isinstance(part, Mapping) for name in _ACCOUNTS]
     return next((part for part in named if isinstance(part, str)), "")
 
 
@@ -158,16 +158,16 @@ def _tpu(spec: Mapping[str, Any]) -> Problems:
 
 
 def _scheduling(spec: Mapping[str, Any]) -> Problems:
-    given, where = spec.get("scheduling", {}), f"{_SPEC}.scheduling"
+    scheduling, where = spec.get("scheduling", {}), f"{_SPEC}.scheduling"
     mistakes: Problems = [
-        (f"{where}.{field}", f"The {field} has to be a positive duration. Received: {given[name]}.")
+        (f"{where}.{field}", f"The {field} has to be a positive duration. Received: {scheduling[name]}.")
         for name, field, least in (("timeout", "timeout", 1e-9), ("maxWaitDuration", "max_wait_duration", 0))
-        if name in given and duration_s(given[name]) < least
+        if name in scheduling and duration_s(scheduling[name]) < least
     ]
-    if given.get("strategy") != "FLEX_START":
+    if scheduling.get("strategy") != "FLEX_START":
         return mistakes
     pools = [pool.get("machineSpec", {}) for pool in spec.get("workerPoolSpecs", []) if pool]
-    if "timeout" in given and duration_s(given["timeout"]) > _WEEK_S:
+    if "timeout" in scheduling and duration_s(scheduling["timeout"]) > _WEEK_S:
         mistakes.append((f"{where}.timeout", "With strategy FLEX_START the timeout is 7 days at most."))
     if any(pool != pools[0] for pool in pools):
         mistakes.append((f"{where}.strategy", "Strategy FLEX_START requires the same machine in all worker pools."))

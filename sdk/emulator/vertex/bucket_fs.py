@@ -112,17 +112,17 @@ def _is_written(handle: int) -> bool | None:
 
 
 def make_parents(top: Path, name: str) -> list[str]:
-    made, folder = [], ""
+    new_folders, folder = [], ""
     for part in name.removesuffix("/").split("/")[:-1]:
         folder += f"{part}/"
         try:
             (top / folder).mkdir()
-            made.append(folder)
+            new_folders.append(folder)
         except FileExistsError:
             # Through a link a job could write anywhere on the machine.
             if not stat.S_ISDIR(os.lstat(top / folder.removesuffix("/")).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(top / folder)) from None
-    return made
+    return new_folders
 
 
 def replace_file(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
@@ -208,8 +208,8 @@ class BucketFs:
             own_folders.remove(str(home), private=False)
         self._state, self._thread, self._home = state, thread, home.resolve()
         self.folder, self._staged = self._home / "gcs", self._home / "staged"
-        for made in (self.folder, self._staged):
-            made.mkdir(parents=True)
+        for folder in (self.folder, self._staged):
+            folder.mkdir(parents=True)
         self._synced: dict[Key, _SyncedPath] = {}
         self._live = _LiveObjects()
         # For one sync at a time, and for the users of the poller.
@@ -283,12 +283,10 @@ class BucketFs:
             limit_ns = time.time_ns() - int(_MARGIN_S * 1e9)
             changed = self._refresh()
             here = {
-                (bucket, name): found
-                for bucket in self._live.buckets
-                for name, found in walk(str(self.folder / bucket))
+                (bucket, name): file for bucket in self._live.buckets for name, file in walk(str(self.folder / bucket))
             }
             old = {key: synced.signature for key, synced in self._synced.items()}
-            written = {key for key, found in here.items() if old.get(key) != found.signature}
+            written = {key for key, file in here.items() if old.get(key) != file.signature}
             for key in sorted(written, key=lambda key: here[key].changed_ns):
                 if here[key].changed_ns <= limit_ns:
                     self._import_file(key, here[key])
@@ -347,20 +345,20 @@ class BucketFs:
         try:
             blob = self._state.blobs.writer().finish() if key[1].endswith("/") else self._read(key, about)
             if blob is not None:
-                made = self._commit(key, blob)
-                self._synced[key] = _SyncedPath(made, about.signature)
+                generation = self._commit(key, blob)
+                self._synced[key] = _SyncedPath(generation, about.signature)
         except OSError:
             return  # removed or replaced: the next sync sees the new state
         except StorageApiError as error:
             sys.stderr.write(f"podlift emulator: {'/gcs/' + '/'.join(key)!r} cannot be an object: {error.message}\n")
             self._synced[key] = _SyncedPath(0, about.signature)
 
-    def _read(self, key: Key, found: FileStat) -> Blob | None:
+    def _read(self, key: Key, earlier: FileStat) -> Blob | None:
         with open_with_lease(self._path(key)) as (handle, writing):
             about = os.fstat(handle)
             if writing is None:
                 writing = about.st_ctime_ns > time.time_ns() - int(_REST_S * 1e9)
-            if writing or signature(about) != found.signature:
+            if writing or signature(about) != earlier.signature:
                 return None
             with self._state.blobs.writer() as writer:
                 for piece in read_pieces(handle, 0, about.st_size):
@@ -371,9 +369,9 @@ class BucketFs:
         kind = mimetypes.guess_type(key[1])[0] or "application/octet-stream"
 
         def work() -> int:
-            made = self._state.commit(*key, blob, {"contentType": kind})
-            self._live.objects[key] = made.generation, made.blob
-            return made.generation
+            new_object = self._state.commit(*key, blob, {"contentType": kind})
+            self._live.objects[key] = new_object.generation, new_object.blob
+            return new_object.generation
 
         with self._state.blobs.removed_on_error(blob):
             check_object(key[1])
@@ -411,8 +409,8 @@ class BucketFs:
     def _write_file(self, key: Key, generation: int, blob: str) -> None:
         top, path = self.folder / key[0], self._path(key)
         try:
-            for made in make_parents(top, key[1]):
-                self._synced[key[0], made] = _SyncedPath(0, ())
+            for parent in make_parents(top, key[1]):
+                self._synced[key[0], parent] = _SyncedPath(0, ())
             if key[1].endswith("/"):
                 path.mkdir(exist_ok=True)
                 self._synced[key] = _SyncedPath(generation, ())

@@ -111,27 +111,27 @@ class LogEntries:
     def listed(self, request: Mapping[str, Any]) -> dict[str, Any]:
         projects, order, size = _check_request(request)
         text = request.get("filter", "")
-        wanted = parse(text)
+        condition = parse(text)
         query_key = json.dumps([sorted(projects), text, order])
         last = read_page_token(request.get("pageToken", ""), query_key)
         if last is not None and len(last) != 2:
             raise invalid([("page_token", "The page token is not one of entries:list.")])
-        rows = list(islice(self._scan(projects, wanted, order, last), size + 1))
+        rows = list(islice(self._scan(projects, condition, order, last), size + 1))
         answer: dict[str, Any] = {"entries": [entry for entry, _ in rows[:size]]} if rows else {}
         if len(rows) > size:
             answer["nextPageToken"] = page_token(query_key, rows[size - 1][1])
         return answer
 
     def _scan(
-        self, projects: set[str], found: Filter, order: str, last: list[int] | None
+        self, projects: set[str], condition: Filter, order: str, last: list[int] | None
     ) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        where, values = _sql_conditions(found)
+        where, values = _sql_conditions(condition)
         sign = ">" if order == "ASC" else "<"
         while True:
             clauses = [*where, *([f"(ns, id) {sign} (?, ?)"] if last else [])]
-            condition = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+            where_clause = f"WHERE {' AND '.join(clauses)}" if clauses else ""
             query = (
-                f"SELECT id, ns, project, job, task, severity, payload FROM entries {condition} "  # noqa: S608
+                f"SELECT id, ns, project, job, task, severity, payload FROM entries {where_clause} "  # noqa: S608
                 f"ORDER BY ns {order}, id {order} LIMIT {_CHUNK}"
             )
             with self._lock:
@@ -142,7 +142,7 @@ class LogEntries:
                 if received_ns > now_ns:
                     continue
                 entry = _entry(row, received_ns)
-                if row[2] in projects and matches_filter(found, lambda term, entry=entry: _matches(term, entry)):  # type: ignore[misc]
+                if row[2] in projects and matches_filter(condition, lambda term, entry=entry: _matches(term, entry)):  # type: ignore[misc]
                     yield entry, [row[1], row[0]]
             if len(rows) < _CHUNK:
                 return
@@ -184,10 +184,10 @@ def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
     return {project_number(resource[1]) for resource in projects if resource}, order, min(size, _MAX_PAGE)
 
 
-def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
+def _sql_conditions(condition: Filter) -> tuple[list[str], list[Any]]:
     clauses: list[str] = []
     values: list[Any] = []
-    for term in required_comparisons(found):
+    for term in required_comparisons(condition):
         if term.path in (("resource", "labels", "job_id"), ("labels", "ml.googleapis.com/job_id")) and term.op == "=":
             clauses.append("job = ?")
             values.append(term.value)

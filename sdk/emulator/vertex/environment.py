@@ -135,14 +135,14 @@ def emulator_env(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
     }
 
 
-def expand_env(given: Iterable[Mapping[str, str]], known: Mapping[str, str]) -> dict[str, str]:
+def expand_env(env: Iterable[Mapping[str, str]], service_env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a container, with every `$(NAME)` replaced that is known or precedes it.
 
-    An unknown one stays as it is, and `$$(NAME)` stands for `$(NAME)`, as in Kubernetes. `known` holds the service's variables.
+    An unknown one stays as it is, and `$$(NAME)` stands for `$(NAME)`, as in Kubernetes. `service_env` has the service's own.
     """
     variables: dict[str, str] = {}
-    for variable in given:
-        values = {**known, **variables}
+    for variable in env:
+        values = {**service_env, **variables}
 
         def replaced(match: re.Match[str], values: Mapping[str, str] = values) -> str:
             return "$" if match[1] == "$" else values.get(match[2], match[0])

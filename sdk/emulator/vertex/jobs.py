@@ -153,8 +153,8 @@ class CustomJobs(Collection[JobRow]):
     def operation(self, project: str, region: str, operation: str) -> dict[str, Any]:
         location = f"projects/{project_number(project)}/locations/{region}"
         with self.lock:
-            known = is_number(operation) and self._table.operation(int(operation), location)
-        if not known:
+            exists = is_number(operation) and self._table.operation(int(operation), location)
+        if not exists:
             raise not_found(f"operation {operation[:100]!r}")
         return _operation(location, int(operation))
 
@@ -167,9 +167,9 @@ class CustomJobs(Collection[JobRow]):
         row = self.find(job)
         if row is None:
             raise not_found(f"CustomJob {job[:100]!r}")
-        known = [member.name for member in replicas(row.job)]
-        if what in ("preempt", "kill", "oom") and replica not in known:
-            raise invalid([("replica", f"Unknown: {replica[:100]!r}. Known: {', '.join(known)}.")])
+        names = [member.name for member in replicas(row.job)]
+        if what in ("preempt", "kill", "oom") and replica not in names:
+            raise invalid([("replica", f"Unknown: {replica[:100]!r}. Known: {', '.join(names)}.")])
         return self._scheduler.inject(int(job), what, replica)
 
     def preempted(self, job: str, replica: str) -> bool:

@@ -59,19 +59,19 @@ class SchedulingTerms:
 
     @classmethod
     def of(cls, job: Mapping[str, Any], *, region: str, logs_url: str) -> SchedulingTerms:
-        given = job.get("jobSpec", {}).get("scheduling", {})
-        strategy, disabled = given.get("strategy"), given.get("disableRetries", False)
-        wait = duration_s(given["maxWaitDuration"]) if "maxWaitDuration" in given else _MAX_WAIT_S
+        scheduling = job.get("jobSpec", {}).get("scheduling", {})
+        strategy, disabled = scheduling.get("strategy"), scheduling.get("disableRetries", False)
+        wait = duration_s(scheduling["maxWaitDuration"]) if "maxWaitDuration" in scheduling else _MAX_WAIT_S
         return cls(
             replicas=tuple(replica.name for replica in replicas(job)),
             region=region,
             logs_url=logs_url,
-            timeout_s=duration_s(given["timeout"]) if "timeout" in given else _TIMEOUT_S,
+            timeout_s=duration_s(scheduling["timeout"]) if "timeout" in scheduling else _TIMEOUT_S,
             # Zero means no limit.
             max_wait_s=wait or None if strategy == "FLEX_START" else None,
             spot=strategy == "SPOT",
             flex=strategy == "FLEX_START",
-            restart_job=given.get("restartJobOnWorkerRestart", False) and not disabled,
+            restart_job=scheduling.get("restartJobOnWorkerRestart", False) and not disabled,
             retries=not disabled,
         )
 
@@ -110,8 +110,8 @@ class JobStatus:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> JobStatus:
-        values = {field.name: found[field.name] for field in fields(cls) if field.name in found}
+    def from_dict(cls, record: Mapping[str, Any]) -> JobStatus:
+        values = {field.name: record[field.name] for field in fields(cls) if field.name in record}
         values["outcome"] = JobOutcome(**values["outcome"]) if values["outcome"] else None
         for name in ("preempted", "out_of_memory"):
             values[name] = tuple(values[name])

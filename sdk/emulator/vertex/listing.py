@@ -69,25 +69,29 @@ def parse(text: str) -> Filter:
     return parsed
 
 
-def matches_filter(found: Filter, test: Callable[[Comparison], bool]) -> bool:
-    if isinstance(found, Comparison):
-        return test(found)
-    if found.word == "AND":
-        return all(matches_filter(part, test) for part in found.parts)
-    if found.word == "OR":
-        return any(matches_filter(part, test) for part in found.parts)
-    return not matches_filter(found.parts[0], test)
+def matches_filter(condition: Filter, test: Callable[[Comparison], bool]) -> bool:
+    if isinstance(condition, Comparison):
+        return test(condition)
+    if condition.word == "AND":
+        return all(matches_filter(part, test) for part in condition.parts)
+    if condition.word == "OR":
+        return any(matches_filter(part, test) for part in condition.parts)
+    return not matches_filter(condition.parts[0], test)
 
 
-def required_comparisons(found: Filter) -> list[Comparison]:
+def required_comparisons(condition: Filter) -> list[Comparison]:
     """Return the comparisons that have to hold in any case, for which an index can be used."""
-    if isinstance(found, Comparison):
-        return [found]
-    return [term for part in found.parts for term in required_comparisons(part)] if found.word == "AND" else []
+    if isinstance(condition, Comparison):
+        return [condition]
+    return [term for part in condition.parts for term in required_comparisons(part)] if condition.word == "AND" else []
 
 
-def comparisons(found: Filter) -> list[Comparison]:
-    return [found] if isinstance(found, Comparison) else [term for part in found.parts for term in comparisons(part)]
+def comparisons(condition: Filter) -> list[Comparison]:
+    return (
+        [condition]
+        if isinstance(condition, Comparison)
+        else [term for part in condition.parts for term in comparisons(part)]
+    )
 
 
 def compare(op: str, left: Any, right: Any) -> bool:
@@ -159,10 +163,10 @@ class _FilterParser:
         return Comparison(path=tuple(path), op=match["op"], value=_unquoted(match["value"]))
 
     def _take(self, kind: str, text: str) -> bool:
-        taken = self.next is not None and self.next[kind] == text
-        if taken:
+        is_next = self.next is not None and self.next[kind] == text
+        if is_next:
             self._advance()
-        return taken
+        return is_next
 
     def _expected(self, what: str) -> VertexApiError:
         return invalid_filter(f"expected {what} instead of {self.next[0].strip() if self.next else 'the end'!r}")
@@ -183,10 +187,10 @@ def read_filter(text: str, kind: str) -> Filter:
     parsed = parse(text)
     for comparison in comparisons(parsed):
         field = snake_case(comparison.path[0])
-        known = [name for name in _OPERATORS if name in field_names(kind)]
-        if field not in known or (len(comparison.path) > 1) != (field == "labels"):
+        names = [name for name in _OPERATORS if name in field_names(kind)]
+        if field not in names or (len(comparison.path) > 1) != (field == "labels"):
             name = ".".join(comparison.path)
-            raise invalid_filter(f"unknown field {name!r}. {nearest(name, known)}")
+            raise invalid_filter(f"unknown field {name!r}. {nearest(name, names)}")
         if comparison.op not in _OPERATORS[field]:
             raise invalid_filter(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {comparison.op!r}")
         if field == "state" and _state(comparison.value, kind) is None:
@@ -224,15 +228,15 @@ def read_page(
     `newest` yields ids and resources with ids below the given one, the newest first. `kind` is the message of a resource.
     """
     text, size = query.get("filter", ""), page_size(query.get("pageSize"))
-    wanted, last = read_filter(text, kind), read_page_token(query.get("pageToken", ""), text)
-    shown: list[tuple[int, dict[str, Any]]] = []
+    condition, last = read_filter(text, kind), read_page_token(query.get("pageToken", ""), text)
+    entries: list[tuple[int, dict[str, Any]]] = []
     for number, resource in newest(last[0] if last else None):
-        if matches_filter(wanted, lambda term, resource=resource: matches(term, resource, kind)):  # type: ignore[misc]
-            shown.append((number, apply_read_mask(resource, query.get("readMask", ""), kind)))
-        if len(shown) > size:
+        if matches_filter(condition, lambda term, resource=resource: matches(term, resource, kind)):  # type: ignore[misc]
+            entries.append((number, apply_read_mask(resource, query.get("readMask", ""), kind)))
+        if len(entries) > size:
             break
-    token = page_token(text, [shown[size - 1][0]]) if len(shown) > size else ""
-    return [resource for _, resource in shown[:size]], token
+    token = page_token(text, [entries[size - 1][0]]) if len(entries) > size else ""
+    return [resource for _, resource in entries[:size]], token
 
 
 def page_size(text: str | None, default: int = _PAGE, most: int = _MAX_PAGE) -> int:
@@ -255,10 +259,10 @@ def read_page_token(text: str, query: str, kind: type = int) -> list[Any] | None
     try:
         padded = text + "=" * (-len(text) % 4)
         digest, last = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
-        known = digest == _digest(query) and isinstance(last, list) and all(type(value) is kind for value in last)
+        is_valid = digest == _digest(query) and isinstance(last, list) and all(type(value) is kind for value in last)
     except (ValueError, TypeError, RecursionError, binascii.Error):
-        known = False
-    if not known:
+        is_valid = False
+    if not is_valid:
         raise invalid([("page_token", "The page token is not one that was given for this filter.")])
     return list(last)
 
@@ -272,8 +276,8 @@ def apply_read_mask(job: dict[str, Any], mask: str, kind: str) -> dict[str, Any]
     unknown = [path for path in tops if path not in names]
     if unknown:
         raise invalid([("read_mask", f"Invalid read mask: a {kind} has no field {unknown[0][:100]!r}.")])
-    wanted = {names[path] for path in tops}
-    return {name: value for name, value in job.items() if name in wanted}
+    fields = {names[path] for path in tops}
+    return {name: value for name, value in job.items() if name in fields}
 
 
 def _digest(query: str) -> str:
@@ -281,7 +285,7 @@ def _digest(query: str) -> str:
 
 
 def _state(value: str, kind: str) -> str | None:
-    known = ENUMS[MESSAGES[kind]["state"]]
-    if value in known:
+    states = ENUMS[MESSAGES[kind]["state"]]
+    if value in states:
         return value
-    return next((name for name, number in known.items() if str(number) == value), None)
+    return next((name for name, number in states.items() if str(number) == value), None)

@@ -45,8 +45,8 @@ def package_command(spec: Mapping[str, Any], home: Path, buckets: BucketFs) -> l
         try:
             buckets.download(bucket, name, file)
         except (StorageApiError, OSError) as error:
-            said = f"podlift emulator: the package {uri} cannot be read: {error}"
-            return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"]
+            message = f"podlift emulator: the package {uri} cannot be read: {error}"
+            return ["/bin/sh", "-c", f"echo {shlex.quote(message)} >&2; exit 1"]
         fetched.append(shlex.quote(str(file)))
     script = _INSTALL.format(files=" ".join(fetched), failed=shlex.quote(_FAILED))
     return ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
@@ -61,16 +61,16 @@ def configure_pip(environment: Path, wheels: Path) -> None:
     machine = configparser.RawConfigParser()
     try:
         machine.read(_MACHINE_WIDE)
-        known = machine.get("global", "find-links", fallback="").split()
+        links = machine.get("global", "find-links", fallback="").split()
     except (configparser.Error, UnicodeError):
-        known = []
+        links = []
     # A list of pip's configuration hides the list of a wider one.
-    lines = "\n".join(f"    {url}" for url in [*known, wheels.as_uri()])
+    lines = "\n".join(f"    {url}" for url in [*links, wheels.as_uri()])
     (environment / "pip.conf").write_text(f"[global]\nfind-links =\n{lines}\n")
 
 
 def _setuptools_wheel(folder: Path) -> Path | None:
-    """Return the wheel of the emulator's setuptools, made if it is not there yet; None if there is no setuptools."""
+    """Return the wheel of the emulator's setuptools, created if it is not there yet; None if there is no setuptools."""
     try:
         package = metadata.distribution("setuptools")
     except metadata.PackageNotFoundError:
@@ -84,9 +84,9 @@ def _setuptools_wheel(folder: Path) -> Path | None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     part = wheel.with_suffix(".part")
-    with zipfile.ZipFile(part, "w") as made:
+    with zipfile.ZipFile(part, "w") as archive:
         for path in files:
             if (file := Path(str(path.locate()))).is_file():
-                made.write(file, path.as_posix())
+                archive.write(file, path.as_posix())
     os.replace(part, wheel)
     return wheel

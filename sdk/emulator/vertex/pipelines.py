@@ -63,8 +63,8 @@ class TrainingPipelines(Collection[_PipelineRow]):
 
     def create(self, project: str, region: str, pipeline: dict[str, Any]) -> dict[str, Any]:
         job = custom_job(pipeline, region)
-        made = self._jobs.create(project, region, job, _INPUTS)
-        number, job_id = project_number(project), int(made["name"].rpartition("/")[2])
+        new_job = self._jobs.create(project, region, job, _INPUTS)
+        number, job_id = project_number(project), int(new_job["name"].rpartition("/")[2])
         with self.lock:
             last = self._db.execute("SELECT coalesce(max(id), 0) FROM pipelines").fetchone()[0]
             pipeline_id = max(self._jobs.new_id(), last + 1)

@@ -95,8 +95,8 @@ class References:
         """Return whether the registry has an image of this name, but not this one. Of other names nothing is known."""
         package = named["package"]
         uris = [str(stored["uri"]) for stored in self.registry.below(f"{repository}/dockerImages")]
-        known = any(uri.partition("@")[0].rpartition("/")[2] == package for uri in uris)
-        if not known and EMULATED not in image:
+        exists = any(uri.partition("@")[0].rpartition("/")[2] == package for uri in uris)
+        if not exists and EMULATED not in image:
             return False
         if named["digest"]:
             return self.registry.get(f"{repository}/dockerImages/{package}@{named['digest']}") is None

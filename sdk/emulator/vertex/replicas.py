@@ -136,10 +136,10 @@ class ReplicaProcesses:
         with self._exit_event:
             return dict(self._codes)
 
-    def wait(self, timeout_s: float, known: int = 0) -> dict[str, int]:
-        """Return `exited()` as soon as it has more than `known` entries, or after `timeout_s` seconds."""
+    def wait(self, timeout_s: float, exits: int = 0) -> dict[str, int]:
+        """Return `exited()` as soon as it has more than `exits` entries, or after `timeout_s` seconds."""
         with self._exit_event:
-            self._exit_event.wait_for(lambda: len(self._codes) > known, timeout_s)
+            self._exit_event.wait_for(lambda: len(self._codes) > exits, timeout_s)
             return dict(self._codes)
 
     def out_of_memory(self) -> frozenset[str]:
@@ -201,7 +201,7 @@ class ReplicaProcesses:
             if package is None
             else packages.package_command(package, home, self._buckets)
         )
-        known = {**self._service, **environment.cluster_env(replica, self._addresses, self._job["jobSpec"])}
+        service_env = {**self._service, **environment.cluster_env(replica, self._addresses, self._job["jobSpec"])}
         machine = {
             **python,
             "PATH": f"{python['PATH']}:{_PATH}",
@@ -212,9 +212,9 @@ class ReplicaProcesses:
         }
         secret = tokens.replica_token(self._token, tokens.ReplicaIdentity(job=self._job_id, name=name))
         emulated = environment.emulator_env(self._url, secret, self._hosts.values())
-        given = environment.expand_env(environment.pool_env(pool), known)
+        pool_env = environment.expand_env(environment.pool_env(pool), service_env)
         stand_in = environment.stand_in_env(pool)
-        env = {**machine, **self._redirect_env, **emulated, **stand_in, **known, **given}
+        env = {**machine, **self._redirect_env, **emulated, **stand_in, **service_env, **pool_env}
         if self._containers is not None:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
 

@@ -107,8 +107,8 @@ class JobTable:
         self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM operations; COMMIT;")
 
 
-def _row(found: tuple[Any, ...]) -> JobRow:
-    number, project, region, job, status, deleted = found
+def _row(columns: tuple[Any, ...]) -> JobRow:
+    number, project, region, job, status, deleted = columns
     return JobRow(
         id=number,
         project=project,

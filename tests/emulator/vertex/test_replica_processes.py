@@ -52,7 +52,7 @@ class Jobs:
     def run(self, *specs: dict, **fields: object) -> dict[str, int]:
         group = self.make(*specs, **fields)
         group.start()
-        found = group.wait(LIMIT_S, known=sum(spec["replicaCount"] for spec in specs) - 1)
+        found = group.wait(LIMIT_S, exits=sum(spec["replicaCount"] for spec in specs) - 1)
         group.close()
         return found
 
