@@ -84,7 +84,7 @@ class JobRun(CopiedRun, Generic[J]):
         super().__init__(plan, clock, _REFRESH_S)
         self._cluster = cluster
         self._job: J | None = None
-        self._lost = self._unreachable = ""
+        self._loss = self._unreachable = ""
         self._over_since: float | None = None
         self._outage = Outage(clock, f"{cluster} does not answer", "The run goes on.")
         self._grace_over: dict[str, float] = {}
@@ -127,14 +127,14 @@ class JobRun(CopiedRun, Generic[J]):
     def _download(self, *, logs: bool) -> None:
         self._copy.refresh(self._plan.tasks, logs=logs)
         if has_ended(self._plan.paths):
-            self._lost = ""
+            self._loss = ""
             return
         self._look()
         # What the tasks wrote before the end of the job is read.
         self._copy.refresh(self._plan.tasks, logs=logs)
         if has_ended(self._plan.paths):
             return
-        if self._lost:
+        if self._loss:
             self._write_verdict(ServiceAnswer(job="forgotten"))
         elif self._job is not None and self._job.over:
             self._conclude(self._job)
@@ -151,10 +151,10 @@ class JobRun(CopiedRun, Generic[J]):
         try:
             with self._outage.asking():
                 self._job = self._ask(within_s=within_s)
-                self._lost = self._unreachable = ""
+                self._loss = self._unreachable = ""
         except MissingError:
             self._job, self._unreachable = None, ""
-            self._lost = self._why_lost()
+            self._loss = self._why_lost()
         except (RejectedError, InputError) as error:
             # Another machine may lack the address or the credentials of the cluster. The root has the records.
             self._unreachable = str(error)
@@ -177,14 +177,14 @@ class JobRun(CopiedRun, Generic[J]):
 
     def supervised(self) -> bool:
         self.refresh()
-        return not (self._lost or has_ended(self._plan.paths))
+        return not (self._loss or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
         job = self._job
         merged = replace(status, service=self._where, console=self._page)
         if job is not None and not merged.state.terminal:
             merged = replace(merged, vendor=job.status)
-        merged = with_lost_job(merged, self._lost)
+        merged = with_lost_job(merged, self._loss)
         if job is None or merged.state is not State.PENDING or (waits := self._waits_for(job)) is None:
             return merged
         state, reason = waits

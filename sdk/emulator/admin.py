@@ -22,11 +22,11 @@ from .vertex.app import VertexApp
 from .vertex.errors import invalid, not_found
 
 MAX_BYTES = 1 << 20
-_KNOWN = (
+_ENDPOINTS = (
     "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, GET /_clock, POST /_clock, GET /_attempts,"
     " POST /_reset, GET /_project, POST /_project"
 )
-_KNOWN_OF_VERTEX = "POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
+_VERTEX_ENDPOINTS = "POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
 
 _EVENTS = ("preempt", "kill", "oom", "internal", "expire")
 
@@ -82,7 +82,7 @@ class Admin:
         elif endpoint == "GET /_attempts":
             return JSONResponse({"attempts": self._dispatcher.attempts()})
         elif endpoint != "GET /_faults":
-            return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_KNOWN}."]}, 404)
+            return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_ENDPOINTS}."]}, 404)
         return JSONResponse({"faults": self._faults.to_json()})
 
     def _set_up(self, request: Request, body: bytes) -> Response:
@@ -99,13 +99,13 @@ class Admin:
         if path.startswith("jobs/") and request.method == "POST" and event in _EVENTS:
             happened = self._vertex.jobs.inject(job, event, str(fields.get("replica", "workerpool0-0")))
             return JSONResponse({"happened": happened})
-        raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
+        raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_VERTEX_ENDPOINTS})")
 
     async def _move_clock(self, request: Request, body: bytes) -> Response:
         """Answer about the clock, and move it, with the jobs of Vertex AI if the request includes them."""
         clock, attempts = self._vertex.clock, None
         if request.method not in ("GET", "POST"):
-            raise not_found(f"{request.method} {request.url.path} (known: {_KNOWN}, {_KNOWN_OF_VERTEX})")
+            raise not_found(f"{request.method} {request.url.path} (known: {_ENDPOINTS}, {_VERTEX_ENDPOINTS})")
         if request.method == "POST":
             fields = messages.read_object(body)
             seconds, jobs = fields.get("advance_s"), fields.get("jobs", False)

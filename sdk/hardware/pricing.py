@@ -17,7 +17,7 @@ from .catalog import PriceTable
 # Vertex AI's limit for a job without a timeout.
 DEFAULT_TIMEOUT_S = 7 * 86400.0
 REFRESH = "podlift accelerators --refresh"
-_SHOWN, _CENT = 4, 0.01
+_MAX_REGIONS, _CENT = 4, 0.01
 _CATALOG = "Cloud Billing catalog"
 # The part of a machine type's name that names its SKUs, where that is not its first word.
 _FAMILIES = {"a3-megagpu": "a3plus", "a3-ultragpu": "a3ultra"}
@@ -280,7 +280,7 @@ def _regions(rented: Rental) -> str:
     how = f"USD an hour {PROVISIONING_WORDS[rented.provisioning]}"
     parts = [f"{', '.join(priced)} {how}"] if priced else []
     if unknown:
-        parts.append(f"price unknown in {and_more(unknown, _SHOWN)}")
+        parts.append(f"price unknown in {and_more(unknown, _MAX_REGIONS)}")
     return "; ".join(parts) or "none is left"
 
 

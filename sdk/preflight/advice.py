@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .observations import TracedStep
 
 _PADDED = 0.5
-_SHOWN = 3
+_MAX_LAYERS = 3
 _TIGHT, _OVER = 0.9, 1.25
 _BACKWARDS = "gradient_tape/"
 # One millisecond of a v5e, and more on older TPUs. Smaller steps wait for their host longer than for their products.
@@ -67,7 +67,7 @@ def padding(about: StepFacts, layers: Sequence[Layer]) -> list[PreflightFinding]
     padded = sizes.share(forward)
     if padded < _PADDED or sizes.computed(tuple(layers)) < _NOTICED or not about.batch_is_exact:
         return []
-    worst = sorted(forward, key=lambda layer: -layer.flops * layer.padded / (1 - layer.padded))[:_SHOWN]
+    worst = sorted(forward, key=lambda layer: -layer.flops * layer.padded / (1 - layer.padded))[:_MAX_LAYERS]
     names = ", ".join(f"{layer.name} {layer.padded:.0%} of {sizes.shape_text(layer)}" for layer in worst)
     return [
         about.warning(

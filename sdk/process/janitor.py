@@ -30,7 +30,7 @@ _POLL_S = 0.005
 # A process that the kernel cannot kill, for example during I/O to a dead disk, must not block the janitor for ever.
 _LIMIT_S = 30.0
 # A stopped janitor is woken. One that holds the lock for longer than it can need is killed.
-_WAKE_S, _HELD_S = 1.0, _LIMIT_S + 15.0
+_WAKE_S, _LOCK_LIMIT_S = 1.0, _LIMIT_S + 15.0
 _NOTE_S = 0.5
 # Clients wait at most this long for a working janitor.
 _CLIENT_S = 2.0
@@ -236,8 +236,8 @@ def _lock(url: str, events: str) -> int | None:
         while not _locked(folder):
             waited_s = time.monotonic() - began
             for pid in _janitors(events) if waited_s > _WAKE_S else ():
-                _wake(pid, end=waited_s > _HELD_S)
-            if waited_s > 2 * _HELD_S:
+                _wake(pid, end=waited_s > _LOCK_LIMIT_S)
+            if waited_s > 2 * _LOCK_LIMIT_S:
                 raise TimeoutError(
                     f"The lock of {url} has been held by another process for {waited_s:.0f} s. `fuser {url}` names it."
                 )

@@ -49,7 +49,7 @@ _AHEAD_S, _URGENT_AHEAD_S, _AHEAD_SHARE = 4.0, 1.0, 0.1
 # Steps are counted over the last few seconds: where a device lags behind Python, many end at once, and then none for a while.
 _SAMPLE_S, _SAMPLES = 0.5, 8
 # The time between two polls of a thread for a question: less at the beginning of a training. And for answers.
-_QUIET_S, _QUIET_SHARE, _SOONEST_S, _ASKED_S = 2.0, 0.05, 0.1, 0.5
+_QUIET_S, _QUIET_SHARE, _SOONEST_S, _ANSWER_POLL_S = 2.0, 0.05, 0.1, 0.5
 # A list of answers costs as much as twelve reads: the first task makes few of them for a save, and checks late for tasks that
 # are done.
 _LIST_S, _LOOKS = 1.0, 4
@@ -334,7 +334,7 @@ class StepCoordinator:
         if self._board.is_instant:
             return _FALLBACK_S
         if action := self._question.action:
-            asked_s = _LIST_S if self._is_first and action in SAVING else _ASKED_S
+            asked_s = _LIST_S if self._is_first and action in SAVING else _ANSWER_POLL_S
             return _SOONEST_S if self._is_waiting else asked_s
         if self._first_step_time == math.inf:
             return _QUIET_S

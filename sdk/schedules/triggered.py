@@ -189,7 +189,7 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
         if service is None:
             continue
         try:
-            kept = {trigger.name: trigger for trigger in service.list_triggers(place[1], clock)}
+            kept = {trigger.name: trigger for trigger in service.kept(place[1], clock)}
             triggers |= kept
             services |= dict.fromkeys(kept, service)
         except (UnavailableError, TriggerRejectedError) as error:

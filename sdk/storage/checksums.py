@@ -24,7 +24,7 @@ _PIECE = 256 << 10
 _LARGE = 64 << 10
 _READ_BYTES = 1 << 20
 # The check value of CRC-32C.
-_KNOWN = (b"123456789", 0xE3069283)
+_CHECK = (b"123456789", 0xE3069283)
 
 
 def sha256(path: str | PathLike[str]) -> str:
@@ -110,7 +110,7 @@ def _library() -> Callable[[int, int, int], int] | None:
             except (OSError, AttributeError):
                 continue  # of another platform
             extend.restype, extend.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t)
-            with addressed(_KNOWN[0]) as address:
-                if extend(0, address, len(_KNOWN[0])) == _KNOWN[1]:
+            with addressed(_CHECK[0]) as address:
+                if extend(0, address, len(_CHECK[0])) == _CHECK[1]:
                     return cast("Callable[[int, int, int], int]", extend)
     return None

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from ..errors import InputError
 
-_SHOWN = 200
+_MAX_CHARACTERS = 200
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def usable(what: str, received: object) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         text = str(received)
-        if len(text) > _SHOWN:
-            text = f"{text[:_SHOWN]}..."
+        if len(text) > _MAX_CHARACTERS:
+            text = f"{text[:_MAX_CHARACTERS]}..."
         raise InputError(f"{what} is not a usable path: {_reason(error)}. Received: {text!r}.") from None
 
 

@@ -393,7 +393,7 @@ def test_a_persons_processes_that_look_at_a_run_carry_no_mark_of_it(tmp_path: Pa
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(tmp_path, monkeypatch, ends: bool) -> None:
     monkeypatch.setattr(janitor, "_WAKE_S", 0.02)
-    monkeypatch.setattr(janitor, "_HELD_S", LIMIT_S if ends else 0.1)
+    monkeypatch.setattr(janitor, "_LOCK_LIMIT_S", LIMIT_S if ends else 0.1)
     events = str(tmp_path / "events")
     holder = tmp_path / "janitor.py"
     holder.write_text(

@@ -580,7 +580,7 @@ def train(seed: int, *, instant: bool) -> tuple[dict[str, list[tuple[int, str]]]
 
 @pytest.mark.parametrize("instant", [True, False])
 def test_in_any_order_of_threads_all_tasks_do_the_same_after_the_same_step(instant, monkeypatch) -> None:
-    for name in ("_QUIET_S", "_ASKED_S", "_SOONEST_S", "_FALLBACK_S", "_WAITING_S"):
+    for name in ("_QUIET_S", "_ANSWER_POLL_S", "_SOONEST_S", "_FALLBACK_S", "_WAITING_S"):
         monkeypatch.setattr(rendezvous, name, 0.002)
     for seed in range(12):
         done, files = train(seed, instant=instant)

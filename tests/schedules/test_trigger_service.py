@@ -65,7 +65,7 @@ class Bells:
     def get(self, name: str, clock: Clock) -> Trigger | None:
         return self.kept_here.get(name)
 
-    def list_triggers(self, parent: str, clock: Clock) -> list[Trigger]:
+    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
         return [each for name, each in self.kept_here.items() if name.startswith(f"{parent}/")]
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:

@@ -44,7 +44,7 @@ TERMS = ContainerTerms(
     keeps_limit=False,
 )
 # The deadline of a Job counts the search for nodes, which may take a day.
-_NOTICE_MARGIN_S, _DEADLINE_MARGIN_S, _KEPT_S = 20, 86400, 86400
+_NOTICE_MARGIN_S, _DEADLINE_MARGIN_S, _JOB_TTL_S = 20, 86400, 86400
 # For the whole life of a run; the budgets in the plan end it before.
 _BACKOFF = 100
 _USER = 1000
@@ -156,7 +156,7 @@ def render(
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": metadata,
-            "spec": {**job, "ttlSecondsAfterFinished": _KEPT_S},
+            "spec": {**job, "ttlSecondsAfterFinished": _JOB_TTL_S},
         }
     else:
         roles: dict[str, list[Task]] = {}
@@ -180,7 +180,7 @@ def render(
                 "successPolicy": {"operator": "All", "targetReplicatedJobs": [plan.members[0].role]},
                 # The agents restart their tasks themselves.
                 "failurePolicy": {"maxRestarts": 0},
-                "ttlSecondsAfterFinished": _KEPT_S,
+                "ttlSecondsAfterFinished": _JOB_TTL_S,
             },
         }
     request: dict[str, Any] = patched(body, target.raw)

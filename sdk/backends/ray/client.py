@@ -32,7 +32,7 @@ _UNTRUSTED = 495
 _NO_TOKEN = 401
 # Where Ray keeps the token of this user. `ray.init()` makes one, and then `ray start` expects it.
 _TOKEN_FILE, _TOKEN_CHARACTERS = "~/.ray/auth_token", 4096
-_SHOWN = 300
+_MAX_CHARACTERS = 300
 _EXISTS = re.compile(r"already exists")
 # Tracebacks of the server end with the line that matters.
 _ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
@@ -194,7 +194,7 @@ class RayJobs:
         if answer.is_redirect or answer.status_code in _DENIALS:
             raise RejectedError(self._denied(answer.status_code, text), answer.status_code)
         if answer.status_code >= _FAILED:
-            message = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_SHOWN] or answer.reason)
+            message = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_MAX_CHARACTERS] or answer.reason)
             if answer.status_code < _UNKNOWN or _EXISTS.search(text):
                 raise RejectedError(
                     f"the cluster at {self.address} answers {answer.status_code}: {message}", answer.status_code
@@ -235,7 +235,7 @@ class RayJobs:
         return text
 
     def _denied(self, status: int, text: str) -> str:
-        what = text.strip().partition("\n")[0][:_SHOWN].rstrip(".")
+        what = text.strip().partition("\n")[0][:_MAX_CHARACTERS].rstrip(".")
         return self._masked(
             f"The cluster at {self.address} does not accept this client ({status}{f': {what}' if what else ''}). Next: give it "
             "its token, which `ray get-auth-token` prints there: export RAY_AUTH_TOKEN=...; or a proxy's token: "

@@ -41,7 +41,7 @@ _log = logs.logger("backends.ray")
 _KEYS = RunPaths("")
 _POLL_S, _CANCEL_S = 0.5, 1.0
 # Resources usually come within the first time; after that, the shortage is recorded at intervals.
-_NORMAL_S, _TOLD_S = 5.0, 30.0
+_NORMAL_S, _REPORT_S = 5.0, 30.0
 # How often a container is restarted without a new attempt, and the waits between.
 _RESTARTS, _PAUSE_S = 5, 1.0
 # After the first task, the others end by themselves within this time; then they are killed.
@@ -146,7 +146,7 @@ class Driver:
     def _place(self) -> None:
         self._cluster.reserve(self._placement)
         start = self._clock.monotonic()
-        until, last_report = start + self._placement.pending_timeout_s, start - _TOLD_S + _NORMAL_S
+        until, last_report = start + self._placement.pending_timeout_s, start - _REPORT_S + _NORMAL_S
         waited = False
         while not self._cluster.is_reserved(_POLL_S):
             self._check_cancelled()
@@ -154,7 +154,7 @@ class Driver:
             has = self._cluster.resources()
             if now >= until:
                 raise StoppedError((Reason.STOCKOUT, infeasible(self._placement, has)))
-            if now - last_report >= _TOLD_S:
+            if now - last_report >= _REPORT_S:
                 last_report, waited, text = now, True, shortage(self._placement, has)
                 _log.info(f"waiting for resources: {text}")
                 self._recorder.record("waiting", text=text)

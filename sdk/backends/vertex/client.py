@@ -44,7 +44,7 @@ _DENIALS, _SLOW_DOWN = (401, 403), 429
 _PAGE = 100
 # A response is read up to 64 MB: a page of jobs has some hundred KB.
 _PIECE_BYTES, _PIECES = 64 << 10, 1 << 10
-_SHOWN = 300
+_MAX_CHARACTERS = 300
 _LOGIN = "Next: gcloud auth application-default login."
 # Responses of a proxy or of the network's login page.
 _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: check the network and its proxies."
@@ -248,7 +248,7 @@ def send(
     """Send a request about a region or a resource in it, once, and return its JSON response, converted."""
     match = _RESOURCE.fullmatch(resource)
     if match is None:
-        raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
+        raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_MAX_CHARACTERS]!r}.")
     address = google_url(f"https://{match[1]}-aiplatform.googleapis.com")
     # The headers of Google's client.
     headers = {
@@ -321,7 +321,7 @@ def _error_text(data: bytes) -> str:
         text = str(error["message"])
         reasons = [str(detail["reason"]) for detail in error.get("details") or () if detail.get("@type") == _ERROR_INFO]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return data.decode("utf-8", "replace").strip()[:_SHOWN]
+        return data.decode("utf-8", "replace").strip()[:_MAX_CHARACTERS]
     return f"{text} ({reasons[0]})" if reasons and reasons[0] not in text else text
 
 
@@ -394,7 +394,7 @@ def _vendor_job(job: Any) -> VendorJob:
     name, error = job.get("name", ""), job.get("error") or {}
     match = _RESOURCE.fullmatch(name)
     if match is None or "/customJobs/" not in name:
-        raise ValueError(f"it does not name a job ({name[:_SHOWN]!r})")
+        raise ValueError(f"it does not name a job ({name[:_MAX_CHARACTERS]!r})")
     pools = (job.get("jobSpec") or {}).get("workerPoolSpecs") or [{}]
     return VendorJob(
         name=name,

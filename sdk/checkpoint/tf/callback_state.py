@@ -17,7 +17,7 @@ import tensorflow as tf
 from . import object_state
 
 # The callbacks of Keras 3 and tf_keras that have state, with the attributes that change.
-_KNOWN: dict[str, tuple[str, ...]] = {
+_CHANGING_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "CSVLogger": ("keys",),
     "EarlyStopping": ("wait", "best", "stopped_epoch", "best_epoch", "best_weights"),
     "History": ("history", "epoch"),
@@ -93,7 +93,7 @@ def _changing_attributes(callback: Any) -> tuple[str, ...] | None:
     """Return the changing attributes of a Keras callback, or None for a custom one, which may be a subclass."""
     cls = type(callback)
     package = cls.__module__.split(".")[0]
-    return _KNOWN.get(cls.__name__, ()) if package in ("keras", "tf_keras") else None
+    return _CHANGING_ATTRIBUTES.get(cls.__name__, ()) if package in ("keras", "tf_keras") else None
 
 
 def _has_methods(callback: Any) -> bool:

@@ -17,7 +17,7 @@ from ..vertex.errors import VertexApiError, invalid
 from ..vertex.timing import EmulatorClock, format_time
 from .store import Body, StoredResources
 
-_KNOWN = words("steps images tags timeout options serviceAccount logsBucket")
+_FIELDS = words("steps images tags timeout options serviceAccount logsBucket")
 _OF_STEP = words("name entrypoint args env id timeout")
 _ENDED = words("SUCCESS FAILURE INTERNAL_ERROR TIMEOUT CANCELLED EXPIRED")
 IMAGE = re.compile(
@@ -156,7 +156,7 @@ def _values(build: Mapping[str, Any], field: str) -> list[str]:
 
 
 def _problems(build: Body) -> list[tuple[str, str]]:
-    problems = [(name, _UNKNOWN) for name in sorted(build.keys() - _KNOWN)]
+    problems = [(name, _UNKNOWN) for name in sorted(build.keys() - _FIELDS)]
     steps = build.get("steps")
     if not isinstance(steps, list) or not steps or not all(isinstance(entry, dict) for entry in steps):
         return [*problems, ("build.steps", "invalid build: no steps specified")]

@@ -34,7 +34,7 @@ _MAX_CHARACTERS = 250_000
 # Stands for no known time.
 _NEVER_S = 100 * 366 * 86400.0
 _PAGE, _MAX_PAGE, _CHUNK = 50, 1000, 1000
-_KNOWN = words("resourceNames projectIds filter orderBy pageSize pageToken")
+_FIELDS = words("resourceNames projectIds filter orderBy pageSize pageToken")
 _ORDERS = {"": "ASC", "timestamp": "ASC", "timestamp asc": "ASC", "timestamp desc": "DESC"}
 _VERSION = 1
 _SCHEMA = """
@@ -161,7 +161,7 @@ def _structured(line: str) -> dict[str, Any] | None:
 
 def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
     for name in request:
-        if name not in _KNOWN:
+        if name not in _FIELDS:
             raise unknown_name(name)
     for name in ("filter", "orderBy", "pageToken"):
         if not isinstance(request.get(name, ""), str):

@@ -72,7 +72,7 @@ def _average(strategy: Any, tf: Any, shared: Any, values: Any) -> None:
 
 
 def _update(strategy: Any, shared: Any, method: str, value: Any) -> None:
-    strategy.extended.update(shared, lambda variable, given: getattr(variable, method)(given), args=(value,))
+    strategy.extended.update(shared, lambda variable, own_value: getattr(variable, method)(own_value), args=(value,))
 
 
 def _is_zero(tf: Any, value: Any) -> bool:

@@ -43,7 +43,7 @@ class Latest:
     """The second job of a run, which does not exist yet."""
 
     def __init__(self) -> None:
-        self.number, self.location, self.lost, self.is_created = 2, 1, "", False
+        self.number, self.location, self.loss, self.is_created = 2, 1, "", False
         self.timeout_s: float | None = 3000.0
         self.intent_s: float | None = None
         self.requested_s = 0.0

@@ -37,7 +37,7 @@ _BUILD_APIS = ("cloudbuild.googleapis.com", "artifactregistry.googleapis.com")
 # They pull images, whichever account the program has.
 _AGENTS = ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
 _IMAGE = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<name>[^/:@]+)/.+")
-_SHOWN = 4
+_MAX_RIGHTS = 4
 _OK, _DENIED, _MISSING = 200, 401, 404
 
 
@@ -174,10 +174,10 @@ def _granted(
     else:
         lack = rights.mine(resource, project=setup.project)
     if lack.missing:
-        text = f"{who} lacks {and_more(lack.missing, _SHOWN)} {resource.words}"
+        text = f"{who} lacks {and_more(lack.missing, _MAX_RIGHTS)} {resource.words}"
         return mended_by(name, level, text, command, _who_may(setup, resource, resource.granting))
     if lack.unknown:
-        text = f"whether {who} has {and_more(lack.unknown, _SHOWN)} {resource.words}: {lack.why}"
+        text = f"whether {who} has {and_more(lack.unknown, _MAX_RIGHTS)} {resource.words}: {lack.why}"
         return unknown(name, text, "if not:", command)
     return fine(name, f"{who} has what {resource.role} gives {resource.words}")
 

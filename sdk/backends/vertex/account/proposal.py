@@ -32,7 +32,7 @@ _PROJECT_VARIABLES = ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "GCLOUD_P
 _REGION_VARIABLES = ("CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION")
 # Accounts that Google has made, and that have too many rights.
 _GOOGLES = re.compile(r".*(-compute@developer|@appspot)\.gserviceaccount\.com")
-_SHOWN = 5
+_MAX_NAMES = 5
 
 
 def settings(existing: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
@@ -94,7 +94,7 @@ def _only(name: str, names: Sequence[str], source: str, where: str, none: str, c
     if len(names) == 1:
         here = f" of {service.service_name()}" if service.stand_in() else ""
         return proposed(name, names[0], f"{source}{here}")
-    return not_found(name, f"several{where}: {and_more(names, _SHOWN)}" if names else none, choose)
+    return not_found(name, f"several{where}: {and_more(names, _MAX_NAMES)}" if names else none, choose)
 
 
 def _no_project(name: str) -> Proposed:

@@ -10,7 +10,7 @@ from ....text import and_more, compact_duration
 from ..options import Vertex
 from .online import Answer
 
-_SHOWN = 12
+_MAX_RIGHTS = 12
 
 
 def run(target: Vertex, answer: Answer | None) -> Iterator[Finding]:
@@ -40,15 +40,15 @@ def run(target: Vertex, answer: Answer | None) -> Iterator[Finding]:
 def _rights(account: str, answer: Answer) -> Iterator[Finding]:
     if answer["missing"]:
         yield error(
-            f"The keeper could not submit jobs: {account} lacks {and_more(answer['missing'], _SHOWN)}. Next: grant it, or plan "
-            "without vertex_keeper",
+            f"The keeper could not submit jobs: {account} lacks {and_more(answer['missing'], _MAX_RIGHTS)}. Next: grant it, or "
+            "plan without vertex_keeper",
             {"vertex.keeper": False},
         )
     if answer["unknown"]:
         why = str(answer["why"]).rstrip(".")
         yield note(
-            f"It is not known whether the keeper's account {account} has {and_more(answer['unknown'], _SHOWN)}: {why}. The "
-            "keeper tests its rights when it starts, and podlift status reports the missing ones"
+            f"It is not known whether the keeper's account {account} has {and_more(answer['unknown'], _MAX_RIGHTS)}: {why}. "
+            "The keeper tests its rights when it starts, and podlift status reports the missing ones"
         )
     if not answer["missing"] and not answer["unknown"]:
         yield note(f"The keeper's account {account} has the rights that it needs")

@@ -39,7 +39,7 @@ class LatestJob:
 
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
         self.vendor: VendorJob | None = None
-        self.lost = ""
+        self.loss = ""
         self.client = JobClient(str(Vertex.of(plan.target).project), clock=clock)
         self._plan = plan
         self._regions = Vertex.of(plan.target).region_names
@@ -112,13 +112,13 @@ class LatestJob:
 
     @property
     def over(self) -> bool:
-        return bool(self.lost) or (self.vendor is not None and self.vendor.over)
+        return bool(self.loss) or (self.vendor is not None and self.vendor.over)
 
     def refresh(self) -> None:
         created = self.created(self.number) or self._find_by_label(self.number)
-        self.lost = ""
+        self.loss = ""
         if created is None:
-            self.vendor, self.lost = None, self._why_lost()
+            self.vendor, self.loss = None, self._why_lost()
             return
         is_current = self.vendor is not None and self.vendor.name == created.name
         if is_current and self.over and has_ended(self._plan.paths):
@@ -132,7 +132,7 @@ class LatestJob:
                 job = self._outage.outlive(lambda: self._get(created, self.number, within_s))
                 self.vendor = job or self.vendor
         except MissingError:
-            self.vendor, self.lost = None, states.loss_message(created.name, service.service_name())
+            self.vendor, self.loss = None, states.loss_message(created.name, service.service_name())
 
     def _get(
         self, created: CreatedJob, number: int, within_s: float | None = None, timeout_s: float | None = None

@@ -106,7 +106,7 @@ class VertexRun(CopiedRun):
 
     def supervised(self) -> bool:
         self.refresh()
-        return not ((self._job.lost and not self._continuing) or has_ended(self._plan.paths))
+        return not ((self._job.loss and not self._continuing) or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
         merged = states.merge(status, self._job.vendor, project=str(self._options.project), stand_in=service.stand_in())
@@ -114,7 +114,7 @@ class VertexRun(CopiedRun):
             merged = self._spent().merged(merged)
         if self._continuing and not merged.state.terminal:
             return replace(merged, state=State.RUNNING, reason=Reason.RESTARTING)
-        return with_lost_job(merged, self._job.lost)
+        return with_lost_job(merged, self._job.loss)
 
     @contextmanager
     def attending(self) -> Iterator[Callable[[], None]]:
@@ -225,7 +225,7 @@ class VertexRun(CopiedRun):
         """Return whether another job follows this one; `wait` until that is decided."""
         outage = logs.outage(self._clock)
         while number >= self._job.number:
-            if not wait or has_ended(self._plan.paths) or (self._job.lost and not self._continuing):
+            if not wait or has_ended(self._plan.paths) or (self._job.loss and not self._continuing):
                 return False
             self._clock.sleep(max(self._polling.poll_s, outage.pause_s))
             with outage.asking():
@@ -247,7 +247,7 @@ class VertexRun(CopiedRun):
                 self._clock.sleep(outage.pause_s)
                 continue
             created = self._job.created(number)
-            ended = self._job.lost or number < self._job.number or has_ended(self._plan.paths)
+            ended = self._job.loss or number < self._job.number or has_ended(self._plan.paths)
             if created is not None or not follow or ended:
                 return created
             self._clock.sleep(self._polling.poll_s)
@@ -329,7 +329,7 @@ class VertexRun(CopiedRun):
         end, more = self._end(job, cancelled_at), dict[str, object]()
         is_known = end is not None
         if end is None and job is None:
-            end = failed(Reason.JOB_LOST, Failure(task="", message=self._job.lost))
+            end = failed(Reason.JOB_LOST, Failure(task="", message=self._job.loss))
         if end is None:
             return
         booked = spending.booked(self._spent())

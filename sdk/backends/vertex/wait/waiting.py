@@ -87,7 +87,7 @@ class Resubmission:
     def submit_next(self) -> bool:
         """Submit the latest job if it does not exist and no other process is about to; True if that has changed anything."""
         job = self._job
-        self._seen_going |= not job.lost
+        self._seen_going |= not job.loss
         # A process that begins to wait for a lost run gets its verdict. One that has waited continues even after an outage.
         if self.gave_up or job.is_created or not self._seen_going or not self._is_due():
             return False
