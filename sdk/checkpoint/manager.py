@@ -349,7 +349,7 @@ class StartedPhase:
     at: Mapping[str, Any]
 
     @property
-    def phase(self) -> TrainingPhase:
+    def record(self) -> TrainingPhase:
         """The phase as an earlier attempt left it."""
         return self.manager.phases[self.number]
 

@@ -87,13 +87,13 @@ class Agreement(Protocol):
         ...
 
     def conclude(
-        self, attempt: int, local_end: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
+        self, attempt: int, own_end: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
         """Decide how to continue after an attempt, and return the valid decision: this one, or another agent's.
 
         Args:
             attempt: its number.
-            local_end: the end as this agent sees it.
+            own_end: the end as this agent sees it.
             step: the last training step.
             exit_code: of this agent's container, if no attempt follows.
             not_restarted: the task that ended, and was not restarted alone although the others could go on.
@@ -190,13 +190,13 @@ class OwnAgreement:
         return set()
 
     def conclude(
-        self, attempt: int, local_end: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
+        self, attempt: int, own_end: AttemptEnd, *, step: int | None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
         decision = self._decided(
-            EndedAttempt(state=local_end.state, reason=local_end.reason, step=step, task=not_restarted)
+            EndedAttempt(state=own_end.state, reason=own_end.reason, step=step, task=not_restarted)
         )
         return replace(
-            local_end,
+            own_end,
             step=step,
             not_restarted=not_restarted,
             restart=decision.restart,

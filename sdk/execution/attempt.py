@@ -109,15 +109,15 @@ class Attempt(Generic[B]):
         detector = HangDetector(self._payload.limits.hang_s if self._in_step else None, self._activity, self._clock)
         while True:
             self._reap()
-            local_end = self._local_end()
-            if local_end is None and self._due and self._host.stop_requested:
+            own_end = self._own_end()
+            if own_end is None and self._due and self._host.stop_requested:
                 return self._leaving(next(iter(self._due))), None
-            if local_end is None:
+            if own_end is None:
                 self._start_due()
-            elif local_end.state is not State.FAILED and self._agreement.stop_agreed(self._number):
+            elif own_end.state is not State.FAILED and self._agreement.stop_agreed(self._number):
                 # The tasks exited on request, before this loop saw the request.
-                return self._agreement.requested() or (local_end, 0.0)
-            elif (end := self._concluded(local_end)) is not None:
+                return self._agreement.requested() or (own_end, 0.0)
+            elif (end := self._concluded(own_end)) is not None:
                 return end, None
             if (end := self._agreement.known_end(self._number)) is not None:
                 return end, None
@@ -127,7 +127,7 @@ class Attempt(Generic[B]):
                 return end, None
             self._clock.sleep(POLL_S)
 
-    def _local_end(self) -> AttemptEnd | None:
+    def _own_end(self) -> AttemptEnd | None:
         """Return the end that follows from the records and exit codes of this host's tasks, or None."""
         if self._host.stop_requested and self._codes.keys() == set(self._host.tasks) and not any(self._codes.values()):
             # Whether the run has succeeded is not known here.
@@ -177,16 +177,16 @@ class Attempt(Generic[B]):
             self._echo_until = now + wait_s
         return now < self._echo_until
 
-    def _concluded(self, local_end: AttemptEnd) -> AttemptEnd | None:
+    def _concluded(self, own_end: AttemptEnd) -> AttemptEnd | None:
         """Agree on the end of the attempt, and return it; None if the task that caused it is restarted alone."""
-        task = ending.restarts_alone(local_end, self._payload.tasks, self._codes)
+        task = ending.restarts_alone(own_end, self._payload.tasks, self._codes)
         if task and self._host.stop_requested:
             return self._leaving(task)
         if task and not self._may_restart():
             task = ""
-        elif task and self._restarted_alone(local_end, task):
+        elif task and self._restarted_alone(own_end, task):
             return None
-        return self._conclude(local_end, task)
+        return self._conclude(own_end, task)
 
     def _leaving(self, task: str) -> AttemptEnd:
         """Return how this host leaves the attempt: a new container continues its task while the others keep running."""
@@ -199,23 +199,23 @@ class Attempt(Generic[B]):
         has_end = agreement.known_end(number) is not None or agreement.requested() is not None
         return not has_end and not agreement.stop_agreed(number)
 
-    def _conclude(self, local_end: AttemptEnd, not_restarted: str = "") -> AttemptEnd:
+    def _conclude(self, own_end: AttemptEnd, not_restarted: str = "") -> AttemptEnd:
         tasks = self._host.tasks
-        if local_end.state is State.SUCCEEDED and self._first not in tasks:
-            return local_end
-        if local_end.state is State.SUCCEEDED:
+        if own_end.state is State.SUCCEEDED and self._first not in tasks:
+            return own_end
+        if own_end.state is State.SUCCEEDED:
             self._report_untrained()
-        suspect = "" if local_end.reason in ending.OF_ALL_TASKS else self._suspect
+        suspect = "" if own_end.reason in ending.OF_ALL_TASKS else self._suspect
         step = last_step(self._paths, self._number, self._first if self._first in tasks else tasks[0])
-        exit_code = self._host.exit_code(local_end, self._codes.get(suspect, 0))
+        exit_code = self._host.exit_code(own_end, self._codes.get(suspect, 0))
         other_end = self._agreement.known_end(self._number)
         end = other_end or self._agreement.conclude(
-            self._number, local_end, step=step, exit_code=exit_code, not_restarted=not_restarted
+            self._number, own_end, step=step, exit_code=exit_code, not_restarted=not_restarted
         )
         if other_end is not None or not self._agreement.is_own(end):
             return end
         self._cause = suspect
-        return replace(end, failure=end.failure or local_end.failure)
+        return replace(end, failure=end.failure or own_end.failure)
 
     def _stalled(self, detector: HangDetector) -> AttemptEnd | None:
         """Return the end of the attempt if its tasks hang, if its GPUs are idle, or at the time limit."""
@@ -363,18 +363,18 @@ class Attempt(Generic[B]):
 
     # --- Tasks that are restarted alone
 
-    def _restarted_alone(self, local_end: AttemptEnd, name: str) -> bool:
+    def _restarted_alone(self, own_end: AttemptEnd, name: str) -> bool:
         """Return whether a task that has ended is restarted while the others continue."""
         step = self._agreement.training_step()
-        decision = self._agreement.restart_alone(self._number, name, local_end.reason, step)
+        decision = self._agreement.restart_alone(self._number, name, own_end.reason, step)
         if not decision.restart:
             return False
         code = self._forget(name)
         self._settle([name])
-        failure = asdict(local_end.failure) if local_end.failure else None
-        about = {"code": code, "reason": local_end.reason.value, "step": step, "failure": failure}
+        failure = asdict(own_end.failure) if own_end.failure else None
+        about = {"code": code, "reason": own_end.reason.value, "step": step, "failure": failure}
         self._recorder.record(TASK_RESTARTING, task=name, why=decision.why, delay_s=decision.delay_s, **about)
-        _log.info(f"{name} has ended ({local_end.reason.value}). {decision.why}")
+        _log.info(f"{name} has ended ({own_end.reason.value}). {decision.why}")
         self._due[name] = self._clock.monotonic() + decision.delay_s
         return True
 

@@ -320,10 +320,10 @@ class Container:
     def keep_standby(self) -> None:
         self._standby.prepare([self._start(self._attempt, self._env)])
 
-    def exit_code(self, local_end: AttemptEnd, code: int) -> int:
-        if local_end.reason in (Reason.ACCELERATOR_IDLE, Reason.TIMEOUT):
+    def exit_code(self, own_end: AttemptEnd, code: int) -> int:
+        if own_end.reason in (Reason.ACCELERATOR_IDLE, Reason.TIMEOUT):
             return EXIT_USER
-        if local_end.reason is Reason.HUNG:
+        if own_end.reason is Reason.HUNG:
             return EXIT_INFRASTRUCTURE
         return container_code(code, self._terms)
 

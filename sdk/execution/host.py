@@ -69,7 +69,7 @@ class Host(Protocol[B]):
     def keep_standby(self) -> None:
         """Called once a second while the tasks train: the host may import modules for the next attempt now."""
 
-    def exit_code(self, local_end: AttemptEnd, code: int) -> int:
+    def exit_code(self, own_end: AttemptEnd, code: int) -> int:
         """Return the code with which the host ends if no attempt follows; `code` is the exit code of its task."""
         ...
 

@@ -380,26 +380,20 @@ class SharedAgreement:
         return task_records.finished_tasks(self._store, self._tasks, attempt)
 
     def conclude(
-        self,
-        attempt: int,
-        local_end: AttemptEnd,
-        *,
-        step: int | None = None,
-        exit_code: int = 0,
-        not_restarted: str = "",
+        self, attempt: int, own_end: AttemptEnd, *, step: int | None = None, exit_code: int = 0, not_restarted: str = ""
     ) -> AttemptEnd:
         if not_restarted:
             # Its own steps say nothing about the training.
             step = self.training_step()
-        cancelled = local_end.state is not State.SUCCEEDED and self.is_cancelled()
+        cancelled = own_end.state is not State.SUCCEEDED and self.is_cancelled()
         return self._conclude(
-            attempt, local_end, step=step, exit_code=exit_code, not_restarted=not_restarted, cancelled=cancelled
+            attempt, own_end, step=step, exit_code=exit_code, not_restarted=not_restarted, cancelled=cancelled
         )
 
     def _conclude(
         self,
         attempt: int,
-        local_end: AttemptEnd,
+        own_end: AttemptEnd,
         *,
         step: int | None,
         exit_code: int,
@@ -407,13 +401,13 @@ class SharedAgreement:
         cancelled: bool,
     ) -> AttemptEnd:
         decision = Decision(restart=False)
-        if local_end.state is not State.SUCCEEDED and not cancelled:
+        if own_end.state is not State.SUCCEEDED and not cancelled:
             earlier = [*self._history(attempt), *self._ends_of_tasks(attempt)]
-            ended = EndedAttempt(state=State.FAILED, reason=local_end.reason, step=step, task=not_restarted)
+            ended = EndedAttempt(state=State.FAILED, reason=own_end.reason, step=step, task=not_restarted)
             decision = decide([*earlier, ended], self._retry, drill=self._drill)
         end = AttemptEnd(
-            state=State.SUCCEEDED if local_end.state is State.SUCCEEDED else State.FAILED,
-            reason=local_end.reason,
+            state=State.SUCCEEDED if own_end.state is State.SUCCEEDED else State.FAILED,
+            reason=own_end.reason,
             task=self._task,
             nonce=self.nonce,
             restart=decision.restart,
@@ -422,7 +416,7 @@ class SharedAgreement:
             step=step,
             exit_code=exit_code,
             # A task that has failed has recorded it.
-            failure=local_end.failure if local_end.reason in OF_ALL_TASKS else None,
+            failure=own_end.failure if own_end.reason in OF_ALL_TASKS else None,
             not_restarted=not_restarted,
         )
         try:

@@ -163,10 +163,8 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..planning.settings.merge import Destination
     from ..run import Run
 
-    keywords = sorted({*table.settings(), "name", "backend"} - {"entry"})
-    unknown = [
-        f"podlift_run has no keyword {name!r}. {nearest(name, keywords)}" for name in settings if name not in keywords
-    ]
+    names = sorted({*table.settings(), "name", "backend"} - {"entry"})
+    unknown = [f"podlift_run has no keyword {name!r}. {nearest(name, names)}" for name in settings if name not in names]
     if unknown:
         raise InputError(unknown)
     # The environment and the project's file must not send a test's run to a cloud or to the user's own root.
@@ -182,12 +180,8 @@ def _located(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, 
 
     if not isinstance(entry, (str, Path)):
         return entry, settings
-    code_project = settings.get("code_project")
-    for path, project in (
-        (str(entry), code_project),
-        (str(rootdir / entry), code_project),
-        (str(entry), code_project or str(rootdir)),
-    ):
+    home = settings.get("code_project")
+    for path, project in ((str(entry), home), (str(rootdir / entry), home), (str(entry), home or str(rootdir))):
         with suppress(InputError):
             locate(path, project)
             return path, settings if project is None else {**settings, "code_project": project}

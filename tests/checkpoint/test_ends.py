@@ -33,7 +33,7 @@ def trained(manager: CheckpointManager, models: Sequence[Variable], *, size: int
         phase = manager.begin("fit", "alike", model)
         begun.append(None if phase.checkpoint is None else phase.checkpoint.arrays["number"].data[0])
         manager.size = size
-        if not phase.phase.finished:
+        if not phase.record.finished:
             contents = Contents((Array("number", "uint8", (1,), lambda number=number: memoryview(bytes([number]))),))
             ticket = manager.save(
                 UnsavedState(phase=number, steps=1, contents=contents, at={}), reason="final", end=({}, ())
@@ -92,5 +92,5 @@ def test_only_the_phase_that_was_open_last_is_gone_on_with(tmp_path: Path) -> No
     first.close(20)
     second = attempt(tmp_path, 2)
     begun = [second.begin("loop", "alike") for _ in range(3)]
-    assert [(phase.phase.finished, phase.at) for phase in begun] == [(True, {}), (False, {"step": 3}), (False, {})]
+    assert [(phase.record.finished, phase.at) for phase in begun] == [(True, {}), (False, {"step": 3}), (False, {})]
     second.close(20)

@@ -61,7 +61,7 @@ class Host:
     def keep_standby(self):
         pass
 
-    def exit_code(self, local_end, code):
+    def exit_code(self, own_end, code):
         return code
 
 

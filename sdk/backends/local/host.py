@@ -157,7 +157,7 @@ class LocalHost:
     def keep_standby(self) -> None:
         self._standby.prepare(self._starts)
 
-    def exit_code(self, local_end: AttemptEnd, code: int) -> int:
+    def exit_code(self, own_end: AttemptEnd, code: int) -> int:
         """Return 0: no code of this machine's means anything."""
         return 0
 

@@ -39,9 +39,7 @@ class TaskActor:
         self._process: Any = None
         self._stopped = False
 
-    def run(
-        self, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, root_marker: str
-    ) -> Any:
+    def run(self, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, proof: str) -> Any:
         """Run an agent, and return its exit code and its last lines."""
         import collections
         import os
@@ -51,10 +49,10 @@ class TaskActor:
 
         import ray
 
-        if root_marker and not os.path.exists(root_marker):
+        if proof and not os.path.exists(proof):
             where = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
             why = (
-                f"podlift: {where} does not see the root: {root_marker} is missing there, which the driver of this job wrote a "
+                f"podlift: {where} does not see the root: {proof} is missing there, which the driver of this job wrote a "
                 "moment ago. Next: a folder that every node of the cluster mounts at the same path (--root), or gs://BUCKET/PREFIX."
             )
             return 3, why
@@ -132,13 +130,7 @@ class ConnectedCluster:
         return bool(self._group.wait(timeout_seconds=within_s))
 
     def start(
-        self,
-        task: str,
-        words: Sequence[str],
-        env: Mapping[str, str],
-        dropped: Sequence[str],
-        host: str,
-        root_marker: str,
+        self, task: str, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, proof: str
     ) -> None:
         """Start the agent of a task where its resources are, or as soon as they are there again."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -165,7 +157,7 @@ class ConnectedCluster:
         if (before := self._actors.get(task)) is not None:
             self._ray.kill(before)
         self._actors[task], self._probes[task] = actor, actor.send.remote(0)
-        self._runs[actor.run.remote(list(words), dict(env), list(dropped), host, root_marker)] = task
+        self._runs[actor.run.remote(list(words), dict(env), list(dropped), host, proof)] = task
 
     def ended(self, within_s: float) -> list[AgentEnd]:
         """Return the agents that have ended, waiting for the first one for so long."""

@@ -57,13 +57,7 @@ class Cluster(Protocol):
     def reserve(self, placement: Placement) -> None: ...
     def is_reserved(self, within_s: float) -> bool: ...
     def start(
-        self,
-        task: str,
-        words: Sequence[str],
-        env: Mapping[str, str],
-        dropped: Sequence[str],
-        host: str,
-        root_marker: str,
+        self, task: str, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, proof: str
     ) -> None: ...
     def ended(self, within_s: float) -> list[AgentEnd]: ...
     def is_placed(self, task: str) -> bool: ...
@@ -117,7 +111,7 @@ class Driver:
         self._recorder = Recorder(paths, source_of("driver", self._job - 1), 0, clock)
         self._uploader = ContainerUploader(paths, spec.run, clock)
         self._restarts: Counter[str] = Counter()
-        self._attempt, self._root_marker = 0, ""
+        self._attempt, self._root_proof = 0, ""
         since = spec.resumes_by_users
         self._cancels = cancels.CancelWatch(self._store, clock, self._job - 1, since, every_s=_CANCEL_S)
         self._requests: dict[str, tuple[float, float]] = {}  # their unix time, and the monotonic end of their grace
@@ -161,22 +155,22 @@ class Driver:
         if waited:
             self._recorder.record("placed")
         if self._spec.shared:
-            self._write_root_marker()
+            self._write_root_proof()
         for task in self._tasks:
             self._start(task)
 
-    def _write_root_marker(self) -> None:
+    def _write_root_proof(self) -> None:
         """Write the record that every container reads back before its agent starts."""
         name = _KEYS.seen(self._job, secrets.token_hex(8))
         open_files(self._spec.run).create(name, b"{}")
-        self._root_marker = f"{path_of(self._spec.run)}/{name}"
+        self._root_proof = f"{path_of(self._spec.run)}/{name}"
 
     def _start(self, task: str) -> None:
         env = {**self._spec.env, TASK: task}
         loader = os.environ[LOADER]
         self._pending[task] = self._clock.monotonic()
         dropped = [name for name in _DROPPED if name not in env]
-        self._cluster.start(task, [loader, *self._spec.agent], env, dropped, HOST, self._root_marker)
+        self._cluster.start(task, [loader, *self._spec.agent], env, dropped, HOST, self._root_proof)
 
     # --- While the agents run
 

@@ -91,24 +91,20 @@ def metadata_problems(custom: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def check_bucket_fields(resource: Mapping[str, Any]) -> None:
-    problems = [
-        *_unknown("a bucket", resource, _BUCKET),
-        *_class_problems(resource),
-        *_label_problems(resource.get("labels")),
-    ]
-    for name in sorted(_INNER.keys() & resource.keys()):
-        if isinstance(resource[name], dict):
-            problems += _unknown(f"{name} of a bucket", resource[name], _INNER[name])
-        elif resource[name] is not None:
-            problems.append(f"The field {name!r} of a bucket is an object. Received: {resource[name]!r}.")
-    versioned = resource["versioning"].get("enabled") if isinstance(resource.get("versioning"), dict) else None
+def check_bucket_fields(body: Mapping[str, Any]) -> None:
+    problems = [*_unknown("a bucket", body, _BUCKET), *_class_problems(body), *_label_problems(body.get("labels"))]
+    for name in sorted(_INNER.keys() & body.keys()):
+        if isinstance(body[name], dict):
+            problems += _unknown(f"{name} of a bucket", body[name], _INNER[name])
+        elif body[name] is not None:
+            problems.append(f"The field {name!r} of a bucket is an object. Received: {body[name]!r}.")
+    versioned = body["versioning"].get("enabled") if isinstance(body.get("versioning"), dict) else None
     if versioned not in (None, True, False):
         problems.append(f"versioning.enabled of a bucket is true or false. Received: {versioned!r}.")
-    problems += [*_location_problems(resource), *_soft_delete_problems(resource), *_access_problems(resource)]
-    problems += _lifecycle_problems(resource.get("lifecycle"))
-    _refuse(problems, "a bucket", resource, _BUCKET_REFUSED)
-    if isinstance(resource.get("hierarchicalNamespace"), dict) and resource["hierarchicalNamespace"].get("enabled"):
+    problems += [*_location_problems(body), *_soft_delete_problems(body), *_access_problems(body)]
+    problems += _lifecycle_problems(body.get("lifecycle"))
+    _refuse(problems, "a bucket", body, _BUCKET_REFUSED)
+    if isinstance(body.get("hierarchicalNamespace"), dict) and body["hierarchicalNamespace"].get("enabled"):
         raise not_emulated("buckets with a hierarchical namespace")
 
 

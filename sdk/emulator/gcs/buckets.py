@@ -82,10 +82,8 @@ async def folders(call: Call) -> Response:
 
 async def permissions(call: Call) -> Response:
     resource = _of_policy(await _bucket(call))
-    candidates = [
-        permission for permission in call.query_lists.get("permissions", []) if not call.faults.denies(permission)
-    ]
-    granted = [permission for permission in candidates if call.project.grants(CALLER, resource, permission)]
+    names = [permission for permission in call.query_lists.get("permissions", []) if not call.faults.denies(permission)]
+    granted = [permission for permission in names if call.project.grants(CALLER, resource, permission)]
     return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": granted})
 
 

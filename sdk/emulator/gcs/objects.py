@@ -93,15 +93,13 @@ async def compose(call: Call) -> Response:
     return call.object_response(new_object)
 
 
-def _source(call: Call, component: Any) -> Object:
-    check_fields("a source of a compose", component, "name generation objectPreconditions")
-    check_fields("objectPreconditions", component.get("objectPreconditions") or {}, "ifGenerationMatch")
-    generation = conditions.number(component) if component.get("generation") else None
-    required = conditions.number(component.get("objectPreconditions") or {}, "ifGenerationMatch")
+def _source(call: Call, part: Any) -> Object:
+    check_fields("a source of a compose", part, "name generation objectPreconditions")
+    check_fields("objectPreconditions", part.get("objectPreconditions") or {}, "ifGenerationMatch")
+    generation = conditions.number(part) if part.get("generation") else None
+    required = conditions.number(part.get("objectPreconditions") or {}, "ifGenerationMatch")
     preconditions = conditions.Conditions(generation=required)
-    return call.state.get(
-        call.route.bucket, check_object(component.get("name")), generation, preconditions, reading=False
-    )
+    return call.state.get(call.route.bucket, check_object(part.get("name")), generation, preconditions, reading=False)
 
 
 async def copy(call: Call) -> Response:

@@ -111,11 +111,9 @@ async def complete(call: Call) -> Response:
         raise StorageApiError(400, text, reason="EntityTooSmall")
     blob = await call.state.blobs.concatenate([stored[number][0] for number, _ in parts])
     with call.state.blobs.removed_on_error(blob), call.state.transaction():
-        new_object = call.state.commit(session.bucket, session.name, blob, session.fields)
+        record = call.state.commit(session.bucket, session.name, blob, session.fields)
         call.state.delete_session(session)
-    return _answer(
-        "CompleteMultipartUploadResult", new_object.bucket, new_object.name, f'<ETag>"{new_object.etag}"</ETag>'
-    )
+    return _answer("CompleteMultipartUploadResult", record.bucket, record.name, f'<ETag>"{record.etag}"</ETag>')
 
 
 async def abort(call: Call) -> Response:

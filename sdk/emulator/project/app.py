@@ -177,11 +177,9 @@ class ProjectApp(RestService):
         return changed
 
     def _test(self, call: RestCall) -> dict[str, Any]:
-        permissions = [str(permission) for permission in _field(call, "permissions", list)]
+        names = [str(permission) for permission in _field(call, "permissions", list)]
         return {
-            "permissions": [
-                permission for permission in permissions if self._granted(CALLER, _resource(call), permission)
-            ]
+            "permissions": [permission for permission in names if self._granted(CALLER, _resource(call), permission)]
         }
 
     def _troubleshoot(self, call: RestCall) -> dict[str, Any]:

@@ -79,19 +79,15 @@ def matches_filter(condition: Filter, test: Callable[[Comparison], bool]) -> boo
     return not matches_filter(condition.parts[0], test)
 
 
-def required_comparisons(condition: Filter) -> list[Comparison]:
+def required_comparisons(tree: Filter) -> list[Comparison]:
     """Return the comparisons that have to hold in any case, for which an index can be used."""
-    if isinstance(condition, Comparison):
-        return [condition]
-    return [term for part in condition.parts for term in required_comparisons(part)] if condition.word == "AND" else []
+    if isinstance(tree, Comparison):
+        return [tree]
+    return [term for part in tree.parts for term in required_comparisons(part)] if tree.word == "AND" else []
 
 
-def comparisons(condition: Filter) -> list[Comparison]:
-    return (
-        [condition]
-        if isinstance(condition, Comparison)
-        else [term for part in condition.parts for term in comparisons(part)]
-    )
+def comparisons(tree: Filter) -> list[Comparison]:
+    return [tree] if isinstance(tree, Comparison) else [term for part in tree.parts for term in comparisons(part)]
 
 
 def compare(op: str, left: Any, right: Any) -> bool:

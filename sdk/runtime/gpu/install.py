@@ -42,14 +42,12 @@ def install(row: Accelerator, count: int) -> None:
 
 def _visible(count: int, environ: MutableMapping[str, str]) -> int:
     """Return how many the program leaves visible, as CUDA counts; this machine's own GPUs stay hidden."""
-    device_list = environ.get(_VISIBLE, HIDDEN_GPUS)
+    devices = environ.get(_VISIBLE, HIDDEN_GPUS)
     environ[_VISIBLE] = HIDDEN_GPUS
-    if device_list == HIDDEN_GPUS:
+    if devices == HIDDEN_GPUS:
         return count
     # CUDA ignores everything after the number of a missing GPU.
-    return len(
-        list(itertools.takewhile(lambda number: number.isdecimal() and int(number) < count, device_list.split(",")))
-    )
+    return len(list(itertools.takewhile(lambda number: number.isdecimal() and int(number) < count, devices.split(","))))
 
 
 def _describe(devices: LogicalDevices, row: Accelerator) -> None:

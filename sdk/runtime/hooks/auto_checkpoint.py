@@ -101,12 +101,12 @@ class AutoCheckpoint:
         arrays = snapshot.take(variables)
         self.manager.size = snapshot.size_of(arrays)
         some = snapshot.value_of(next(iter(variables.values()), None))
-        started_phase = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays), some)
-        if started_phase.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
+        start = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays), some)
+        if start.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
             step = self.manager.restored_step
             self.record("continued", step=step)
             _log.info(continuation(self.manager.info.attempt, step))
-        self._phase = PhaseCheckpoints(self, started_phase, variables, collect)
+        self._phase = PhaseCheckpoints(self, start, variables, collect)
         self._phase.guarded = snapshot.finite_weights(variables) if self.manager.rank == 0 else frozenset()
         self.coordinator.handle_sigterm()
         return self._phase
@@ -218,12 +218,10 @@ class PhaseCheckpoints:
         restored: True once variables were restored.
     """
 
-    def __init__(
-        self, auto: AutoCheckpoint, started_phase: StartedPhase, variables: Any, collect: Callable[[], Any]
-    ) -> None:
+    def __init__(self, auto: AutoCheckpoint, start: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
         self._auto = auto
         self._manager = auto.manager
-        self._started_phase = started_phase
+        self._start = start
         self.variables = variables
         self._collect = collect
         self._collected_again = False
@@ -235,18 +233,18 @@ class PhaseCheckpoints:
         self.has_epochs = True
         self.in_step = self.restored = False
         self.interrupted = False
-        self.at = started_phase.at
-        self.steps = self._from = started_phase.phase.steps
-        self.finished = started_phase.phase.finished
-        self.history = started_phase.phase.history
-        self.epochs = list(started_phase.phase.epochs)
+        self.at = start.at
+        self.steps = self._from = start.record.steps
+        self.finished = start.record.finished
+        self.history = start.record.history
+        self.epochs = list(start.record.epochs)
         # The state of this loop alone: blobs by name, and its position.
         self.capture: Capture = lambda: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
         """The blobs that this task saved at that position; {} at the beginning, and if the tasks have changed."""
-        return self._started_phase.blobs
+        return self._start.blobs
 
     @property
     def has_moved(self) -> bool:
@@ -267,7 +265,7 @@ class PhaseCheckpoints:
         """
         if again:
             self.variables = self._collect()
-        checkpoint = self._started_phase.checkpoint
+        checkpoint = self._start.checkpoint
         if checkpoint is None:
             return False
         from ...checkpoint.tf import loading, randomness
@@ -278,7 +276,7 @@ class PhaseCheckpoints:
         self.restored = True
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
-        step, number = checkpoint.manifest.step, self._started_phase.number + 1
+        step, number = checkpoint.manifest.step, self._start.number + 1
         what = "the state of another run"
         if self.at:
             what = f"step {self.steps}"
@@ -370,7 +368,7 @@ class PhaseCheckpoints:
                 self.finished = True
                 ticket = self._save("final", metrics, end=(self.history, self.epochs))
                 if ticket is not None:
-                    self._manager.finished(self._started_phase.number, ticket)
+                    self._manager.finished(self._start.number, ticket)
         self._auto.drop_phase()
 
     def save_now(self, metrics: Mapping[str, float]) -> None:
@@ -427,7 +425,7 @@ class PhaseCheckpoints:
         own = loading.replica_values(self.variables, tasks=len(self._manager.info.tasks))
         all_blobs = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(
-            phase=self._started_phase.number,
+            phase=self._start.number,
             steps=self.steps,
             contents=Contents(arrays=snapshot.take(self.variables), blobs=all_blobs),
             at=json.loads(json.dumps(at)),

@@ -17,7 +17,7 @@ from ....text import and_more, compact_duration
 from ..options import Vertex
 
 WEEK_S = 7 * 86400.0
-_MAX_NAMES = 4
+_MOST = 4
 # Machines of a persistent resource were reserved when it was created.
 _RESERVED = re.compile("reservationAffinity|persistentResourceId")
 _IMAGE_RELEASE = re.compile(r"/?tensorflow[a-z-]*:(\d+)\.(\d+)")
@@ -64,10 +64,8 @@ def _not_for_cpu(requested: str) -> Finding:
         message = f"The machine type {requested!r} includes an accelerator, but accelerator='cpu' requests none"
         return error(message, {"resources.accelerator": name, "vertex.machine": accelerators.row(name).machine})
     family = [name for name in machines.LISTED if name.partition("-")[0] == requested.partition("-")[0]]
-    choices = (
-        and_more(family, _MAX_NAMES) if family else f"e2, n1, n2, n4, c2 and m1 machines, such as {machines.DEFAULT}"
-    )
-    message = f"The machine type {requested!r} is not available for training. Known: {choices}"
+    names = and_more(family, _MOST) if family else f"e2, n1, n2, n4, c2 and m1 machines, such as {machines.DEFAULT}"
+    message = f"The machine type {requested!r} is not available for training. Known: {names}"
     return error(message, {"vertex.machine": machines.nearest(requested)})
 
 
@@ -75,7 +73,7 @@ def _without_accelerator(requested: str, row: Accelerator) -> Finding:
     same = [other for other in accelerators.ROWS if requested in other.machines and _kind(other) == _kind(row)]
     spread = next((f" (it would take {other.hosts} of them)" for other in same if other.chips == row.chips), "")
     machine = f"The machine type {requested!r} does not come with {row.name}{spread}"
-    message = f"{machine}: {row.name} comes with {and_more(row.machines, _MAX_NAMES)}"
+    message = f"{machine}: {row.name} comes with {and_more(row.machines, _MOST)}"
     if len(same) == 1 and not same[0].refused and requested not in machines.N1:
         return error(message, {"resources.accelerator": same[0].name})
     return error(message, {"vertex.machine": machines.nearest(requested, row.machines)})

@@ -32,7 +32,7 @@ _SHORT_S = 5.0
 
 
 class LatestJob:
-    """`vendor` is None while there is no job; `lost` is the reason why none will follow, or "".
+    """`vendor` is None while there is no job; `loss` is the reason why none will follow, or "".
 
     The times of an emulator's job are translated to this machine's clock, which its tasks use for their records.
     """
@@ -72,8 +72,8 @@ class LatestJob:
     @property
     def location(self) -> int:
         """Its location in the order of the plan's locations, or the first one that may get it."""
-        created, predecessor = self._created.get(self.number), self.predecessor
-        return created.location if created else int(predecessor.data["continues"]["location"]) if predecessor else 0
+        created, before = self._created.get(self.number), self.predecessor
+        return created.location if created else int(before.data["continues"]["location"]) if before else 0
 
     @property
     def is_created(self) -> bool:
@@ -88,10 +88,8 @@ class LatestJob:
     @property
     def timeout_s(self) -> float | None:
         """The time limit of the job: the limit of the run, minus the time of earlier jobs."""
-        predecessor = self.predecessor
-        limit_s: float | None = (
-            predecessor.data["continues"]["timeout_s"] if predecessor else self._plan.job.limits.timeout_s
-        )
+        before = self.predecessor
+        limit_s: float | None = before.data["continues"]["timeout_s"] if before else self._plan.job.limits.timeout_s
         return limit_s
 
     def intent_age_s(self) -> float | None:

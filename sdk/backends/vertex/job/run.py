@@ -379,14 +379,9 @@ class VertexRun(CopiedRun):
             provisioning=self._provisioning,
             timeout_s=self._job.timeout_s,
         )
-        service_answer = answer()
-        end = verdicts.verdict(replace(run, service=service_answer))
-        if (
-            end is None
-            or end.failure is None
-            or service_answer.end is None
-            or end.failure is not service_answer.end.failure
-        ):
+        report = answer()
+        end = verdicts.verdict(replace(run, service=report))
+        if end is None or end.failure is None or report.end is None or end.failure is not report.end.failure:
             return end and self._worded(states.advised(end))
         if (
             job.state == f"{states.PREFIX}FAILED"
@@ -395,13 +390,13 @@ class VertexRun(CopiedRun):
         ):
             return None
         replica = states.diagnosed(job, self._provisioning).replica
-        if service_answer.knows == "exit" and replica:
+        if report.knows == "exit" and replica:
             query = partial(logs.query, clock=self._clock)
             output = logs.last_output(query, str(self._options.project), job.id, replica)
             # They are known here only if this shell has them.
             secrets = secret_values.words(os.environ, self._plan.job.copied)
-            service_answer = answer(last_output=secret_values.hidden(output, secrets))
-            end = verdicts.verdict(replace(run, service=service_answer))
+            report = answer(last_output=secret_values.hidden(output, secrets))
+            end = verdicts.verdict(replace(run, service=report))
         return end and self._worded(end)
 
     def _worded(self, end: AttemptEnd) -> AttemptEnd:

@@ -61,11 +61,9 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
     if clock is not None:
         body = logs.last_output(partial(_query_log, clock=clock), project, job.id, _REPLICA)
         lines = [line.strip() for line in body.splitlines() if line.strip()][-_LINES:]
-        diagnosis = diagnose_program(body)
+        cause = diagnose_program(body)
         if lines:
-            text = (
-                f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {diagnosis.message}' if diagnosis else ''}"
-            )
+            text = f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {cause.message}' if cause else ''}"
     return quoted(text)
 
 
