@@ -62,10 +62,8 @@ class Challenge:
         """Raise ProofError unless the answer is right."""
         match = _ANSWER.match(answer)
         if match is None or match[2] is None:
-            reply = (
-                f"it responded with status {match[1].decode()}" if match else "it did not answer as a server of HTTP"
-            )
-            raise ProofError(f"is something else: {reply}")
+            text = f"it responded with status {match[1].decode()}" if match else "it did not answer as a server of HTTP"
+            raise ProofError(f"is something else: {text}")
         if not hmac.compare_digest(match[2].decode(), self._expected):
             raise ProofError(
                 "has a different token, another user's program is in its place, "

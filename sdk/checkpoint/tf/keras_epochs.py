@@ -110,12 +110,12 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
     data.resume = _Resume(batch=batch, at=at, values=values, random=randomness.capture())
 
 
-def position(model: Any, batch_count: int | None = None, *, by_count: bool = False) -> Position:
-    """Return the data position after `batch_count` batches of the epoch, or after the last step or epoch."""
+def position(model: Any, batch: int | None = None, *, by_count: bool = False) -> Position:
+    """Return the data position after `batch` batches of the epoch, or after the last step or epoch."""
     data = _input_of(model)
     if data is None:
         return Position(kind="skip", state=b"", why="the data of this fit is unknown")
-    return data.position(batch_count, by_count=by_count)
+    return data.position(batch, by_count=by_count)
 
 
 def keeps_iterator(model: Any) -> bool:
@@ -215,7 +215,7 @@ def _steps(original: Callable[..., Any], epochs: Any) -> Iterator[tuple[int, int
             entered = data.enter(iterator, resume.at, start)
         elif begin == 0:
             data.first_step(iterator)
-        data.batch_count = end + 1
+        data.batch = end + 1
         if resume is None or begin >= resume.batch:
             yield begin, end, iterator if entered is None else entered
 

@@ -57,7 +57,7 @@ class FitInput:
         self._between = True
         self._start = ""
         self._object: dict[str, object] = {}
-        self.batch_count = 0  # batches of the epoch that were passed on
+        self.batch = 0  # batches of the epoch that were passed on
         self.resume: Any = None  # where the next epoch starts
         self.over: Callable[[], None] = lambda: None  # called when the data of an epoch is exhausted
 
@@ -92,7 +92,7 @@ class FitInput:
 
     def begin_epoch(self) -> None:
         """An epoch begins; Keras has not created its iterator yet."""
-        self.batch_count, self._between = 0, False
+        self.batch, self._between = 0, False
         if self._makes_an_iterator():
             self._start = python_state() if self._traits.python else ""
             self._object = self._attributes()
@@ -109,7 +109,7 @@ class FitInput:
 
     def begin_again(self, at: IteratorState) -> None:
         """Begin an interrupted epoch with the inputs from which Python created its data."""
-        self.batch_count, self._between = 0, False
+        self.batch, self._between = 0, False
         extra: InputState = at.extra or {}
         self._start, self._object = at.start, extra.get("object", {})
         self._epochs._num_batches = extra.get("num_batches", self._epochs._num_batches)
@@ -144,9 +144,9 @@ class FitInput:
         """True if an epoch continues the iterator of the previous one."""
         return not self._makes_an_iterator()
 
-    def position(self, batch_count: int | None = None, *, by_count: bool = False) -> Position:
-        """Return the position after `batch_count` batches of the epoch, or after the last step or epoch."""
-        between = self._between and not batch_count
+    def position(self, batch: int | None = None, *, by_count: bool = False) -> Position:
+        """Return the position after `batch` batches of the epoch, or after the last step or epoch."""
+        between = self._between and not batch
         if between and self._makes_an_iterator():
             at = self._iterator_state(batches=0, iterators=self._iterators + 1, earlier=0, between=True)
             return by_counting(replace(at, start=""), self._traits)
@@ -154,11 +154,7 @@ class FitInput:
             earlier, batches, iterators = self._epochs._steps_seen, 0, self._iterators
             iterator = self._epochs._current_iterator
         else:
-            earlier, batches, iterators = (
-                self._earlier_batches,
-                self.batch_count if batch_count is None else batch_count,
-                self._entered,
-            )
+            earlier, batches, iterators = self._earlier_batches, self.batch if batch is None else batch, self._entered
             iterator = self._current
         at = self._iterator_state(batches=earlier + batches, iterators=iterators, earlier=earlier, between=False)
         return by_counting(at, self._traits) if by_count else position_of(iterator, at, self._traits)

@@ -80,7 +80,7 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
         order.begin(epoch)
 
 
-def position(model: Any, batch_count: int | None = None, *, by_count: bool = False) -> Position:
+def position(model: Any, batch: int | None = None, *, by_count: bool = False) -> Position:
     # Once the `fit` is over, there is nothing to begin again.
     if id(model) not in _handlers:
         why = ""

@@ -107,7 +107,7 @@ def by_counting(at: IteratorState, traits: Traits, how: str = "") -> Position:
 
 
 def reach(at: IteratorState, iterators: int, make: Callable[[], Any], iterator: Any = None) -> Any:
-    """Return an iterator at a saved state; `iterators` counts the existing ones, of which `iterator` is the unused last one.
+    """Return an iterator at a saved state; `iterators` of them exist, and `iterator` is the unused last one.
 
     Every iterator over a dataset draws the seeds of its shuffles, so as many are created as there were. Restoring a state
     creates one more inside TensorFlow, which matters only if a shuffle was at its end; then its state is not saved.

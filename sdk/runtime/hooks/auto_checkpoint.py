@@ -86,7 +86,7 @@ class AutoCheckpoint:
     def _due(self) -> Literal["save", "epoch"] | None:
         phase = self._phase
         # An epoch that already holds a save needs no other.
-        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.waiting_save)
+        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.due_save)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
@@ -227,7 +227,7 @@ class PhaseCheckpoints:
         self._collected_again = False
         self._downgrades: list[str] = []
         # A save that waits for the end of the epoch, because it is due or because it belongs there.
-        self.waiting_save: Literal["", "save", "epoch"] = ""
+        self.due_save: Literal["", "save", "epoch"] = ""
         # Paths of weights that are to stay finite: some programs begin with others, such as the infinity of a minimum.
         self.guarded: frozenset[str] = frozenset()
         self.has_epochs = True
@@ -318,8 +318,8 @@ class PhaseCheckpoints:
 
         self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
-        if action == "epoch" and self.waiting_save != "save":
-            self.waiting_save = "epoch"
+        if action == "epoch" and self.due_save != "save":
+            self.due_save = "epoch"
         action = None if action == "epoch" else action
         due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
@@ -336,18 +336,16 @@ class PhaseCheckpoints:
         if due and not (hold and action in (None, "save")):
             self._save("manual" if action == "stop" else "interval", guard=self._manager.policy.is_paced)
         elif due:
-            self.waiting_save = "save"
+            self.due_save = "save"
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
         """Write the checkpoint that was held for the end of the epoch, or is compared by its metrics, unless the phase ends."""
         self._auto.kill_points.reached("epoch")
-        waiting_save, self.waiting_save = self.waiting_save, ""
+        due, self.due_save = self.due_save, ""
         compared = self._manager.policy.best is not None and metrics
-        if save and (waiting_save or compared):
-            self._save(
-                "interval", metrics, guard=not compared and (waiting_save == "epoch" or self._manager.policy.is_paced)
-            )
+        if save and (due or compared):
+            self._save("interval", metrics, guard=not compared and (due == "epoch" or self._manager.policy.is_paced))
 
     def _is_finite(self) -> bool:
         """Return False if weights that were finite hold NaN or infinity now: such a state must not replace a good one."""

@@ -294,7 +294,7 @@ class _SavedFit:
             self._phase.in_step = False
             self._keep(self._batch)
 
-    def _keep(self, batch_count: int | None = None) -> None:
+    def _keep(self, batch: int | None = None) -> None:
         """Keep the state in memory, in case an exception comes before the next one is complete."""
         if self._manager.size > _KEPT_BYTES or self._phase.interrupted or self._epochs.keeps_iterator(self.model):
             self._latest_state = None
@@ -302,7 +302,7 @@ class _SavedFit:
         may_spend_s = _KEEPING_S + _KEEPING_SHARE * (time.monotonic() - self._since)
         if len(self._manager.info.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
             start = time.thread_time()
-            self._latest_state = self._phase.state(lambda: self._capture(batch_count, by_count=True))
+            self._latest_state = self._phase.state(lambda: self._capture(batch, by_count=True))
             self._spent_s += time.thread_time() - start
 
     def unsaved_state(self) -> UnsavedState | None:
@@ -361,10 +361,10 @@ class _SavedFit:
         phase.finish(metrics=self._metrics)
 
     def _capture(
-        self, batch_count: int | None = None, *, by_count: bool = False
+        self, batch: int | None = None, *, by_count: bool = False
     ) -> tuple[dict[str, bytes], dict[str, object]]:
         callback_blob, sentences = self._callback_state.capture(self.callbacks.callbacks)
-        data = self._epochs.position(self.model, batch_count, by_count=by_count)
+        data = self._epochs.position(self.model, batch, by_count=by_count)
         for sentence in filter(None, (*sentences, data.why)):
             self._phase.downgrade(sentence)
         at = {

@@ -88,18 +88,16 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
             f"max_cost_usd={most:g} is compared with an estimate of the price in {where}: the bill may be higher"
         )
     dearest = max(prices, key=lambda price: price.at_least)
-    keeper_usd = keeper.price.known_cap if keeper else 0.0
-    at_most = dearest.known_cap + keeper_usd
+    upkeep = keeper.price.known_cap if keeper else 0.0
+    at_most = dearest.known_cap + upkeep
     # One limit, one error: a lower bound above the limit says it all.
     if at_most <= most:
         yield from unknown
         return
     permission: dict[str, object] = {"limits.allow_unknown_price": True} if unknown else {}
-    if keeper_usd:
+    if upkeep:
         least = "at least " if unknown else ""
-        message = (
-            f"Cost limit exceeded: the run may cost {least}{money(at_most)}, {money(keeper_usd)} of it for its keeper"
-        )
+        message = f"Cost limit exceeded: the run may cost {least}{money(at_most)}, {money(upkeep)} of it for its keeper"
         limit = {"limits.max_cost_usd": math.ceil(at_most * 100) / 100}
         yield error(f"{message}. Received: max_cost_usd={most:g}", {**limit, **permission})
     else:
