@@ -125,12 +125,12 @@ class Reporter:
         Raises:
             TypeError: a value is no number, unless `strict` is False.
         """
-        by_name, left_out = numbers(metrics, strict=strict)
+        numbers_by_name, left_out = numbers(metrics, strict=strict)
         if self._path is None:
-            return by_name
+            return numbers_by_name
         self._check()
         self._say_once(left_out)
-        values = {name: value if math.isfinite(value) else None for name, value in by_name.items()}
+        values = {name: value if math.isfinite(value) else None for name, value in numbers_by_name.items()}
         # A step may be a number of NumPy, or a variable such as `optimizer.iterations`.
         number = None if step is None else int(plain(step))
         record = {"time": time.time(), "step": number, "epoch": epoch, "metrics": values}
@@ -139,7 +139,7 @@ class Reporter:
         # One write per line, so that a reader never sees a partial line followed by another one.
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
-        return by_name
+        return numbers_by_name
 
     def _say_once(self, left_out: Mapping[str, str]) -> None:
         for name, reason in left_out.items():
@@ -230,7 +230,7 @@ def numbers(metrics: Mapping[Any, Any], *, strict: bool = False) -> tuple[dict[s
     Raises:
         TypeError: with `strict`, a value is neither a number nor a collection of numbers.
     """
-    by_name: dict[str, float] = {}
+    values: dict[str, float] = {}
     left_out: dict[str, str] = {}
     for name, value in metrics.items():
         parts = dict(islice(_metric_parts(str(name), value), _MOST_VALUES + 1))
@@ -239,12 +239,12 @@ def numbers(metrics: Mapping[Any, Any], *, strict: bool = False) -> tuple[dict[s
             continue
         for part, number in parts.items():
             try:
-                by_name[part] = float(number)
+                values[part] = float(number)
             except (TypeError, ValueError, OverflowError):
                 if strict:
                     raise TypeError(f"A metric must be a number. Received: {part}={number!r}.") from None
                 left_out[part] = "it is None" if number is None else f"its type is {type(number).__name__}"
-    return by_name, left_out
+    return values, left_out
 
 
 def plain(value: Any) -> Any:
