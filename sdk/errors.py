@@ -187,8 +187,11 @@ class Problems:
     """Collects the mistakes of several independent checks into one error."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.messages: list[str] = []
         self._cause: BaseException | None = None
+
+    def add(self, message: str) -> None:
+        self.messages.append(message)
 
     @contextmanager
     def collect(self) -> Iterator[None]:
@@ -196,7 +199,7 @@ class Problems:
         try:
             yield
         except InputError as error:
-            self.found += [problem for problem in error.problems if problem not in self.found]
+            self.messages += [problem for problem in error.problems if problem not in self.messages]
             self._cause = self._cause or error.__cause__
 
     @contextmanager
@@ -204,13 +207,13 @@ class Problems:
         """Raise one InputError when the block ends, with the earlier messages and the block's; `written` rewords them."""
         with self.collect():
             yield
-        self.found = written(self.found)
+        self.messages = written(self.messages)
         self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raise one InputError with every message collected so far."""
-        if self.found:
-            raise InputError(self.found) from self._cause
+        if self.messages:
+            raise InputError(self.messages) from self._cause
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -48,11 +48,11 @@ def accelerators(
     """
     problems = Problems()
     if family is not None and family not in FAMILIES:
-        problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, FAMILIES)}")
+        problems.add(f"Unknown family. Received: {family!r}. {nearest(family, FAMILIES)}")
     if region is not None and not regions.is_region(region):
-        problems.found.append(f"Not a region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
+        problems.add(f"Not a region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
     if vertex_project is not None and not refresh:
-        problems.found.append("--vertex-project is for --refresh. Next: add --refresh, or leave it out.")
+        problems.add("--vertex-project is for --refresh. Next: add --refresh, or leave it out.")
     problems.raise_if_any()
     if region is not None and region not in regions.KNOWN:
         say(f"{region!r} is not a known region. {nearest(region, regions.KNOWN)}")

@@ -39,7 +39,7 @@ def init(
     """
     service, problems = setup_of(backend), Problems()
     settings = gather(UNNAMED, given, Destination(backend=backend), os.environ, problems)
-    problems.found = settings.sourced(problems.found)
+    problems.messages = settings.sourced(problems.messages)
     problems.raise_if_any()
     rows = [(table.settings()[name], name) for name in settings.values if name in table.settings()]
     known = [

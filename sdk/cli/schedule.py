@@ -82,9 +82,9 @@ def _from_options(command: CommandLine, own: dict[str, Any]) -> creation.Prepare
     name, *words = command.words or [""]
     command.words[:] = words
     if not name:
-        problems.found.append("Name the schedule: podlift schedule create NAME ENTRY --cron CRON.")
+        problems.add("Name the schedule: podlift schedule create NAME ENTRY --cron CRON.")
     if "cron" not in own:
-        problems.found.append("--cron is missing. Example: --cron '0 3 * * 1' --time-zone Europe/Berlin.")
+        problems.add("--cron is missing. Example: --cron '0 3 * * 1' --time-zone Europe/Berlin.")
     spec = ScheduleSpec(name="any", cron="* * * * *")
     with problems.collect():
         spec = creation.draft(**{"name": name or "any", "cron": "* * * * *", **own})
@@ -122,8 +122,8 @@ def _from_table(name: str, entries: object, target: Destination) -> creation.Pre
     given = {key.replace("-", "_"): value for key, value in entries.items()}
     known = [*_OWN, *settings.settings(), "backend", "root"]
     problems = Problems()
-    problems.found += [f"{name}: unknown key {key!r}. {nearest(key, known)}" for key in given if key not in known]
-    problems.found += [f"{name}: {key} is missing." for key in ("entry", "cron") if key not in given]
+    problems.messages += [f"{name}: unknown key {key!r}. {nearest(key, known)}" for key in given if key not in known]
+    problems.messages += [f"{name}: {key} is missing." for key in ("entry", "cron") if key not in given]
     problems.raise_if_any()
     own = {key: given.pop(key) for key in _OWN if key in given}
     lists = {

@@ -38,7 +38,7 @@ def config(command: CommandLine, changed: Changed = False, json_output: Json = F
     else:
         lines = [(name, str(value), origin) for name, value, origin in rows]
         table(("setting", "value", "comes from"), lines, under=True)
-    problems.found = gathered.sourced(problems.found)
+    problems.messages = gathered.sourced(problems.messages)
     problems.raise_if_any()
 
 

@@ -58,7 +58,7 @@ def create(
     about = {name: value for name, value in locals().items() if name in creation.CHOSEN}
     problems, known = Problems(), dict[str, object]()
     given = {"--space": parameters, "--metric": metric, "--trials": trials}
-    problems.found += [f"{name} is missing. Example: {_CREATE}" for name, value in given.items() if not value]
+    problems.messages += [f"{name} is missing. Example: {_CREATE}" for name, value in given.items() if not value]
     with problems.collect():
         known |= _space(parameters or []) if parameters else {}
     entry, settings = command.settings(problems)

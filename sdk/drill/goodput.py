@@ -128,18 +128,18 @@ def prepare_goodput(
     problems, target = Problems(), replace(target, backend=target.backend or "local")
     name, backend = runs.backend_of(target)
     if backend is not None and not backend.capabilities.supervised_here:
-        problems.found.append(
+        problems.add(
             f"A drill of the goodput kills processes of this machine. Received: --backend {name}. Next: leave it out; "
             "`podlift status` shows the goodput of every run."
         )
     if given.get("retry_infrastructure") is not None:
-        problems.found.append("retry_infrastructure: a drill sets this itself. Next: leave it out.")
+        problems.add("retry_infrastructure: a drill sets this itself. Next: leave it out.")
     if not 0 < disturbance.at_least <= 1:
-        problems.found.append(
+        problems.add(
             f"The share of the program is above 0% and at most 100%. Received: --at-least {disturbance.at_least:.0%}."
         )
     if not disturbance.times:
-        problems.found.append(
+        problems.add(
             f"A drill needs a kill. Received: one every {duration(disturbance.kill_every_s)}, for "
             f"{duration(disturbance.for_s)}. Next: --for longer than --kill-every."
         )

@@ -59,11 +59,11 @@ def prepare(
     """Return the plan of an undisturbed training, or raise an InputError with every mistake."""
     problems = Problems()
     decided = ", ".join(name for name in _DECIDED if given.get(name) is not None)
-    problems.found += [f"{decided}: a drill sets this itself. Next: leave it out."] if decided else []
+    problems.messages += [f"{decided}: a drill sets this itself. Next: leave it out."] if decided else []
     if not kills:
-        problems.found.append("A drill needs a kill. Expected: worker-0@step:50, or random:3.")
+        problems.add("A drill needs a kill. Expected: worker-0@step:50, or random:3.")
     if not 0 <= seed < 2**32:
-        problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
+        problems.add(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
     # The project's file or the environment may name a cloud for other runs.
     target = replace(target, backend=target.backend or "local")
     backend = _backend(target, problems)
@@ -95,7 +95,7 @@ def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination,
     with problems.collect():
         # The settings that a drill leaves out are checked too.
         table.job({"entry": "none", **{name: value for name, value in settings.job.items() if name in of_models}})
-    problems.found = settings.sourced(problems.found)
+    problems.messages = settings.sourced(problems.messages)
     return checked(planned(settings.without(of_models), environ, problems, starting=True), settings)
 
 
@@ -109,7 +109,7 @@ def _backend(target: Destination, problems: Problems) -> Backend | None:
     """Return the backend of a drill, None for an unknown one; a problem if it costs money."""
     name, backend = backend_of(target)
     if backend is not None and backend.capabilities.has_price and not emulator.address():
-        problems.found.append(
+        problems.add(
             f"A drill trains three times and takes machines away, so on {name} it runs on the emulator only, and none is "
             "configured here: PODLIFT_EMULATOR is not set. Nothing was started, and the cloud was not asked. Next: `podlift "
             "emulator --data DIR` and the line that it prints, or drill on this machine (--backend local)."

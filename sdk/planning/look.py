@@ -71,7 +71,7 @@ def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> Worl
         source = locate(wanted.entry, wanted.project)
     with problems.collect():
         backend = backends.load(wanted.backend)
-        online = wanted.online and not problems.found
+        online = wanted.online and not problems.messages
         facts = backend.probe(wanted.job, wanted.target, root=root, online=online)
     with problems.collect():
         pinned = {} if wanted.capabilities.runs_here else secrets.pinned(wanted.job)
@@ -122,7 +122,7 @@ def _initial(
     wanted: Wanted, name: str, root: str, environ: Mapping[str, str], problems: Problems
 ) -> InitialWeights | None:
     choice = wanted.job.warm_start
-    if choice is None or root == NO_BUCKET or problems.found:
+    if choice is None or root == NO_BUCKET or problems.messages:
         return None
     with problems.collect():
         return initial.chosen(choice, wanted.job.model or name, root, configured_roots(environ)[0])

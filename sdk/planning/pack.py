@@ -58,7 +58,7 @@ def pack(
     with problems.collect():
         audited, preload = _audited(wanted, world, source, packed, needed)
     files = [member.path for member in packed.members]
-    problems.found += secrets.problems(wanted.job, source.project, files, here=wanted.capabilities.runs_here)
+    problems.messages += secrets.problems(wanted.job, source.project, files, here=wanted.capabilities.runs_here)
     problems.raise_if_any()
     # The content of an image is unknown here.
     differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []

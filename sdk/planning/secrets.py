@@ -41,7 +41,7 @@ def pinned(job: Job) -> dict[str, Secret]:
             try:
                 found[name] = Secret(secret_manager.newest(secret.name), file=secret.file)
             except PodliftError as error:
-                problems.found.append(f"env: the newest version of the secret {name} is not known: {error}")
+                problems.add(f"env: the newest version of the secret {name} is not known: {error}")
     problems.raise_if_any()
     return found
 

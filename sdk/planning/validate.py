@@ -73,15 +73,15 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems)
     with problems.collect():
         target = table.target(backend, settings.values)
     capabilities, name, root = backends.load(backend).capabilities, settings.target.name, None
-    problems.found += secrets.missing_variables(job, environ, here=capabilities.runs_here)
+    problems.messages += secrets.missing_variables(job, environ, here=capabilities.runs_here)
     with problems.collect():
         root = _root(backend, target, capabilities, settings)
     with problems.collect():
         name = name if name is None else ids.check_name(name)
     with problems.collect():
         _check_start(job)
-    problems.found += gates.mistakes(job, {*job.inputs, *settings.slot_inputs}, capabilities)
-    problems.found += secrets.stored(job, environ, here=capabilities.runs_here)
+    problems.messages += gates.mistakes(job, {*job.inputs, *settings.slot_inputs}, capabilities)
+    problems.messages += secrets.stored(job, environ, here=capabilities.runs_here)
     return Wanted(
         entry=entry if isinstance(entry, str) or callable(entry) else None,
         project=settings.values.get("code_project"),

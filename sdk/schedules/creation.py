@@ -57,11 +57,11 @@ def draft(**fields: Any) -> ScheduleSpec:
     for number in ("pause_after_failures", "notify_skips"):
         # For Python, True is the number 1.
         if type(count := getattr(spec, number)) is not int or count < 0:
-            problems.found.append(f"{number} must be a whole number, 0 or more. Received: {count!r}.")
+            problems.add(f"{number} must be a whole number, 0 or more. Received: {count!r}.")
     if (most_usd := spec.max_cost_usd_per_month) is not None and (
         isinstance(most_usd, bool) or not isinstance(most_usd, (int, float)) or not 0 < most_usd < math.inf
     ):
-        problems.found.append(f"max_cost_usd_per_month must be a finite number above 0. Received: {most_usd!r}.")
+        problems.add(f"max_cost_usd_per_month must be a finite number above 0. Received: {most_usd!r}.")
     problems.raise_if_any()
     return spec
 
@@ -107,7 +107,7 @@ def prepare(
         settings["inputs"] = plain
     problems = Problems()
     if service is None and notices.secrets(spec.notify):
-        problems.found.append(
+        problems.add(
             "notify: Secret Manager URLs work only for schedules on a cloud. podlift schedule serve reads the URL from an "
             "environment variable. Next: webhook:VARIABLE."
         )
@@ -125,10 +125,10 @@ def prepare(
         with mistakes_of_plan.collect():
             preconditions.check(spec.when, plan, known)
         if service is not None:
-            mistakes_of_plan.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
+            mistakes_of_plan.messages += checks.errors(service.review(triggered.draft(spec, plan, now)))
         # The firing brings the keeper.
         fired = service.adapted(plan) if service else plan
-        return [*mistakes_of_plan.found, *_never_affordable(spec, fired, kept=service is not None)]
+        return [*mistakes_of_plan.messages, *_never_affordable(spec, fired, kept=service is not None)]
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
@@ -194,7 +194,7 @@ def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: Trig
         slots.check_portable(spec.cron, service.title)
     for name, location in inputs.items():
         if templates.has_template(location) and "://" not in location:
-            problems.found.append(
+            problems.add(
                 f"inputs.{name}: {location!r} is on this machine's disk, which is not there when {service.title} fires. Next: "
                 "upload it: gs://BUCKET/PATH."
             )

@@ -43,7 +43,7 @@ def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list
             locations[name] = _located(source, base)
             if _is_empty_folder(locations[name]):
                 findings.append(Finding("warning", f"inputs.{name}: {locations[name]!r} is an empty folder."))
-        problems_of[name] = problems.found
+        problems_of[name] = problems.messages
     remote = {name: location for name, location in locations.items() if "://" in location}
     cause = None
     for (name, location), answer in zip(remote.items(), probe_urls(list(remote.values())), strict=True):

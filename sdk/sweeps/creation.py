@@ -86,15 +86,15 @@ def prepare(what: Any, given: Mapping[str, object], target: Destination, about: 
         known |= space.of(about["space"])
     for name, among in _AMONG.items():
         if about[name] not in among:
-            problems.found.append(f"{name}: unknown. Received: {about[name]!r}. {nearest(str(about[name]), among)}")
+            problems.add(f"{name}: unknown. Received: {about[name]!r}. {nearest(str(about[name]), among)}")
     trials, parallel = about["trials"], about["parallel"]
     for name, number in (("trials", trials), ("parallel", 1 if parallel is None else parallel)):
         if not isinstance(number, int) or number < 1:
-            problems.found.append(f"{name} must be a whole number from 1. Received: {number!r}.")
+            problems.add(f"{name} must be a whole number from 1. Received: {number!r}.")
     if not isinstance(about["metric"], str) or not about["metric"]:
-        problems.found.append(f"metric: name the metric that the program reports. Received: {about['metric']!r}.")
+        problems.add(f"metric: name the metric that the program reports. Received: {about['metric']!r}.")
     if known and isinstance(trials, int):
-        problems.found += _size(known, trials, about["sampler"])
+        problems.messages += _size(known, trials, about["sampler"])
     with problems.closing():
         made, args, limit = _planned(what, given, target, known)
     name = target.name or f"{ids.name_of(made.run_id)[: MAX_NAME - 5].rstrip('-')}-{secrets.token_hex(2)}"
@@ -138,10 +138,12 @@ def _planned(
         with problems.collect():
             ids.check_name(target.name, MAX_NAME)
     if isinstance(limit, int | float) and limit <= 0:
-        problems.found.append(f"max_cost_usd must be above 0. Received: {limit!r}.")
+        problems.add(f"max_cost_usd must be above 0. Received: {limit!r}.")
     if args is None or isinstance(args, dict | list):
         twice = [name for name in known if isinstance(args, dict) and name in args]
-        problems.found += [f"{name} is a parameter of the space and an argument. Next: remove one." for name in twice]
+        problems.messages += [
+            f"{name} is a parameter of the space and an argument. Next: remove one." for name in twice
+        ]
         # A plan of one point: the program is checked with the names of the parameters.
         sample = with_parameters(
             args, {name: each.options[0] if each.options else each.low for name, each in known.items()}

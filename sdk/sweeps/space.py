@@ -171,9 +171,9 @@ def from_options(texts: Iterable[str], read: Mapping[str, object]) -> Space:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            problems.found.append(f"--space takes NAME=RANGE or FILE.toml. Received: {text!r}. Known ranges: {_FORMS}.")
+            problems.add(f"--space takes NAME=RANGE or FILE.toml. Received: {text!r}. Known ranges: {_FORMS}.")
         elif name in given:
-            problems.found.append(f"--space: {name} is there twice.")
+            problems.add(f"--space: {name} is there twice.")
         given[name] = value
     problems.raise_if_any()
     return of(given)

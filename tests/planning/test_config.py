@@ -63,7 +63,7 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
 def test_a_variable_sets_its_field(variable: str, text: str, name: str, value: object) -> None:
     problems = Problems()
     assert table.from_environment({variable: text, "HOME": "/x"}, problems) == {name: value}
-    assert problems.found == []
+    assert problems.messages == []
 
 
 def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> None:
@@ -75,7 +75,7 @@ def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> Non
         "PODLIFT_ARGS": "[" * 100000,
     }
     assert table.from_environment(given, problems) == {"code_keras": "legacy"}
-    said = "\n".join(problems.found)
+    said = "\n".join(problems.messages)
     assert "Did you mean 'PODLIFT_WORKERS'?" in said
     assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in said
     assert "PODLIFT_ARGS: must be JSON, such as" in said
@@ -84,7 +84,7 @@ def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> Non
 def test_the_values_for_the_tasks_are_not_quoted() -> None:
     problems = Problems()
     assert table.from_environment({"PODLIFT_ENV": '{"Q":"hunter2"'}, problems) == {}
-    assert problems.found == ['PODLIFT_ENV: must be JSON, such as {"name": 3}.']
+    assert problems.messages == ['PODLIFT_ENV: must be JSON, such as {"name": 3}.']
 
 
 def test_an_argument_beats_the_environment_which_beats_the_default(write, monkeypatch: pytest.MonkeyPatch) -> None:

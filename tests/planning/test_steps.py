@@ -66,7 +66,7 @@ def test_validation_and_decisions_read_no_file(target: Destination, write, monke
     decide(wanted, world, packed, "digits-abcdef", starting=False)
     with nothing_is_read(monkeypatch):
         made = decide(wanted, world, packed, "digits-abcdef", starting=False)
-    assert (problems.found, made.run_id, len(made.tasks)) == ([], "digits-abcdef", 2)
+    assert (problems.messages, made.run_id, len(made.tasks)) == ([], "digits-abcdef", 2)
 
 
 def test_the_mistakes_of_all_steps_are_one_error(write) -> None:

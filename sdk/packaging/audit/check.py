@@ -70,24 +70,24 @@ def check(
     program, problems = Program(entry, list(members)), Problems()
     sources = ImportSources(program, tasks, left_out)
     reader = _ProgramReader(program, sources, problems, entry.file)
-    problems.found += [*shadowed.taken(program), *shadowed.mistakes_of_entry(program)]
+    problems.messages += [*shadowed.taken(program), *shadowed.mistakes_of_entry(program)]
     trees = reader.trees
     all_trees = {**trees, **reader.later}
     start = trees.get(entry.file)
     if start is not None and entry.function:
         wrong = functools.partial(_wrong_arguments, kwargs=kwargs)
-        problems.found += _function_mistakes(start, entry.file, entry.function, wrong)
+        problems.messages += _function_mistakes(start, entry.file, entry.function, wrong)
         if args:
-            problems.found += _unread_args(start, entry, args, program.reachable(all_trees).values())
+            problems.messages += _unread_args(start, entry, args, program.reachable(all_trees).values())
     findings = reader.judge_imports()
     if evaluate:
         mistakes, more = _gate(program, sources, evaluate)
-        problems.found += [mistake for mistake in mistakes if mistake not in problems.found]
+        problems.messages += [mistake for mistake in mistakes if mistake not in problems.messages]
         findings += [finding for finding in more if finding not in findings]
     reachable = program.reachable(all_trees)
-    problems.found += _credentials(program, [file for file in all_trees if file not in allowed])
+    problems.messages += _credentials(program, [file for file in all_trees if file not in allowed])
     mistakes, removed = estimators.find(program, trees, reachable, tasks)
-    problems.found += mistakes
+    problems.messages += mistakes
     problems.raise_if_any()
     findings += removed
     findings += missing_packages(program, reachable, sources)
@@ -165,11 +165,11 @@ class _ProgramReader:
                 continue
             self.trees[file] = tree
             if file == program.entry.file and program.entry.kind == "script":
-                self._problems.found += program.relative_imports_of_script(tree)
+                self._problems.messages += program.relative_imports_of_script(tree)
             for statement in program.imports(tree, file):
                 if shadowed.is_podlifts(statement.name):
-                    self._problems.found += shadowed.hidden_modules(program, file, statement)
-                    self._problems.found += shadowed.unknown_imports(program, file, statement)
+                    self._problems.messages += shadowed.hidden_modules(program, file, statement)
+                    self._problems.messages += shadowed.unknown_imports(program, file, statement)
                     continue
                 paths = program.find_sources(statement)
                 self._import_problems += [(file, statement, problem) for problem in self._sources.problems(statement)]
@@ -211,7 +211,7 @@ class _ProgramReader:
                 message = f"not found where the program starts; {doubt}"
                 locations.setdefault((subject, "warning", message), []).append(where)
             elif problem.level == "error":
-                self._problems.found.append(f"{where}: {problem.message}")
+                self._problems.add(f"{where}: {problem.message}")
             else:
                 locations.setdefault((subject, problem.level, problem.message), []).append(where)
         reported = {subject for subject, _, _ in locations}
@@ -285,7 +285,7 @@ def _gate(program: Program, sources: ImportSources, evaluate: str) -> tuple[list
     reader = _ProgramReader(program, sources, problems, files[-1])
     findings, tree = reader.judge_imports(), reader.trees.get(files[-1])
     mistakes = [] if tree is None else _function_mistakes(tree, files[-1], function, _no_two_arguments)
-    return [*problems.found, *(f"{about}{mistake}" for mistake in mistakes)], findings
+    return [*problems.messages, *(f"{about}{mistake}" for mistake in mistakes)], findings
 
 
 def _module_name(path: str, prefixes: Sequence[str]) -> str:

@@ -39,8 +39,8 @@ class RequirementsCollector:
 
     def refuse(self, where: str, mistake: str) -> None:
         sentence = f"{where}: {mistake}"
-        if sentence not in self.problems.found:
-            self.problems.found.append(sentence)
+        if sentence not in self.problems.messages:
+            self.problems.add(sentence)
 
     def warn(self, where: str, message: str) -> None:
         self.notes.append(Finding("warning", f"{where}: {message}"))

@@ -324,10 +324,10 @@ class _ModuleWriter:
             error = uses[word].cannot_send(
                 "its value existed only while the enclosing function ran", "use it in the body, which keeps it"
             )
-            self.problems.found.append(str(error))
+            self.problems.add(str(error))
         for word in sorted(changed):
             error = uses[word].cannot_send("it is changed by `nonlocal`", "keep the value in a dict")
-            self.problems.found.append(str(error))
+            self.problems.add(str(error))
         return gone | changed
 
     def _set_attributes(self, name: str, subject: DefinedObject, binding: _Binding) -> None:

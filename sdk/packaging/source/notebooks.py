@@ -122,10 +122,10 @@ def _cells(path: Path, problems: Problems) -> list[_CodeCell]:
         if kind == "code" and isinstance(source, (str, list)) and all(isinstance(part, str) for part in source):
             cells.append(_CodeCell(number, re.split(r"\r\n|\r|\n", "".join(source))))
         elif kind == "code":
-            problems.found.append(f"cell {number} has no text: its source is neither a string nor a list of strings.")
+            problems.add(f"cell {number} has no text: its source is neither a string nor a list of strings.")
         elif kind not in ("markdown", "raw"):
-            problems.found.append(f"cell {number} is neither code, markdown nor raw.")
-    if not cells and not problems.found:
+            problems.add(f"cell {number} is neither code, markdown nor raw.")
+    if not cells and not problems.messages:
         raise InputError(f"The notebook has no code cell. Received: {str(path)!r}.")
     return cells
 

@@ -46,7 +46,7 @@ def _of(home: Path, problems: Problems) -> FileSettings:
     tool = pyproject.get("tool")
     if isinstance(tool, dict):
         table = tool.get("podlift")
-    problems.found += _unread(home, pyproject)
+    problems.messages += _unread(home, pyproject)
     there = (home / _FILE).exists()
     if there and table is not None:
         raise InputError(
@@ -77,13 +77,13 @@ def _values(given: Mapping[str, object], source: str, home: Path, problems: Prob
         name = f"{table}_{key}" if table else key
         if name not in names or table_of(name)[0] != table:
             said = _unknown(table, key, value)
-            problems.found.append(f"{source}: {said if source.startswith(_TABLE) else _at_top(said)}")
+            problems.add(f"{source}: {said if source.startswith(_TABLE) else _at_top(said)}")
         elif isinstance(value, (datetime.date, datetime.time)):
-            problems.found.append(f"{source}: {_key(name)} is a date. No setting accepts one.")
+            problems.add(f"{source}: {_key(name)} is a date. No setting accepts one.")
         elif name == "online" and not isinstance(value, bool):
-            problems.found.append(f"{source}: online must be true or false. Received: {value!r}.")
+            problems.add(f"{source}: online must be true or false. Received: {value!r}.")
         elif name in config.TARGET and name != "online" and not isinstance(value, str):
-            problems.found.append(f"{source}: {name} must be a text. Received: {value!r}.")
+            problems.add(f"{source}: {name} must be a text. Received: {value!r}.")
         else:
             values[name] = _placed(name, value, home)
     return values

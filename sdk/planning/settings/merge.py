@@ -96,7 +96,7 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
     with problems.collect():
         backends.check_name(backend)
     origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.source}
-    return Settings(values={"backend": backend}, origins=origins).sourced(problems.found)
+    return Settings(values={"backend": backend}, origins=origins).sourced(problems.messages)
 
 
 def keywords_of(arguments: Mapping[str, Any]) -> dict[str, object]:
@@ -155,16 +155,16 @@ def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination,
     """Report to `problems` the arguments that are no settings, or that set the same as another argument."""
     names = [name for name in (*table.settings(), *table.TARGET) if name != "entry"]
     strange = [name for name in given if name not in table.settings()]
-    problems.found += [f"Unknown setting {name!r}. {nearest(name, names)}" for name in strange]
+    problems.messages += [f"Unknown setting {name!r}. {nearest(name, names)}" for name in strange]
     if what is not UNNAMED and "entry" in given:
-        problems.found.append("entry: not as a keyword, it is the first argument.")
+        problems.add("entry: not as a keyword, it is the first argument.")
     backend = option_classes.backend_of(target.backend)
     if isinstance(target.backend, Value) and backend is not None:
         fields = {setting_name(f"{backend}.{field}") for field in given_fields(target.backend)}
         twice = ", ".join(name for name in given if name in fields)
         if twice:
             value = type(target.backend).__name__
-            problems.found.append(f"{twice}: not together with backend={value}(...), which sets it too.")
+            problems.add(f"{twice}: not together with backend={value}(...), which sets it too.")
 
 
 def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problems) -> dict[str, object]:
@@ -172,7 +172,7 @@ def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problem
         others = {name: value for name, value in given.items() if table.settings()[name].group not in table.PARTS}
         beside = [name for name in given if name not in others]
         if beside:
-            problems.found.append(f"{', '.join(beside)}: not together with a Job, which has fields for them.")
+            problems.add(f"{', '.join(beside)}: not together with a Job, which has fields for them.")
         return {**table.flat(what), **others}
     if isinstance(what, (str, Path)):
         return {**given, "entry": str(what)}
@@ -181,7 +181,7 @@ def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problem
     if callable(what):
         return {**given, "entry": getattr(what, "__name__", type(what).__name__)}
     said = f"This cannot be run: {shown(what)} (a {type(what).__module__}.{type(what).__qualname__})."
-    raise InputError([*problems.found, f"{said} Expected a string, a path, a function or a Job."])
+    raise InputError([*problems.messages, f"{said} Expected a string, a path, a function or a Job."])
 
 
 def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mapping[str, object]) -> Path:
@@ -213,7 +213,7 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
         elif isinstance(value, _KINDS.get(name, str)):
             settings[name] = value
         elif name == "online":
-            problems.found.append(f"online must be True or False. Received: {value!r}.")
+            problems.add(f"online must be True or False. Received: {value!r}.")
         else:
-            problems.found.append(f"{name} must be a text. Received: {value!r}.")
+            problems.add(f"{name} must be a text. Received: {value!r}.")
     return settings

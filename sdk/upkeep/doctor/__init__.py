@@ -47,7 +47,9 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
             table.job({"entry": "train.py", **job})
             for backend in option_classes.every():
                 table.target(backend, values)
-        checks += [bad("settings", "error", _with_name(problem, name), f"unset {name}") for problem in problems.found]
+        checks += [
+            bad("settings", "error", _with_name(problem, name), f"unset {name}") for problem in problems.messages
+        ]
     valid = len(names) - len({check.fix for check in checks})
     if valid or not checks:
         said = f"{valid} PODLIFT_ variables are valid" if valid else "no PODLIFT_ variables"

@@ -66,7 +66,7 @@ def find(
     problems = Problems()
     for name, number in (("older_than_s", older_than_s), ("keep", keep)):
         if not number >= 0:
-            problems.found.append(f"{name} must be 0 or more. Received: {number!r}.")
+            problems.add(f"{name} must be 0 or more. Received: {number!r}.")
     with problems.closing():
         url = resolve_root(root, {})
     limits = Limits(older_than_s=older_than_s, keep=keep, now=now)
