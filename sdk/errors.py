@@ -216,7 +216,7 @@ class Problems:
             raise InputError(self.messages) from self._cause
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def nearest(word: str, names: Sequence[str]) -> str:
     """Return "Did you mean 'x'?" or, if nothing is close, "Known: a, b."."""
-    near = get_close_matches(word, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
+    near = get_close_matches(word, names, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(names))}."

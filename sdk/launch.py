@@ -51,20 +51,20 @@ class CodeDifference:
         return "; ".join(words) or "the code is the same"
 
 
-def submit(made: Plan, *, starts: bool = True) -> Plan:
+def submit(plan: Plan, *, starts: bool = True) -> Plan:
     """Start a plan that was just made, and return it as started: files that changed meanwhile are packed once more.
 
     Without `starts`, the run is stored with all that its tasks read, and another tool starts it by its manifest.
     """
     try:
-        return start(made, starts=starts)
+        return start(plan, starts=starts)
     except ChangedError:
         # Only packaging needs this: the container of a keeper starts plans without it.
         from .planning.pack import packaged
 
         with _starting():
-            made = packaged(made)
-        return start(made, starts=starts)
+            plan = packaged(plan)
+        return start(plan, starts=starts)
 
 
 def execute(plan: Plan, *, starts: bool = True) -> Plan:
@@ -88,34 +88,34 @@ def _starting() -> Iterator[None]:
 
 
 @_starting()
-def start(made: Plan, *, starts: bool = True) -> Plan:
+def start(plan: Plan, *, starts: bool = True) -> Plan:
     """Store exactly this plan and its code, start it, and return it. Nothing about the run is decided here."""
-    backend = backends.load(made.backend)
-    request = backend.render(made)
+    backend = backends.load(plan.backend)
+    request = backend.render(plan)
     if starts:
         backend.check(request)
-    bundle.write(bundle.of(made), Path(made.code.project), Path(made.bundle))
-    if made.warm_start:
-        _pin_start(made)
+    bundle.write(bundle.of(plan), Path(plan.code.project), Path(plan.bundle))
+    if plan.warm_start:
+        _pin_start(plan)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
-    Path(made.paths.events).mkdir(parents=True, exist_ok=True)
+    Path(plan.paths.events).mkdir(parents=True, exist_ok=True)
     try:
-        posix.put_new(made.paths.plan, made.to_json().encode())
-        if made.local:
-            remote.publish(made)
+        posix.put_new(plan.paths.plan, plan.to_json().encode())
+        if plan.local:
+            remote.publish(plan)
     except (FileExistsError, AlreadyExistsError):
-        raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
-    Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
+        raise InputError(f"This plan was submitted before. Next: podlift status {plan.run_id}.") from None
+    Recorder(plan.paths, "client", 0, SystemClock()).record("submitted")
     if starts:
         backend.start(request)
-    return made
+    return plan
 
 
-def _pin_start(made: Plan) -> None:
+def _pin_start(plan: Plan) -> None:
     """Pin the checkpoint of another run with which this one starts: that run may remove it before this one begins."""
-    url, _, key = made.warm_start.rpartition("#")
+    url, _, key = plan.warm_start.rpartition("#")
     try:
-        catalog.pin(open_store(url), key, f"start-{made.run_id[-34:]}")
+        catalog.pin(open_store(url), key, f"start-{plan.run_id[-34:]}")
     except InputError:
         raise
     except (PodliftError, OSError) as error:
@@ -276,8 +276,8 @@ def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
             f"The current code of the run {plan.run_id} is unknown: it came from a notebook or a function in memory "
             f"({written}). Next: submit it again with checkpoint_resume_from={plan.run_id!r}."
         )
-    made = packaged(planned_again(plan, os.environ))
-    return made, _difference(plan.code.files, made.code.files)
+    current_plan = packaged(planned_again(plan, os.environ))
+    return current_plan, _difference(plan.code.files, current_plan.code.files)
 
 
 def _difference(before: Sequence[PackedFile], now: Sequence[PackedFile]) -> CodeDifference:

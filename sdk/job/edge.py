@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _OF_PYDANTIC = ("list[", "dict[", "constrained-", "float", "literal[")
 
 
-def checked(kind: type[Value], given: Mapping[str, object]) -> dict[str, object]:
+def checked(kind: type[Value], arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a constructor as its fields; InputError with every mistake."""
     values, problems = dict[str, object](), list[str]()
     try:
-        values = _given(_model(kind)(**given))
+        values = _set_fields(_model(kind)(**arguments))
     except ValidationError as error:
         problems = [text for item in error.errors() for text in _messages(dict(item), kind)]
-    problems += kind.conflicts(given)
+    problems += kind.conflicts(arguments)
     if problems:
         raise InputError(problems)
     return values
@@ -42,7 +42,7 @@ def schema(
     def build(value: object, inner: core_schema.ValidatorFunctionWrapHandler) -> object:
         if isinstance(value, kind):
             return value
-        values = _given(inner(value))
+        values = _set_fields(inner(value))
         if problems := kind.conflicts(values):
             raise InputError(problems)
         return make(kind, values)
@@ -61,8 +61,8 @@ def _model(kind: type) -> type[BaseModel]:
     return create_model(kind.__name__, __config__=ConfigDict(extra="forbid", strict=True), **members)
 
 
-def _given(made: BaseModel) -> dict[str, object]:
-    return {name: getattr(made, name) for name in made.model_fields_set}
+def _set_fields(model: BaseModel) -> dict[str, object]:
+    return {name: getattr(model, name) for name in model.model_fields_set}
 
 
 def _messages(item: dict[str, Any], kind: type) -> Sequence[str]:

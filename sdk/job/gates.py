@@ -73,13 +73,13 @@ class Guard:
             raise InputError(
                 f"guards: unknown comparison {comparison!r} in {shown(text)}. {nearest(comparison, [*_OPERATORS])}"
             )
-        made = _bound(bound.strip())
-        if made is None:
+        terms = _bound(bound.strip())
+        if terms is None:
             raise InputError(
                 f"guards: not a bound: {shown(bound)} in {shown(text)}. Expected: a number, or champion, with + - or * and a "
                 f"number if need be: {_EXAMPLES}."
             )
-        return Guard(text.strip(), metric, comparison, *made)
+        return Guard(text.strip(), metric, comparison, *terms)
 
     def bound(self, champion: float | None) -> Fraction | None:
         """Return the bound for a champion of this value; None if it needs a finite one."""
@@ -177,23 +177,23 @@ class Gate(Value):
         return metric_and_mode(str(self.metric))[1]
 
     @classmethod
-    def conflicts(cls, given: Mapping[str, object]) -> list[str]:
-        if "evaluate" not in given:
-            return [f"{name}: no effect without evaluate, the function of the gate." for name in sorted(given)]
-        if given["evaluate"] is None:
+    def conflicts(cls, arguments: Mapping[str, object]) -> list[str]:
+        if "evaluate" not in arguments:
+            return [f"{name}: no effect without evaluate, the function of the gate." for name in sorted(arguments)]
+        if arguments["evaluate"] is None:
             return []
-        metric = given.get("metric")
+        metric = arguments.get("metric")
         problems = [] if metric is not None else [_NO_METRIC]
         if isinstance(metric, str) and metric.strip() and not shows_mode(metric):
             problems.append(
                 f"metric: the name does not show which value is better. Next: 'max:{metric}' or 'min:{metric}'."
             )
-        least, most = given.get("min_gain", "0"), given.get("ask_below")
+        least, most = arguments.get("min_gain", "0"), arguments.get("ask_below")
         try:
-            gain, asked = Gain.parse(str(least)), Gain.parse(str(most))
+            gain, ask_gain = Gain.parse(str(least)), Gain.parse(str(most))
         except ValueError:
             return problems
-        if gain.relative == asked.relative and asked.number <= gain.number:
+        if gain.relative == ask_gain.relative and ask_gain.number <= gain.number:
             problems.append(f"ask_below: must be more than min_gain, which is {str(least)!r}. Received: {most!r}.")
         return problems
 

@@ -120,7 +120,7 @@ def _next_jobs(plan: Plan, locations: int) -> list[tuple[str, str]]:
     """Return the next job after the cloud ends one, the number of next jobs, and the process that submits them."""
     retry, several = plan.job.retry, locations > 1
     where = "the next location" if several else "the same location"
-    taken = f"{where}, {_times(retry.preemptions)}" if retry.preemptions != 0 else "none"
+    after_preemption = f"{where}, {_times(retry.preemptions)}" if retry.preemptions != 0 else "none"
     failed = "after a stockout, an internal error or a lost job: "
     if retry.infrastructure == 0:
         failed += "none"
@@ -133,7 +133,7 @@ def _next_jobs(plan: Plan, locations: int) -> list[tuple[str, str]]:
     else:
         failed += f"the same location, {_times(retry.infrastructure)}"
     stays = ". The last location stays" if several else ""
-    follows = f"after a preemption: {taken} (retry_preemptions); {failed} (retry_infrastructure){stays}"
+    follows = f"after a preemption: {after_preemption} (retry_preemptions); {failed} (retry_infrastructure){stays}"
     waits = "a process that waits: podlift submit or podlift wait, on any machine"
     keeper = plan.keeper
     if keeper is None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         """The type of a field that accepts more than it stores: the stored type, and the accepted type."""
 
         def __get__(self, value: object, owner: type) -> _T: ...
-        def __set__(self, value: object, given: _Given) -> None: ...
+        def __set__(self, value: object, accepted: _Given) -> None: ...
 
 else:
 
@@ -55,14 +55,14 @@ class _Checked(type):
 
     if not TYPE_CHECKING:
 
-        def __call__(cls, *args, **given):  # noqa: ANN002, ANN003, ANN204
+        def __call__(cls, *args, **arguments):  # noqa: ANN002, ANN003, ANN204
             if args:
-                given |= inspect.signature(cls).bind_partial(*args).arguments
-            if not given:
+                arguments |= inspect.signature(cls).bind_partial(*args).arguments
+            if not arguments:
                 return super().__call__()
             from .edge import checked
 
-            return unchecked(cls, checked(cls, given))
+            return unchecked(cls, checked(cls, arguments))
 
     @property
     def __signature__(cls) -> inspect.Signature:
@@ -81,7 +81,7 @@ class Value(metaclass=_Checked):
         return schema(cls, handler, unchecked)
 
     @classmethod
-    def conflicts(cls, given: Mapping[str, object]) -> list[str]:
+    def conflicts(cls, arguments: Mapping[str, object]) -> list[str]:
         """Return the mistakes in the combination of a constructor's arguments, whether or not each of them is right."""
         return []
 
@@ -91,9 +91,9 @@ _V = TypeVar("_V", bound=Value)
 
 def unchecked(kind: type[_T], values: Mapping[str, object]) -> _T:
     """Return a value with fields that need no check."""
-    made: _T = type.__call__(kind, **values)
-    object.__setattr__(made, "_given", tuple(values))
-    return made
+    value: _T = type.__call__(kind, **values)
+    object.__setattr__(value, "_given", tuple(values))
+    return value
 
 
 def changed(value: _V, **changes: object) -> _V:
@@ -101,7 +101,7 @@ def changed(value: _V, **changes: object) -> _V:
     return unchecked(type(value), {**{field.name: getattr(value, field.name) for field in fields(value)}, **changes})
 
 
-def given(value: Value) -> dict[str, Any]:
+def given_fields(value: Value) -> dict[str, Any]:
     """Return the fields that the maker of a value named, without the fields that have their default."""
     return {name: getattr(value, name) for name in getattr(value, "_given", ())}
 

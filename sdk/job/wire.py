@@ -27,8 +27,8 @@ def parsed(data: bytes | str) -> Any:
 
 def decode(kind: type[_T], data: object) -> _T:
     """Return a value of a dataclass from JSON, without fields that it does not have; TypeError if one is missing or wrong."""
-    made: _T = _reader(typing.cast("typing.Hashable", kind))(data, kind.__name__)
-    return made
+    value: _T = _reader(typing.cast("typing.Hashable", kind))(data, kind.__name__)
+    return value
 
 
 @cache

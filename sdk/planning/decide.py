@@ -15,25 +15,25 @@ from ..job.values import changed
 from ..packaging.audit.environment import Preload
 from .look import World
 from .pack import Packed
-from .validate import Wanted
+from .validate import RunRequest
 
 
-def decide(wanted: Wanted, world: World, packed: Packed, run_id: str, *, starting: bool) -> Plan:
+def decide(request: RunRequest, world: World, packed: Packed, run_id: str, *, starting: bool) -> Plan:
     """Decide everything about a run; with `starting`, findings that only prevent a start are errors."""
-    job, preload = wanted.job, packed.preload
+    job, preload = request.job, packed.preload
     if world.secrets:
         job = changed(job, env={**job.env, **world.secrets})
-    target, of_regions = wanted.target.located(job.resources, world.facts)
-    fresh = _why_fresh(wanted, world.facts, preload)
-    made = Plan(
+    target, of_regions = request.target.located(job.resources, world.facts)
+    fresh = _why_fresh(request, world.facts, preload)
+    plan = Plan(
         run_id=run_id,
         root=world.root,
         job=job,
         target=target,
         facts=world.facts,
         local=world.local,
-        backend=wanted.backend,
-        capabilities=wanted.capabilities,
+        backend=request.backend,
+        capabilities=request.capabilities,
         code=packed.code,
         tasks=[task.name for task in cluster.members(job.resources, target)],
         findings=(),
@@ -44,21 +44,21 @@ def decide(wanted: Wanted, world: World, packed: Packed, run_id: str, *, startin
         initial=world.initial,
         emulator=world.emulator,
     )
-    reviewed = backends.load(wanted.backend).review(made, preload, starting=starting)
-    findings = [*wanted.notes, *world.notes, *of_regions, *packed.notes, *reviewed]
+    reviewed = backends.load(request.backend).review(plan, preload, starting=starting)
+    findings = [*request.notes, *world.notes, *of_regions, *packed.notes, *reviewed]
     if fresh and target.start in ("fork", "standby"):
         findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))
-    if (together := len(cluster.in_step(made.tasks))) > 1 and preload.fits and not preload.connects:
+    if (together := len(cluster.in_step(plan.tasks))) > 1 and preload.fits and not preload.connects:
         alone = f"unless a package makes one, each of the {together} tasks trains its own model on all of the data"
         why = f"{preload.fits[0]} calls fit, and no module that the program imports names a tf.distribute strategy: {alone}"
         findings.append(warning(f"{why}. Next: make the model in sdk.context().strategy.scope()"))
-    return replace(made, findings=tuple(findings))
+    return replace(plan, findings=tuple(findings))
 
 
-def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
+def _why_fresh(request: RunRequest, facts: Facts, preload: Preload) -> str:
     """Return why each task starts its own Python, "" if tasks are forked from one process."""
-    job, target = wanted.job, wanted.target
-    if not wanted.capabilities.runs_here:
+    job, target = request.job, request.target
+    if not request.capabilities.runs_here:
         # There, a later attempt is forked from a process that did the imports during the previous attempt.
         on_tpu = accelerators.lookup(job.resources.accelerator).family == "tpu"
         return "a TPU has one process" if on_tpu else preload.blocked_by or preload.doubt or _other_keras(job)

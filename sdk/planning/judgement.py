@@ -61,14 +61,16 @@ def _of_this_folder(version: ModelVersion, environ: Mapping[str, str]) -> Plan |
         return None
     if "entry" not in settings.values:
         settings = gather(version.record.program, {}, place, environ, problems)
-    made = planned(_about_gates(settings), environ, problems, starting=False)
+    plan = planned(_about_gates(settings), environ, problems, starting=False)
     # Without the setting, the name of the run is that of the model.
-    return made if made.model == version.model.name else None
+    return plan if plan.model == version.model.name else None
 
 
 def _about_gates(settings: Settings) -> Settings:
-    kept = (*_ABOUT_GATES, "backend", "root", "name")
-    return settings.without([name for name in settings.values if name not in kept and not _is_of(name, "gate", "code")])
+    names = (*_ABOUT_GATES, "backend", "root", "name")
+    return settings.without(
+        [name for name in settings.values if name not in names and not _is_of(name, "gate", "code")]
+    )
 
 
 def _is_of(name: str, *groups: str) -> bool:

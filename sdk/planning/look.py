@@ -17,7 +17,7 @@ from ..storage import cache, data, emulator
 from ..storage.paths import usable
 from . import initial, references, secrets
 from .roots import NO_BUCKET, check_root, configured_roots, in_bucket, in_cloud_storage, local_folder, resolved
-from .validate import Wanted
+from .validate import RunRequest
 
 # Defaults for failed readings, so that the other steps can run.
 _NO_FACTS = Facts(python="", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None)
@@ -56,26 +56,26 @@ class World:
     notes: tuple[Finding, ...] = ()
 
 
-def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> World:
+def look(request: RunRequest, environ: Mapping[str, str], problems: Problems) -> World:
     """Read everything that a plan depends on. Mistakes go to `problems`; after a mistake, `--online` sends no request."""
-    root, local = _root(wanted, environ, problems)
-    inputs, notes = _inputs(wanted, problems)
+    root, local = _root(request, environ, problems)
+    inputs, notes = _inputs(request, problems)
     warm = ""
     with problems.collect():
-        if wanted.job.checkpoints.resume_from is not None and wanted.job.warm_start is None:
-            warm = warm_start(wanted.job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
+        if request.job.checkpoints.resume_from is not None and request.job.warm_start is None:
+            warm = warm_start(request.job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
     source, facts, pinned = None, _NO_FACTS, dict[str, Secret]()
     with problems.collect():
-        if wanted.entry is None:
+        if request.entry is None:
             raise InputError("No entry. Name a script, a notebook, package.module or package.module:function.")
-        source = locate(wanted.entry, wanted.project)
+        source = locate(request.entry, request.project)
     with problems.collect():
-        backend = backends.load(wanted.backend)
-        online = wanted.online and not problems.messages
-        facts = backend.probe(wanted.job, wanted.target, root=root, online=online)
+        backend = backends.load(request.backend)
+        online = request.online and not problems.messages
+        facts = backend.probe(request.job, request.target, root=root, online=online)
     with problems.collect():
-        pinned = {} if wanted.capabilities.runs_here else secrets.pinned(wanted.job)
-    name = wanted.name or ("run" if source is None else ids.default_name(source.title, source.home.name))
+        pinned = {} if request.capabilities.runs_here else secrets.pinned(request.job)
+    name = request.name or ("run" if source is None else ids.default_name(source.title, source.home.name))
     return World(
         source=source,
         name=name,
@@ -87,18 +87,18 @@ def look(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> Worl
         inputs=inputs,
         secrets=pinned,
         warm_start=warm,
-        initial=_initial(wanted, name, root, environ, problems),
+        initial=_initial(request, name, root, environ, problems),
         notes=tuple(notes),
     )
 
 
-def _root(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> tuple[str, str]:
+def _root(request: RunRequest, environ: Mapping[str, str], problems: Problems) -> tuple[str, str]:
     """Return the root, and the folder on this machine for a root in a bucket, "" for a root that is a folder."""
-    root, local, capabilities = "/", "", wanted.capabilities
+    root, local, capabilities = "/", "", request.capabilities
     with problems.collect():
-        named = wanted.root
+        named = request.root
         root = NO_BUCKET if named == NO_BUCKET else resolved(named, shared=capabilities.needs_bucket)
-        if in_bucket(root) and wanted.target.isolated:
+        if in_bucket(root) and request.target.isolated:
             raise InputError(
                 f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
             )
@@ -109,23 +109,23 @@ def _root(wanted: Wanted, environ: Mapping[str, str], problems: Problems) -> tup
     return root, local
 
 
-def _inputs(wanted: Wanted, problems: Problems) -> tuple[dict[str, str], list[Finding]]:
+def _inputs(request: RunRequest, problems: Problems) -> tuple[dict[str, str], list[Finding]]:
     inputs, notes = dict[str, str](), list[Finding]()
     with problems.collect(), usable("The current folder", "."):
-        inputs, notes = data.resolve(wanted.job.inputs, Path.cwd()) if wanted.job.inputs else (inputs, notes)
-        disk = wanted.capabilities.runs_here or wanted.capabilities.shares_folders
-        notes += data.find_unreachable(inputs, disk=disk, network=not wanted.target.isolated)
+        inputs, notes = data.resolve(request.job.inputs, Path.cwd()) if request.job.inputs else (inputs, notes)
+        disk = request.capabilities.runs_here or request.capabilities.shares_folders
+        notes += data.find_unreachable(inputs, disk=disk, network=not request.target.isolated)
     return inputs, notes
 
 
 def _initial(
-    wanted: Wanted, name: str, root: str, environ: Mapping[str, str], problems: Problems
+    request: RunRequest, name: str, root: str, environ: Mapping[str, str], problems: Problems
 ) -> InitialWeights | None:
-    choice = wanted.job.warm_start
+    choice = request.job.warm_start
     if choice is None or root == NO_BUCKET or problems.messages:
         return None
     with problems.collect():
-        return initial.chosen(choice, wanted.job.model or name, root, configured_roots(environ)[0])
+        return initial.chosen(choice, request.job.model or name, root, configured_roots(environ)[0])
     return None
 
 

@@ -23,7 +23,7 @@ from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
 from . import preflight_findings, secrets
 from .look import World
-from .validate import Wanted
+from .validate import RunRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,66 +36,66 @@ class Packed:
 
 
 def pack(
-    wanted: Wanted, world: World, environ: Mapping[str, str], own_files: Mapping[never_packaged.FileIdentity, str]
+    request: RunRequest, world: World, environ: Mapping[str, str], own_files: Mapping[never_packaged.FileIdentity, str]
 ) -> Packed:
     """Choose the files of the program; `own_files` are written by this process and left out."""
-    problems, asked, source = Problems(), wanted.job.code, world.source
+    problems, options, source = Problems(), request.job.code, world.source
     if source is None:
         raise InputError([])
     needed, preload, audited = Requirements(), Preload(), list[Finding]()
     with problems.collect():
-        needed = read.gather(asked.requirements, source.home)
+        needed = read.gather(options.requirements, source.home)
     with problems.collect():
-        source = widen(source, [*asked.include, *needed.folders])
+        source = widen(source, [*options.include, *needed.folders])
     packed = bundle.build(
         source,
         never=_own_folders(Path(world.local or world.root), source.home, world.cache),
-        exclude=asked.exclude,
+        exclude=options.exclude,
         cache=world.cache,
         own_files=own_files,
     )
     bundle.check_entry(source, packed)
     with problems.collect():
-        audited, preload = _audited(wanted, world, source, packed, needed)
+        audited, preload = _audited(request, world, source, packed, needed)
     files = [member.path for member in packed.members]
-    problems.messages += secrets.problems(wanted.job, source.project, files, here=wanted.capabilities.runs_here)
+    problems.messages += secrets.problems(request.job, source.project, files, here=request.capabilities.runs_here)
     problems.raise_if_any()
     # The content of an image is unknown here.
-    differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []
+    differences = _compared(needed, isolated=options.isolated) if request.capabilities.runs_here else []
     only_script = f"Only the script is packaged: {str(source.project)!r} is shared with other things"
     shared = [note(f"{only_script}. Set code_project= to change that")] if source.is_single_file else []
-    code = _code(wanted, source, packed, needed)
-    preflight = preflight_findings.plan_findings(wanted.job, code, environ)
+    code = _code(request, source, packed, needed)
+    preflight = preflight_findings.plan_findings(request.job, code, environ)
     notes = (*preflight, *shared, *source.notes, *needed.notes, *packed.notes, *differences, *audited)
     return Packed(code=code, preload=preload, notes=notes)
 
 
 def _audited(
-    wanted: Wanted, world: World, source: LocatedEntry, packed: Bundle, needed: Requirements
+    request: RunRequest, world: World, source: LocatedEntry, packed: Bundle, needed: Requirements
 ) -> tuple[list[Finding], Preload]:
-    job = wanted.job
+    job = request.job
     return audit.check(
         source,
         [member.path for member in packed.members],
         TaskEnvironment(
             requirements=needed,
             isolated=job.code.isolated,
-            in_image=not wanted.capabilities.runs_here,
+            in_image=not request.capabilities.runs_here,
             legacy=job.code.keras == "legacy" or job.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
             pythonpath="PYTHONPATH" in job.env and not job.code.isolated,
             dropped=world.facts.dropped,
         ),
-        kwargs=None if not wanted.is_valid else job.args if isinstance(job.args, dict) else {},
+        kwargs=None if not request.is_valid else job.args if isinstance(job.args, dict) else {},
         args=job.args if isinstance(job.args, list) else (),
-        chief=wanted.target.shape != "workers" and job.resources.workers + job.resources.ps > 1,
+        chief=request.target.shape != "workers" and job.resources.workers + job.resources.ps > 1,
         left_out=packed.left_out,
         evaluate=job.gate.evaluate or "",
         allowed=job.code.allow_secret,
     )
 
 
-def _code(wanted: Wanted, source: LocatedEntry, packed: Bundle, needed: Requirements) -> PackedCode:
-    job = wanted.job
+def _code(request: RunRequest, source: LocatedEntry, packed: Bundle, needed: Requirements) -> PackedCode:
+    job = request.job
     outside = {source.project / part for part in (source.base, *source.parts)}
     return PackedCode(
         kind=source.kind,
@@ -149,11 +149,13 @@ def packaged(plan: Plan) -> Plan:
     before = bundle.of(plan)
     archive_path = RootPaths(plan.local or plan.root).bundle
     entry = plan.code.program if plan.code.kind == "script" else ""
-    made = bundle.take(before, Path(plan.code.project), archive_path, entry=entry)
-    if made.digest == plan.code.digest:
+    packed = bundle.take(before, Path(plan.code.project), archive_path, entry=entry)
+    if packed.digest == plan.code.digest:
         return plan
-    now = {member.path: member for member in made.members}
+    now = {member.path: member for member in packed.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
     later = note(f"Changed while the plan was made, and packaged with the later content: {changed}")
-    code = replace(plan.code, digest=made.digest, files=made.members, left_out=[*plan.code.left_out, *made.left_out])
+    code = replace(
+        plan.code, digest=packed.digest, files=packed.members, left_out=[*plan.code.left_out, *packed.left_out]
+    )
     return replace(plan, code=code, findings=(*plan.findings, later))

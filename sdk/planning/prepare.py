@@ -18,12 +18,12 @@ from .decide import decide
 from .look import look
 from .pack import pack
 from .settings.merge import Destination, Entry, Settings, gather
-from .validate import Wanted, validate
+from .validate import RunRequest, validate
 
 
 def make_plan(
     what: Entry | Job,
-    given: Mapping[str, object],
+    flat_settings: Mapping[str, object],
     target: Destination,
     environ: Mapping[str, str],
     *,
@@ -42,22 +42,22 @@ def make_plan(
     """
     refuse_inside_task(verb)
     problems = Problems()
-    settings = gather(what, given, target, environ, problems)
-    made = checked(planned(settings, environ, problems, starting=verb != "plan", output=output), settings)
+    settings = gather(what, flat_settings, target, environ, problems)
+    plan = checked(planned(settings, environ, problems, starting=verb != "plan", output=output), settings)
     # Without --online, a plan asks no service.
-    asks = made.capabilities.runs_here or settings.target.online or verb != "plan"
-    if not asks or made.job.gate.evaluate is None:
-        return made
+    asks = plan.capabilities.runs_here or settings.target.online or verb != "plan"
+    if not asks or plan.job.gate.evaluate is None:
+        return plan
     from . import trial
 
-    return replace(made, findings=(*made.findings, *trial.findings(made, environ)))
+    return replace(plan, findings=(*plan.findings, *trial.findings(plan, environ)))
 
 
-def checked(made: Plan, settings: Settings, also: Sequence[str] = ()) -> Plan:
+def checked(plan: Plan, settings: Settings, also: Sequence[str] = ()) -> Plan:
     """Return the plan; InputError with its errors and these other mistakes."""
-    if bad := [*checks.errors(made.findings), *also]:
+    if bad := [*checks.errors(plan.findings), *also]:
         raise InputError(settings.sourced(bad))
-    return made
+    return plan
 
 
 def planned(
@@ -69,11 +69,11 @@ def planned(
     output: Path | None = None,
 ) -> Plan:
     """Return the plan for gathered settings, with its errors among the findings; InputError with all other mistakes."""
-    wanted = validate(settings, environ, problems)
-    world = look(wanted, environ, problems)
+    request = validate(settings, environ, problems)
+    world = look(request, environ, problems)
     with problems.closing(settings.sourced):
-        packed = pack(wanted, world, environ, never_packaged.files_being_written(output))
-    return decide(wanted, world, packed, ids.new_run_id(world.name), starting=starting)
+        packed = pack(request, world, environ, never_packaged.files_being_written(output))
+    return decide(request, world, packed, ids.new_run_id(world.name), starting=starting)
 
 
 def planned_again(plan: Plan, environ: Mapping[str, str]) -> Plan:
@@ -83,7 +83,7 @@ def planned_again(plan: Plan, environ: Mapping[str, str]) -> Plan:
         entry = os.path.join(plan.code.project, plan.code.program)
     # The plan of the run has chosen its initial state and the location of its data.
     checkpoints = changed(plan.job.checkpoints, resume_from=None)
-    wanted = Wanted(
+    request = RunRequest(
         entry=entry,
         project=plan.code.project,
         job=changed(plan.job, inputs=plan.inputs, checkpoints=checkpoints, warm_start=None),
@@ -97,18 +97,18 @@ def planned_again(plan: Plan, environ: Mapping[str, str]) -> Plan:
         notes=(),
     )
     problems = Problems()
-    world = look(wanted, environ, problems)
+    world = look(request, environ, problems)
     world = replace(world, root=plan.root, local=plan.local, emulator=plan.emulator)
     world = replace(world, warm_start=plan.warm_start, initial=plan.initial)
     with problems.closing():
-        packed = pack(wanted, world, environ, {})
-    made = decide(replace(wanted, job=plan.job), world, packed, plan.run_id, starting=True)
-    return replace(checked(made, Settings(values={}, origins={})), drill=plan.drill, fired=plan.fired)
+        packed = pack(request, world, environ, {})
+    current_plan = decide(replace(request, job=plan.job), world, packed, plan.run_id, starting=True)
+    return replace(checked(current_plan, Settings(values={}, origins={})), drill=plan.drill, fired=plan.fired)
 
 
-def refuse_keywords(given: Mapping[str, object], other: str) -> None:
-    if given:
-        raise InputError(f"{', '.join(given)}: cannot be combined with {other}.")
+def refuse_keywords(keywords: Mapping[str, object], other: str) -> None:
+    if keywords:
+        raise InputError(f"{', '.join(keywords)}: cannot be combined with {other}.")
 
 
 def refuse_inside_task(verb: str) -> None:

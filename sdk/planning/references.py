@@ -148,10 +148,10 @@ def _unlisted(root: str, environ: Mapping[str, str], error: Exception) -> str:
 def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> list[tuple[float, str]]:
     """Return the unix times and the ids of the newest runs below a root in a bucket, newest first."""
     try:
-        made = open_files(root, retry=retry).matching("runs/*/plan.json")
+        plan_times = open_files(root, retry=retry).matching("runs/*/plan.json")
     except StoreError as error:
         raise type(error)(f"{_hint(root)}{error}") from error
-    return sorted(((time, name.split("/")[1]) for name, time in made.items()), reverse=True)[:limit]
+    return sorted(((time, name.split("/")[1]) for name, time in plan_times.items()), reverse=True)[:limit]
 
 
 def _hint(root: str) -> str:

@@ -35,15 +35,15 @@ def pinned(job: Job) -> dict[str, Secret]:
     # It imports requests, and most jobs have no secrets.
     from ..storage import secret_manager
 
-    problems, found = Problems(), dict[str, Secret]()
+    problems, secrets_by_variable = Problems(), dict[str, Secret]()
     for name, secret in job.secrets.items():
         if not secret.is_pinned:
             try:
-                found[name] = Secret(secret_manager.newest(secret.name), file=secret.file)
+                secrets_by_variable[name] = Secret(secret_manager.newest(secret.name), file=secret.file)
             except PodliftError as error:
                 problems.add(f"env: the newest version of the secret {name} is not known: {error}")
     problems.raise_if_any()
-    return found
+    return secrets_by_variable
 
 
 def problems(job: Job, project: Path, packaged: Collection[str], *, here: bool) -> list[str]:

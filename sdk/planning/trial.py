@@ -75,8 +75,8 @@ def _finding(plan: Plan, champion: ModelVersion, environ: Mapping[str, str]) -> 
             f"gate_evaluate: {gate.evaluate} fails on {about}: {problem} Next: mend it, and podlift models evaluate "
             f"{champion.model.name} {champion.number}"
         )
-    shown = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.metrics.items()))
-    return note(f"{gate.evaluate} measured {about}: {shown}")
+    metrics_text = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.metrics.items()))
+    return note(f"{gate.evaluate} measured {about}: {metrics_text}")
 
 
 def _missing(gate: Gate, result: Evaluation) -> str:

@@ -28,7 +28,7 @@ _NAMELESS = {"entry": "none"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class RunRequest:
     """The checked settings of a call: the input of the readings. After a mistake they hold a default, and no plan is made.
 
     Args:
@@ -58,7 +58,7 @@ class Wanted:
     notes: tuple[Finding, ...]
 
 
-def validate(settings: Settings, environ: Mapping[str, str], problems: Problems) -> Wanted:
+def validate(settings: Settings, environ: Mapping[str, str], problems: Problems) -> RunRequest:
     """Return the checked settings; mistakes go to `problems`."""
     entry, is_valid = settings.function or settings.job.get("entry"), False
     with problems.collect():
@@ -82,7 +82,7 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems)
         _check_start(job)
     problems.messages += gates.mistakes(job, {*job.inputs, *settings.slot_inputs}, capabilities)
     problems.messages += secrets.stored(job, environ, here=capabilities.runs_here)
-    return Wanted(
+    return RunRequest(
         entry=entry if isinstance(entry, str) or callable(entry) else None,
         project=settings.values.get("code_project"),
         job=job,
@@ -110,10 +110,10 @@ def _job_of_valid(settings: Mapping[str, object]) -> Job:
 
 
 def _root(backend: str, target: Target, capabilities: Capabilities, settings: Settings) -> str | None:
-    given = None if settings.target.root is None else str(settings.target.root)
+    named_root = None if settings.target.root is None else str(settings.target.root)
     if not capabilities.needs_bucket:
-        return given
-    return cloud_root(backend, target.bucket, given, explicit=settings.origins.get("root") == "argument")
+        return named_root
+    return cloud_root(backend, target.bucket, named_root, explicit=settings.origins.get("root") == "argument")
 
 
 def _check_start(job: Job) -> None:
@@ -135,5 +135,9 @@ def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
         findings.append(
             Finding("warning", f"local_cluster='workers': ignored by {backend}, which always creates a chief.")
         )
-    given = ", ".join(name for name in names if settings.origins[name] == "argument")
-    return [*findings, Finding("warning", f"{given}: ignored by backend={backend!r}.")] if given else findings
+    argument_names = ", ".join(name for name in names if settings.origins[name] == "argument")
+    return (
+        [*findings, Finding("warning", f"{argument_names}: ignored by backend={backend!r}.")]
+        if argument_names
+        else findings
+    )

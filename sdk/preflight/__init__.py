@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..hardware import accelerators
 from ..job.job import Job
 from ..job.policies import Resources
-from ..job.values import given as given_fields
+from ..job.values import given_fields
 from ..planning.preflight_findings import Layer, PreflightFinding, PreflightReport, cached_report, store_report
 from ..planning.settings.merge import Destination, Entry
 from ..process import spawn as processes

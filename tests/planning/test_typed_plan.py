@@ -20,7 +20,7 @@ from sdk.job import cluster
 from sdk.job.findings import Facts, Finding
 from sdk.job.payload import Drill, Kill, Payload
 from sdk.job.plan import PackedCode, PackedFile, Plan
-from sdk.job.values import given as given_fields
+from sdk.job.values import given_fields
 from sdk.job.wire import decode
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")

@@ -55,10 +55,10 @@ def _of(home: Path, problems: Problems) -> FileSettings:
     if not there and table is None:
         return FileSettings()
     source = str(home / _FILE) if there else f"{_TABLE} in {home / 'pyproject.toml'!s}"
-    given = own if there else table
-    if not isinstance(given, dict):
-        raise InputError(f"{source} is not a table. Received: {given!r}.")
-    return FileSettings(source=source, values=_values(given, source, home, problems))
+    contents = own if there else table
+    if not isinstance(contents, dict):
+        raise InputError(f"{source} is not a table. Received: {contents!r}.")
+    return FileSettings(source=source, values=_values(contents, source, home, problems))
 
 
 def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
@@ -70,14 +70,14 @@ def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
     return [f"{str(home / 'pyproject.toml')!r}: {table} is not read. Did you mean {_TABLE}?" for table in wrong]
 
 
-def _values(given: Mapping[str, object], source: str, home: Path, problems: Problems) -> dict[str, object]:
+def _values(contents: Mapping[str, object], source: str, home: Path, problems: Problems) -> dict[str, object]:
     names = [*config.settings(), *config.TARGET]
     values = {}
-    for table, key, value in _entries(given):
+    for table, key, value in _entries(contents):
         name = f"{table}_{key}" if table else key
         if name not in names or table_of(name)[0] != table:
-            said = _unknown(table, key, value)
-            problems.add(f"{source}: {said if source.startswith(_TABLE) else _at_top(said)}")
+            mistake = _unknown(table, key, value)
+            problems.add(f"{source}: {mistake if source.startswith(_TABLE) else _at_top(mistake)}")
         elif isinstance(value, (datetime.date, datetime.time)):
             problems.add(f"{source}: {_key(name)} is a date. No setting accepts one.")
         elif name == "online" and not isinstance(value, bool):
@@ -89,9 +89,9 @@ def _values(given: Mapping[str, object], source: str, home: Path, problems: Prob
     return values
 
 
-def _entries(given: Mapping[str, object]) -> Iterator[tuple[str, str, Any]]:
+def _entries(contents: Mapping[str, object]) -> Iterator[tuple[str, str, Any]]:
     """Yield the table, "" for the top, the key and the value of each setting."""
-    for key, value in given.items():
+    for key, value in contents.items():
         name = key.replace("-", "_")
         if name in tables() and isinstance(value, dict):
             yield from ((name, inner.replace("-", "_"), item) for inner, item in value.items())
@@ -121,9 +121,9 @@ def _unknown(table: str, key: str, value: Any) -> str:
     return f"Unknown setting {written}. {nearest(written, names)}"
 
 
-def _at_top(said: str) -> str:
+def _at_top(sentence: str) -> str:
     """Change a sentence about tables of a pyproject.toml into one about tables of a podlift.toml."""
-    return said.replace("[tool.podlift.", "[").replace("directly below [tool.podlift]", "at its top")
+    return sentence.replace("[tool.podlift.", "[").replace("directly below [tool.podlift]", "at its top")
 
 
 def _where(name: str) -> str:

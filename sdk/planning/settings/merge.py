@@ -15,8 +15,7 @@ from ...job import option_classes
 from ...job.job import Job
 from ...job.setting_names import setting_name
 from ...job.targets import Target
-from ...job.values import UNSET, Value
-from ...job.values import given as given_fields
+from ...job.values import UNSET, Value, given_fields
 from ...text import shown
 from . import file as configfile
 from . import table
@@ -90,26 +89,26 @@ def _is_about(sentence: str, name: str, value: Any) -> bool:
 def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
     """Return the mistakes in the variables and the project's file, for a verb that does not need all of them."""
     problems = Problems()
-    said = table.from_environment(environ, problems)
+    variables = table.from_environment(environ, problems)
     file = configfile.find(folder, problems)
-    backend = said.get("backend") or file.values.get("backend") or "local"
+    backend = variables.get("backend") or file.values.get("backend") or "local"
     with problems.collect():
         backends.check_name(backend)
-    origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.source}
+    origins = {"backend": "PODLIFT_BACKEND" if variables.get("backend") else file.source}
     return Settings(values={"backend": backend}, origins=origins).sourced(problems.messages)
 
 
 def keywords_of(arguments: Mapping[str, Any]) -> dict[str, object]:
     """Return the settings among the arguments of `plan`, `submit` or `schedule`, without the keywords that set nothing."""
-    said = {**{name: arguments[name] for name in table.COMMON if arguments[name] is not UNSET}, **arguments["more"]}
-    return {name: value for name, value in said.items() if value is not None or _takes_none(name)}
+    keywords = {**{name: arguments[name] for name in table.COMMON if arguments[name] is not UNSET}, **arguments["more"]}
+    return {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
 
 
 def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], Destination]:
     """Return the flat settings and the target that the keywords of a call set."""
-    given: dict[str, Any] = dict(keywords)
-    target = Destination(**{name: given.pop(name, None) for name in table.TARGET})
-    return given, target
+    settings: dict[str, Any] = dict(keywords)
+    target = Destination(**{name: settings.pop(name, None) for name in table.TARGET})
+    return settings, target
 
 
 def _takes_none(name: str) -> bool:
@@ -118,26 +117,30 @@ def _takes_none(name: str) -> bool:
 
 
 def gather(
-    what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str], problems: Problems
+    what: Entry | Job,
+    flat_settings: Mapping[str, object],
+    target: Destination,
+    environ: Mapping[str, str],
+    problems: Problems,
 ) -> Settings:
-    """Return the settings of a call: of an entry, a Job or UNNAMED, and of flat `given` arguments."""
+    """Return the settings of a call: of an entry, a Job or UNNAMED, and of `flat_settings`."""
     # For a name, an empty variable counts as not set.
     of_variables = table.from_environment(environ, problems).items()
     variables = {
         name: value for name, value in of_variables if value not in (None, "") or name not in (*table.TARGET, "entry")
     }
-    _refuse(what, given, target, problems)
-    given = {name: value for name, value in given.items() if name in table.settings()}
-    arguments = {**_arguments(what, given, problems), **_target(target, problems)}
+    _refuse(what, flat_settings, target, problems)
+    flat_settings = {name: value for name, value in flat_settings.items() if name in table.settings()}
+    arguments = {**_arguments(what, flat_settings, problems), **_target(target, problems)}
     function = what if callable(what) else None
     start = _start(what, arguments, variables)
     file = configfile.find(start, problems)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     named = {name: table.PREFIX + name.upper() for name in variables}
-    for source, said in ((file.values, file.source), (variables, ""), (arguments, "argument")):
+    for source, label in ((file.values, file.source), (variables, ""), (arguments, "argument")):
         for name, value in source.items():
-            before, origin = values.get(name), said or named[name]
+            before, origin = values.get(name), label or named[name]
             if name in _MERGED and isinstance(value, dict) and isinstance(before, dict):
                 values[name], origins[name] = {**before, **value}, f"{origins[name]}, {origin}"
             else:
@@ -151,37 +154,39 @@ def defaults() -> dict[str, object]:
     return {**values, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
-def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination, problems: Problems) -> None:
+def _refuse(what: Entry | Job, flat_settings: Mapping[str, object], target: Destination, problems: Problems) -> None:
     """Report to `problems` the arguments that are no settings, or that set the same as another argument."""
     names = [name for name in (*table.settings(), *table.TARGET) if name != "entry"]
-    strange = [name for name in given if name not in table.settings()]
+    strange = [name for name in flat_settings if name not in table.settings()]
     problems.messages += [f"Unknown setting {name!r}. {nearest(name, names)}" for name in strange]
-    if what is not UNNAMED and "entry" in given:
+    if what is not UNNAMED and "entry" in flat_settings:
         problems.add("entry: not as a keyword, it is the first argument.")
     backend = option_classes.backend_of(target.backend)
     if isinstance(target.backend, Value) and backend is not None:
         fields = {setting_name(f"{backend}.{field}") for field in given_fields(target.backend)}
-        twice = ", ".join(name for name in given if name in fields)
+        twice = ", ".join(name for name in flat_settings if name in fields)
         if twice:
             value = type(target.backend).__name__
             problems.add(f"{twice}: not together with backend={value}(...), which sets it too.")
 
 
-def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problems) -> dict[str, object]:
+def _arguments(what: Entry | Job, flat_settings: Mapping[str, object], problems: Problems) -> dict[str, object]:
     if isinstance(what, Job):
-        others = {name: value for name, value in given.items() if table.settings()[name].group not in table.PARTS}
-        beside = [name for name in given if name not in others]
+        others = {
+            name: value for name, value in flat_settings.items() if table.settings()[name].group not in table.PARTS
+        }
+        beside = [name for name in flat_settings if name not in others]
         if beside:
             problems.add(f"{', '.join(beside)}: not together with a Job, which has fields for them.")
         return {**table.flat(what), **others}
     if isinstance(what, (str, Path)):
-        return {**given, "entry": str(what)}
+        return {**flat_settings, "entry": str(what)}
     if what is UNNAMED:
-        return dict(given)
+        return dict(flat_settings)
     if callable(what):
-        return {**given, "entry": getattr(what, "__name__", type(what).__name__)}
-    said = f"This cannot be run: {shown(what)} (a {type(what).__module__}.{type(what).__qualname__})."
-    raise InputError([*problems.messages, f"{said} Expected a string, a path, a function or a Job."])
+        return {**flat_settings, "entry": getattr(what, "__name__", type(what).__name__)}
+    mistake = f"This cannot be run: {shown(what)} (a {type(what).__module__}.{type(what).__qualname__})."
+    raise InputError([*problems.messages, f"{mistake} Expected a string, a path, a function or a Job."])
 
 
 def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mapping[str, object]) -> Path:
@@ -199,11 +204,11 @@ def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mappin
         return Path("/")
 
 
-def _target(given: Destination, problems: Problems) -> dict[str, object]:
+def _target(destination: Destination, problems: Problems) -> dict[str, object]:
     """Return the target that the arguments set; an empty one is reported later as a mistake."""
     settings: dict[str, object] = {}
     for name in table.TARGET:
-        value = getattr(given, name)
+        value = getattr(destination, name)
         backend = option_classes.backend_of(value) if name == "backend" else None
         if backend is not None:
             settings |= {setting_name(f"{backend}.{field}"): item for field, item in given_fields(value).items()}

@@ -108,15 +108,15 @@ def changed(where: SettingsFile, setting: str, family: str, image: str) -> str:
     others = before if isinstance(before, dict) else dict.fromkeys(FAMILIES, before) if before else {}
     after = {**others, family: image}
     header = where.header(setting)
-    made = (
+    new_text = (
         _replaced(text, where.header(table), key, inline(after))
         or _replaced(text, header, family, json.dumps(image))
         or added(text, header, [f"{family} = {json.dumps(image)}"])
     )
     names = [*filter(None, where.table.split(".")), table, key]
-    if parsed(made) != _with(baseline, names, after):
+    if parsed(new_text) != _with(baseline, names, after):
         raise _refusal(where, setting, family, image, f"{header} is written there in another way")
-    return made
+    return new_text
 
 
 def inline(value: Mapping[str, str]) -> str:

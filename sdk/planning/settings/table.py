@@ -21,7 +21,7 @@ from ...job.job import Job
 from ...job.policies import Checkpoints, Code, Limits, Resources, Retry
 from ...job.setting_names import EVERY, setting_name
 from ...job.targets import Target
-from ...job.values import TRUTH, Value, Written, given
+from ...job.values import TRUTH, Value, Written, given_fields
 from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"
@@ -103,13 +103,13 @@ def settings() -> dict[str, Setting]:
 
 @cache
 def _settings_of(groups: tuple[tuple[str, type[Value]], ...]) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+    settings_by_name: dict[str, Setting] = {}
     for group, kind in groups:
         hints = typing.get_type_hints(kind)
         marked = {} if group in PARTS else typing.get_type_hints(kind, include_extras=True)
         for field in [field.name for field in fields(kind) if field.name not in PARTS]:
             name = setting_name(f"{group}.{field}")
-            if name in TARGET or (name in found and found[name].group != group):
+            if name in TARGET or (name in settings_by_name and settings_by_name[name].group != group):
                 raise InputError(
                     f"The backend {group!r} cannot have a setting that there is already. Received: {name}. "
                     f"Next: rename its field {field!r}."
@@ -118,8 +118,8 @@ def _settings_of(groups: tuple[tuple[str, type[Value]], ...]) -> dict[str, Setti
             # Several values that may be written as one text: "us-central1,us-east1".
             hint = str | hints[field] if str in _accepted(marked.get(field)) - _kinds(hints[field]) else hints[field]
             doc = _EVERY_DOC if every else _doc(kind, field)
-            found[name] = Setting(name, group, field, str | None if every else hint, doc)
-    return found
+            settings_by_name[name] = Setting(name, group, field, str | None if every else hint, doc)
+    return settings_by_name
 
 
 def _accepted(annotation: Any) -> set[Any]:
@@ -253,8 +253,8 @@ def job(values: Mapping[str, object]) -> Job:
             with problems.collect():
                 top[group] = _part(group, values)
     with problems.closing():
-        made = _part("", values, top)
-    return typing.cast("Job", made)
+        job_value = _part("", values, top)
+    return typing.cast("Job", job_value)
 
 
 def target(backend: str, values: Mapping[str, object]) -> Target:
@@ -272,10 +272,10 @@ def _part(group: str, values: Mapping[str, object], more: Mapping[str, object] |
                 fields |= _fields(setting, values[setting.name])
     with problems.closing():
         try:
-            made = groups()[group](**fields)
+            part = groups()[group](**fields)
         except InputError as error:
             raise InputError([_by_setting(sentence, group) for sentence in error.problems]) from error.__cause__
-    return made
+    return part
 
 
 def _fields(setting: Setting, value: Any) -> dict[str, object]:
@@ -302,11 +302,11 @@ def flat(job: Job) -> dict[str, object]:
     """Return the settings that were given to a Job, and only those, by name."""
     values: dict[str, object] = {}
     for setting in settings().values():
-        part = job if not setting.group else given(job).get(setting.group)
+        part = job if not setting.group else given_fields(job).get(setting.group)
         if part is None:
             continue
-        if setting.is_every and set(EVERY) & given(part).keys():
+        if setting.is_every and set(EVERY) & given_fields(part).keys():
             values[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
-        elif setting.field in given(part):
+        elif setting.field in given_fields(part):
             values[setting.name] = getattr(part, setting.field)
     return values
