@@ -45,7 +45,7 @@ def new_name(base: str, suffix: str) -> str:
     return f"{text[: _LONGEST - len(suffix) - 1].strip('-_')}-{suffix}"
 
 
-def kept(name: str, about: Resource) -> Iterator[Check]:
+def retention_checks(name: str, about: Resource) -> Iterator[Check]:
     """Check whether a bucket keeps removed objects, which are billed; `about` is its resource in Cloud Storage."""
     kept_s = int(about.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
     soft = f"soft delete is on: replaced checkpoints are billed for another {duration(kept_s)}" if kept_s else ""

@@ -39,26 +39,26 @@ class Row:
     online: bool = False  # whether it sends requests, and is worth a thread
 
 
-def fine(name: str, said: str) -> Check:
-    return Check(name, True, "note", said)
+def fine(name: str, message: str) -> Check:
+    return Check(name, True, "note", message)
 
 
-def bad(name: str, level: Level, said: str, fix: str) -> Check:
-    return Check(name, False, level, said, fix)
+def bad(name: str, level: Level, message: str, fix: str) -> Check:
+    return Check(name, False, level, message, fix)
 
 
-def mended_by(name: str, level: Level, said: str, command: str, before: str = "") -> Check:
+def mended_by(name: str, level: Level, message: str, command: str, before: str = "") -> Check:
     """Return a failure that one command fixes; `before` names the steps before the command."""
-    return Check(name, False, level, said, f"{before} {command}".strip(), command)
+    return Check(name, False, level, message, f"{before} {command}".strip(), command)
 
 
-def unknown(name: str, said: str, fix: str = "", command: str = "") -> Check:
-    return Check(name, False, "unknown", said, f"{fix} {command}".strip(), command)
+def unknown(name: str, message: str, fix: str = "", command: str = "") -> Check:
+    return Check(name, False, "unknown", message, f"{fix} {command}".strip(), command)
 
 
 def proposed(name: str, value: SettingValue, source: str) -> Proposed:
-    shown = value if isinstance(value, str) else ", ".join(value.values() if isinstance(value, dict) else value)
-    return Proposed(name, True, "note", f"{shown} ({source})", value=value)
+    value_text = value if isinstance(value, str) else ", ".join(value.values() if isinstance(value, dict) else value)
+    return Proposed(name, True, "note", f"{value_text} ({source})", value=value)
 
 
 def not_found(name: str, why: str, command: str = "", *, known: bool = True) -> Proposed:

@@ -48,9 +48,9 @@ def _name(node: ast.AST) -> str:
         return ""
     if _last(node.func) == "NcclAllReduce":
         return "NCCL"
-    given = next((word.value for word in node.keywords if word.arg == "implementation"), None)
-    if _last(node.func) in _OPTIONS and isinstance(given, ast.Constant) and str(given.value).upper() in _NAMES:
-        return str(given.value).upper()
+    choice = next((word.value for word in node.keywords if word.arg == "implementation"), None)
+    if _last(node.func) in _OPTIONS and isinstance(choice, ast.Constant) and str(choice.value).upper() in _NAMES:
+        return str(choice.value).upper()
     return ""
 
 
@@ -58,10 +58,10 @@ def _last(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def run(job: Job, found: Sequence[Communication], *, stands_in: bool) -> Iterator[Finding]:
+def run(job: Job, uses: Sequence[Communication], *, stands_in: bool) -> Iterator[Finding]:
     """Yield a finding for each; `stands_in` if logical CPU devices stand in for the accelerator."""
     family = accelerators.lookup(job.resources.accelerator).family
-    for use in found:
+    for use in uses:
         if use.name != "NCCL" or family == "gpu":
             yield note(f"{use.place} asks for {use.name}: {_explained(use.name, family, stands_in=stands_in)}")
         elif use.sure:

@@ -21,10 +21,10 @@ def mistakes(job: Job, inputs: Collection[str], capabilities: Capabilities) -> l
     if gate.evaluate is None:
         return problems
     names = sorted(inputs)
-    known = f"Known: {', '.join(names)}." if names else "The job has no inputs. Next: --input NAME=URL."
+    inputs_hint = f"Known: {', '.join(names)}." if names else "The job has no inputs. Next: --input NAME=URL."
     if gate.data is None:
-        problems.append(f"gate_data: missing. It names the input with the data for the evaluation. {known}")
+        problems.append(f"gate_data: missing. It names the input with the data for the evaluation. {inputs_hint}")
     elif gate.data not in names:
-        hint = nearest(gate.data, names) if names else known
+        hint = nearest(gate.data, names) if names else inputs_hint
         problems.append(f"gate_data: no such input. Received: {gate.data!r}. {hint}")
     return problems

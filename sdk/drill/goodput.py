@@ -119,7 +119,7 @@ class GoodputReport:
 
 def prepare_goodput(
     what: Entry | Job,
-    given: Mapping[str, object],
+    flat_settings: Mapping[str, object],
     target: Destination,
     environ: Mapping[str, str],
     disturbance: Disturbance,
@@ -132,7 +132,7 @@ def prepare_goodput(
             f"A drill of the goodput kills processes of this machine. Received: --backend {name}. Next: leave it out; "
             "`podlift status` shows the goodput of every run."
         )
-    if given.get("retry_infrastructure") is not None:
+    if flat_settings.get("retry_infrastructure") is not None:
         problems.add("retry_infrastructure: a drill sets this itself. Next: leave it out.")
     if not 0 < disturbance.at_least <= 1:
         problems.add(
@@ -144,9 +144,9 @@ def prepare_goodput(
             f"{duration(disturbance.for_s)}. Next: --for longer than --kill-every."
         )
     with problems.closing():
-        made = runs.plan_of(what, given, target, environ)
-    retry = replace(made.job.retry, infrastructure=made.job.retry.infrastructure + len(disturbance.times))
-    return replace(made, job=replace(made.job, retry=retry))
+        plan = runs.plan_of(what, flat_settings, target, environ)
+    retry = replace(plan.job.retry, infrastructure=plan.job.retry.infrastructure + len(disturbance.times))
+    return replace(plan, job=replace(plan.job, retry=retry))
 
 
 def execute_goodput(plan: Plan, disturbance: Disturbance, clock: Clock) -> GoodputReport:
@@ -188,9 +188,9 @@ def _disturb(run: Run, disturbance: Disturbance, clock: Clock) -> tuple[list[_Se
     killed: list[_SentKill] = []
     # Nothing secret depends on it.
     chosen = random.Random(disturbance.seed)  # noqa: S311
-    begun, due = clock.monotonic(), list(disturbance.times)
+    start, due = clock.monotonic(), list(disturbance.times)
     while True:
-        status, passed_s = run.status(), clock.monotonic() - begun
+        status, passed_s = run.status(), clock.monotonic() - start
         if status.state.terminal or passed_s >= disturbance.for_s:
             return killed, status
         # If no task runs at the moment, the kill follows as soon as one does.

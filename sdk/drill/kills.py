@@ -95,12 +95,12 @@ class Killed:
     what: str = "process"  # or "agent", "machine" or "region"
 
     def __str__(self) -> str:
-        begun = f"restored step {self.restored}" if self.restored else "nothing saved yet: started over"
+        continuation = f"restored step {self.restored}" if self.restored else "nothing saved yet: started over"
         if self.what == "machine" and not self.steps_lost:
-            begun = "saved or ended within its notice"
-        lost = f"{counted(self.steps_lost, 'step')} lost"
+            continuation = "saved or ended within its notice"
+        loss = f"{counted(self.steps_lost, 'step')} lost"
         kill = Kill(task=self.task, point=self.point, number=self.number, what=self.what)  # type: ignore[arg-type]
-        return f"{kill} in attempt {self.attempt}, after step {self.step}; {begun}, {lost}"
+        return f"{kill} in attempt {self.attempt}, after step {self.step}; {continuation}, {loss}"
 
 
 def killed(kills: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Event]) -> tuple[Killed, ...]:
@@ -160,7 +160,7 @@ def _next_start(events: Sequence[Event], attempt: int) -> int:
     """Return the step from which the training continued after an attempt, skipping attempts that ended before a step."""
     last = max((event.attempt for event in events), default=attempt)
     for later in range(attempt + 1, last + 1):
-        begun = _start_of(events, later)
-        if begun or any(event.kind == "first_step" and event.attempt == later for event in events):
-            return begun
+        start_step = _start_of(events, later)
+        if start_step or any(event.kind == "first_step" and event.attempt == later for event in events):
+            return start_step
     return 0

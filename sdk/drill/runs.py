@@ -49,7 +49,7 @@ _CANCEL_S = 30.0
 
 def prepare(
     what: Entry | Job,
-    given: Mapping[str, object],
+    flat_settings: Mapping[str, object],
     target: Destination,
     environ: Mapping[str, str],
     *,
@@ -58,7 +58,7 @@ def prepare(
 ) -> Plan:
     """Return the plan of an undisturbed training, or raise an InputError with every mistake."""
     problems = Problems()
-    decided = ", ".join(name for name in _DECIDED if given.get(name) is not None)
+    decided = ", ".join(name for name in _DECIDED if flat_settings.get(name) is not None)
     problems.messages += [f"{decided}: a drill sets this itself. Next: leave it out."] if decided else []
     if not kills:
         problems.add("A drill needs a kill. Expected: worker-0@step:50, or random:3.")
@@ -71,25 +71,27 @@ def prepare(
     names: list[str] | None = None
     with problems.closing():
         try:
-            made = plan_of(what, given, target, environ)
-            names = made.tasks
+            plan = plan_of(what, flat_settings, target, environ)
+            names = plan.tasks
         finally:
             # The kills are checked in any case: against the tasks of the plan, or without a plan against the known tasks.
             wanted_kills: tuple[Kill, ...] = ()
             with problems.collect():
-                wanted_kills = parse(kills, _tasks(given, kills) if names is None else names, targets)
-    if disturbs(made, wanted_kills, kills):
+                wanted_kills = parse(kills, _tasks(flat_settings, kills) if names is None else names, targets)
+    if disturbs(plan, wanted_kills, kills):
         # Rejects an existing disturbance of the trainings before they start.
-        with disturbed(made, ()):
+        with disturbed(plan, ()):
             pass
-    return _undisturbed(made, seed)
+    return _undisturbed(plan, seed)
 
 
-def plan_of(what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str]) -> Plan:
+def plan_of(
+    what: Entry | Job, flat_settings: Mapping[str, object], target: Destination, environ: Mapping[str, str]
+) -> Plan:
     """Return the plan of a training of a drill, which neither registers its model nor starts from one."""
     refuse_inside_task("drill")
     problems = Problems()
-    settings = gather(what, given, target, environ, problems)
+    settings = gather(what, flat_settings, target, environ, problems)
     of_models = {name for name, setting in table.settings().items() if setting.group == "gate"}
     of_models |= {"model", "warm_start"}
     with problems.collect():
@@ -129,25 +131,25 @@ def disturbed(plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]
     return service.disturbed(plan, kills) if service else nullcontext()
 
 
-def _tasks(given: Mapping[str, object], kills: Sequence[str]) -> list[str]:
+def _tasks(flat_settings: Mapping[str, object], kills: Sequence[str]) -> list[str]:
     """Return the names of the tasks of a plan that could not be made; if their number is unknown, those in the kills."""
-    workers = given.get("workers")
+    workers = flat_settings.get("workers")
     if isinstance(workers, int) and 1 <= workers <= 1000:
-        return [task.name for task in cluster.tasks(workers, str(given.get("local_cluster", "chief")))]
+        return [task.name for task in cluster.tasks(workers, str(flat_settings.get("local_cluster", "chief")))]
     return [word.partition("@")[0] for word in kills]
 
 
-def _undisturbed(made: Plan, seed: int) -> Plan:
-    saved = made.job.checkpoints
+def _undisturbed(plan: Plan, seed: int) -> Plan:
+    saved = plan.job.checkpoints
     every = EVERY_STEPS if saved.every_steps is None else saved.every_steps
     job = replace(
-        made.job,
+        plan.job,
         checkpoints=replace(saved, every_steps=every, on_busy="block", keep_last=_KEPT),
         retry=Retry(user_errors=0, infrastructure=0, preemptions=0),
         # It determines the order of sets of strings.
-        env={"PYTHONHASHSEED": str(seed), **made.job.env},
+        env={"PYTHONHASHSEED": str(seed), **plan.job.env},
     )
-    return replace(made, job=job, drill=Drill(seed=seed))
+    return replace(plan, job=job, drill=Drill(seed=seed))
 
 
 def named(plan: Plan, role: str) -> Plan:
@@ -160,9 +162,9 @@ def named(plan: Plan, role: str) -> Plan:
 def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
     """Return the plan with these kills, and with as many restarts."""
     # A region that is taken away ends a job, and then one that gets no machines.
-    lost = len(kills) + sum(kill.what == "region" for kill in kills)
-    taken = len(kills) if disturbs(plan, kills) else 0
-    job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=lost, preemptions=taken))
+    infrastructure = len(kills) + sum(kill.what == "region" for kill in kills)
+    preemptions = len(kills) if disturbs(plan, kills) else 0
+    job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=infrastructure, preemptions=preemptions))
     return replace(plan, job=job, drill=Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
 
 

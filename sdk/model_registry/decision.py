@@ -90,13 +90,13 @@ def _compared(
     if not math.isfinite(value):
         return "keep", f"{metric} is {value}, which is no result", None
     gain, problem = _gain(gate, value, champion)
-    shown = None if gain is None else float(gain)
+    gain_number = None if gain is None else float(gain)
     if failed := [str(guard) for guard in guards if guard.holds is False]:
         reason = f"{'A guard does' if len(failed) == 1 else 'Guards do'} not hold: {'; '.join(failed)}"
         if gain is not None and champion is not None:
             judged, change = _judged(gate, gain, value, champion.metrics[metric])
             reason = f"{change}; {'and' if judged == 'keep' else 'but'} {reason[0].lower()}{reason[1:]}"
-        return "keep", reason, shown
+        return "keep", reason, gain_number
     if champion is None:
         return "promote", f"The first model: {metric} is {value:.6g}{', and all guards hold' if guards else ''}", None
     if problem:
@@ -104,7 +104,7 @@ def _compared(
     theirs = champion.metrics[metric]
     if gain is None:
         return "keep", f"{metric} of the champion is {theirs}, with which nothing can be compared", None
-    return *_judged(gate, gain, value, theirs), shown
+    return *_judged(gate, gain, value, theirs), gain_number
 
 
 def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fraction | None, str]:
@@ -134,13 +134,13 @@ def _judged(gate: Gate, gain: Fraction, value: float, champion: float) -> tuple[
     least = Gain.parse(gate.min_gain)
     better = f"{change}: better by {float(gain):.6g}"
     if gain < least.over(champion):
-        return "keep", f"{better}, less than min_gain, {_said(gate.min_gain, least, champion)}"
-    if gate.ask_below is not None and gain < (asked := Gain.parse(gate.ask_below)).over(champion):
-        return "ask", f"{better}, less than ask_below, {_said(gate.ask_below, asked, champion)}"
+        return "keep", f"{better}, less than min_gain, {_threshold_text(gate.min_gain, least, champion)}"
+    if gate.ask_below is not None and gain < (ask_gain := Gain.parse(gate.ask_below)).over(champion):
+        return "ask", f"{better}, less than ask_below, {_threshold_text(gate.ask_below, ask_gain, champion)}"
     return "promote", better
 
 
-def _said(text: str, gain: Gain, champion: float) -> str:
+def _threshold_text(text: str, gain: Gain, champion: float) -> str:
     return f"{text} ({float(gain.over(champion)):.6g})" if gain.relative else text
 
 

@@ -69,9 +69,9 @@ def add(store: Store, source: str) -> ModelFiles:
             listed = and_more([f"{trees.readable(path) or '.'} ({why})" for path, why in wrong.items()], _NAMED)
             raise InputError(f"The model contains files that cannot be stored: {listed}. Nothing was registered.")
         sources = [(path, f"{source}/{path}") for path in sorted([*tree.files, *tree.links])]
-    made = ModelFiles(files=tuple(_add_file(store, path, where) for path, where in sources))
-    _put(store, f"manifests/{made.digest}", made.data)
-    return made
+    model_files = ModelFiles(files=tuple(_add_file(store, path, where) for path, where in sources))
+    _put(store, f"manifests/{model_files.digest}", model_files.data)
+    return model_files
 
 
 def _is_folder(top: str, path: str) -> bool:
@@ -118,13 +118,13 @@ def read(store: Store, digest: str) -> ModelFiles:
     """Return the files that a manifest names."""
     data = _get(store, f"manifests/{digest}", digest)
     try:
-        made = decode(ModelFiles, parsed(data))
+        model_files = decode(ModelFiles, parsed(data))
     except (ValueError, TypeError) as error:
         raise CorruptObjectError(f"The manifest {digest!r} cannot be read: {error}.") from None
-    for file in made.files:
+    for file in model_files.files:
         if posixpath.normpath(file.path) != file.path or file.path.split("/")[0] in ("", ".."):
             raise CorruptObjectError(f"The manifest {digest!r} names a file outside the model: {file.path!r}.")
-    return made
+    return model_files
 
 
 def _get(store: Store, key: str, digest: str) -> bytes:

@@ -55,9 +55,9 @@ def of(model: Model, newest: int | None = None) -> Listing:
     for stat in model.store.list(evidence.key_of(model.name)):
         if number := evidence.number_in(stat.key):
             evaluations[number].append(stat)
-    shown = sorted(versions)[-newest if newest else 0 :]
-    rows = in_parallel(lambda number: _row(model, record, versions[number], evaluations[number], number), shown)
-    return Listing(record=record, rows=[row for row in rows if row], left_out=len(versions) - len(shown))
+    numbers = sorted(versions)[-newest if newest else 0 :]
+    rows = in_parallel(lambda number: _row(model, record, versions[number], evaluations[number], number), numbers)
+    return Listing(record=record, rows=[row for row in rows if row], left_out=len(versions) - len(numbers))
 
 
 def _row(model: Model, record: ChampionRecord, stat: Stat, stats: Sequence[Stat], number: int) -> VersionRow | None:

@@ -222,7 +222,7 @@ class Model:
             return "champion"
         if any(move.champion == version.number for move in record.moves):
             return "was champion"
-        asks = self._asked_about(version, evaluations) == record.champion
+        asks = self._champion_to_replace(version, evaluations) == record.champion
         return "awaits approval" if asks else "registered"
 
     def promote(
@@ -246,15 +246,15 @@ class Model:
         return self._move(version, "promote", note, self._compared_with(version) if as_compared else expect)
 
     def _compared_with(self, version: ModelVersion) -> int:
-        asked = self._asked_about(version)
-        if asked is None:
+        champion = self._champion_to_replace(version)
+        if champion is None:
             asking = [version.number for version in self.versions() if self.state(version) == "awaits approval"]
             raise InputError(
                 f"Version {version.number} of {self.name!r} does not await an approval. "
                 f"{f'Those that do: {_listed(asking)}.' if asking else 'No version does.'} Next: podlift models promote "
                 f"{self.name} {version.number}."
             )
-        return asked
+        return champion
 
     def evaluate(self, which: int | str = "latest", *, promote: bool = False) -> Evidence:
         """Let the gate judge a version on this machine: `sdk.models()["digits"].evaluate(3).outcome`.
@@ -402,7 +402,7 @@ class Model:
                 return None
             raise
 
-    def _asked_about(self, version: ModelVersion, evaluations: Sequence[Evidence] | None = None) -> int | None:
+    def _champion_to_replace(self, version: ModelVersion, evaluations: Sequence[Evidence] | None = None) -> int | None:
         """Return the champion that an approval of a version would replace, 0 for none; None if it awaits no approval."""
         evaluations = version.evidence() if evaluations is None else evaluations
         if evaluations:
@@ -484,7 +484,9 @@ def _measured(one: ModelVersion, other: ModelVersion) -> tuple[Pairs, str]:
         last = [version.evidence()[-1:] for version in (one, other)]
     except CorruptObjectError as error:
         return {}, str(error)
-    about = [[(each.gate.evaluate, each.data.location, each.data.digest) for each in found] for found in last]
+    about = [
+        [(each.gate.evaluate, each.data.location, each.data.digest) for each in evaluations] for evaluations in last
+    ]
     return (_paired(last[0][0].metrics, last[1][0].metrics) if all(last) and about[0] == about[1] else {}), ""
 
 
@@ -507,6 +509,6 @@ def read_version(model: Model, number: int) -> VersionRecord:
 def _listed(numbers: Sequence[int]) -> str:
     if not numbers:
         return "no versions"
-    shown = [str(number) for number in (numbers if len(numbers) <= 8 else [*numbers[:3], *numbers[-4:]])]
+    texts = [str(number) for number in (numbers if len(numbers) <= 8 else [*numbers[:3], *numbers[-4:]])]
     gap = ["..."] if len(numbers) > 8 else []
-    return f"{'version' if len(numbers) == 1 else 'versions'} {', '.join([*shown[:3], *gap, *shown[3:]])}"
+    return f"{'version' if len(numbers) == 1 else 'versions'} {', '.join([*texts[:3], *gap, *texts[3:]])}"

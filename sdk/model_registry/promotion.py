@@ -60,10 +60,12 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
             if model.record()[0].champion == evaluation.champion:
                 raise
     reason = f"The champion was replaced {MOST_COMPARISONS} times while this version was compared with it"
-    asked = Decision(outcome="ask", reason=reason)
+    decision = Decision(outcome="ask", reason=reason)
     champion, data = model.record()[0].champion, lineage.data_of(trial.data)
     unknown, judgement = Evaluation(), trial.judgement
-    evaluation = evidence.made(asked, version.record, champion, trial.gate, data, trial.now(), unknown, None, judgement)
+    evaluation = evidence.of_decision(
+        decision, version.record, champion, trial.gate, data, trial.now(), unknown, None, judgement
+    )
     evidence.write(model.store, evaluation)
     return _registered(version, "asks", reason)
 
@@ -76,8 +78,8 @@ def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
     """Return the evidence about a version and a champion: the stored one, else from an evaluation now."""
     store, name, data = version.model.store, version.model.name, lineage.data_of(trial.data)
     evidence_id = evidence.evidence_id(version.number, champion, trial.gate, data, trial.judgement)
-    known = evidence.find(store, name, version.number, evidence_id)
-    return evidence.write(store, _measured(version, champion, trial, data)) if known is None else known
+    stored = evidence.find(store, name, version.number, evidence_id)
+    return evidence.write(store, _measured(version, champion, trial, data)) if stored is None else stored
 
 
 def _measured(version: ModelVersion, champion: int, trial: Trial, data: VersionData) -> Evidence:
@@ -90,7 +92,9 @@ def _measured(version: ModelVersion, champion: int, trial: Trial, data: VersionD
         challenger = Evaluation(problem=problem)
     decision = decide(trial.gate, challenger, champions)
     gate, judgement = trial.gate, trial.judgement
-    return evidence.made(decision, version.record, champion, gate, data, trial.now(), challenger, champions, judgement)
+    return evidence.of_decision(
+        decision, version.record, champion, gate, data, trial.now(), challenger, champions, judgement
+    )
 
 
 def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:

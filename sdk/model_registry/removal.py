@@ -37,9 +37,9 @@ def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
         _check(model, record, version.number, force=force)
         if version.number in record.removed:
             break  # an earlier removal was interrupted, or its reply was lost
-        made = replace(record, removed=(*record.removed, version.number))
+        new_record = replace(record, removed=(*record.removed, version.number))
         with suppress(ConflictError):
-            model.store.swap(champion_key(model.name), [encoded(made)], expected=generation)
+            model.store.swap(champion_key(model.name), [encoded(new_record)], expected=generation)
     keys = [stat.key for stat in model.store.list(evidence.key_of(model.name, version.number))]
     # Its record last: without it, a removal that was interrupted could not be repeated.
     for key in (*keys, version_key(model.name, version.number)):

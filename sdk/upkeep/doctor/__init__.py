@@ -52,8 +52,8 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
         ]
     valid = len(names) - len({check.fix for check in checks})
     if valid or not checks:
-        said = f"{valid} PODLIFT_ variables are valid" if valid else "no PODLIFT_ variables"
-        checks.insert(0, fine("settings", said))
+        message = f"{valid} PODLIFT_ variables are valid" if valid else "no PODLIFT_ variables"
+        checks.insert(0, fine("settings", message))
     return checks
 
 

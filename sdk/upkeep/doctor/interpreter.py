@@ -69,23 +69,25 @@ class _Answer(TypedDict, total=False):
 
 def python(version: tuple[int, int], executable: str) -> Check:
     low, high = (".".join(map(str, edge)) for edge in PYTHON_RANGE)
-    said = f"{'.'.join(map(str, version))} ({executable})"
+    message = f"{'.'.join(map(str, version))} ({executable})"
     if PYTHON_RANGE[0] <= version <= PYTHON_RANGE[1]:
-        return fine("python", said)
-    return bad("python", "error", f"{said} is outside {low} to {high}", f"use Python {high}")
+        return fine("python", message)
+    return bad("python", "error", f"{message} is outside {low} to {high}", f"use Python {high}")
 
 
 def machine(system: str, architecture: str, libc: str) -> Check:
     """Judge the platform: `sys.platform`, `platform.machine()`, and glibc's version ("" for others)."""
-    said = f"{system}, {architecture}{f', {libc}' if libc else ''}"
+    message = f"{system}, {architecture}{f', {libc}' if libc else ''}"
     if architecture.lower() not in _MACHINES:
-        return bad("machine", "warning", f"{said}: TensorFlow has no wheels for it", "use an x86_64 or arm64 machine")
+        return bad(
+            "machine", "warning", f"{message}: TensorFlow has no wheels for it", "use an x86_64 or arm64 machine"
+        )
     if system == "linux" and not libc:
-        said = f"{said}: TensorFlow has wheels for glibc only"
-        return bad("machine", "warning", said, "use a distribution or image with glibc, such as Debian")
+        message = f"{message}: TensorFlow has wheels for glibc only"
+        return bad("machine", "warning", message, "use a distribution or image with glibc, such as Debian")
     if system != "linux":
-        return bad("machine", "warning", f"{said}: only Linux is tested", "use Linux")
-    return fine("machine", said)
+        return bad("machine", "warning", f"{message}: only Linux is tested", "use Linux")
+    return fine("machine", message)
 
 
 def this_interpreter() -> list[Check]:
@@ -98,10 +100,10 @@ def this_interpreter() -> list[Check]:
 
 def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Check]:
     """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something, within `limit_s`."""
-    seen = {**task_environment.inherited(environ, ()), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    config = Path(seen.get("HOME") or Path.home()) / ".keras" / "keras.json"
-    answers, ended = _try(seen, config, limit_s)
-    chosen = _chosen(environ, seen, config)
+    task_env = {**task_environment.inherited(environ, ()), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    config = Path(task_env.get("HOME") or Path.home()) / ".keras" / "keras.json"
+    answers, ended = _try(task_env, config, limit_s)
+    chosen = _chosen(environ, task_env, config)
     missing = answers.get("tensorflow", {}).get("missing", False)
     checks = [] if missing else [_numpy(answers.get("numpy", {}), ended)]
     checks.append(_tensorflow(answers.get("tensorflow", {}), ended))
@@ -111,7 +113,7 @@ def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Ch
     return [*checks, *chosen, *_tf_keras(answers)]
 
 
-def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, _Answer], str]:
+def _try(task_env: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, _Answer], str]:
     """Return the program's report about each module, and how it failed, if it did."""
     ended, output = "", b""
     # Not in the current folder, which may have a numpy.py.
@@ -119,7 +121,7 @@ def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[st
         # Keras, and Matplotlib which it imports, write a missing configuration: keep it out of the user's home.
         with suppress(OSError):
             shutil.copy(config, nowhere)
-        command, env = [sys.executable, "-c", _PROGRAM], {**seen, "KERAS_HOME": nowhere, "MPLCONFIGDIR": nowhere}
+        command, env = [sys.executable, "-c", _PROGRAM], {**task_env, "KERAS_HOME": nowhere, "MPLCONFIGDIR": nowhere}
         try:
             done = subprocess.run(command, cwd=nowhere, env=env, capture_output=True, timeout=limit_s, check=False)
             output = done.stdout
@@ -146,20 +148,22 @@ def _numpy(answer: _Answer, ended: str) -> Check:
 
 def _tensorflow(answer: _Answer, ended: str) -> Check:
     low, high = TENSORFLOW_RANGE
-    wanted = f"tensorflow>={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"
+    requirement = f"tensorflow>={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"
     if answer.get("missing"):
         return bad("tensorflow", "error", f"not installed for {sys.executable}", _pip("podlift[tf]"))
     if "version" not in answer:
-        fix = _pip("--force-reinstall", wanted)
+        fix = _pip("--force-reinstall", requirement)
         if "SIGILL" in ended:
             fix = "use a machine with AVX in its processor: TensorFlow's wheels need it"
         return _unusable("tensorflow", answer, ended, fix)
     if answer["sum"] != 4.0:
-        said = f"{answer['version']} computes 1 + 1 + 1 + 1 = {answer['sum']}"
-        return bad("tensorflow", "error", said, _pip("--force-reinstall", wanted))
+        message = f"{answer['version']} computes 1 + 1 + 1 + 1 = {answer['sum']}"
+        return bad("tensorflow", "error", message, _pip("--force-reinstall", requirement))
     if not low <= _release(answer["version"]) <= high:
-        said = f"{answer['version']} is outside {low[0]}.{low[1]} to {high[0]}.{high[1]}, which podlift is tested with"
-        return bad("tensorflow", "warning", said, _pip(wanted))
+        message = (
+            f"{answer['version']} is outside {low[0]}.{low[1]} to {high[0]}.{high[1]}, which podlift is tested with"
+        )
+        return bad("tensorflow", "warning", message, _pip(requirement))
     return fine("tensorflow", f"{answer['version']} computes")
 
 
@@ -173,8 +177,8 @@ def _keras(answer: _Answer, ended: str) -> Check:
     if _release(answer["version"]) < (3, 0):
         return bad("keras", "error", f"{answer['version']} is not Keras 3, which tf.keras is", _pip("keras>=3"))
     if answer["backend"] != "tensorflow":
-        said = f"{answer['version']} computes with {answer['backend']!r}, not with TensorFlow"
-        return bad("keras", "error", said, "export KERAS_BACKEND=tensorflow")
+        message = f"{answer['version']} computes with {answer['backend']!r}, not with TensorFlow"
+        return bad("keras", "error", message, "export KERAS_BACKEND=tensorflow")
     return fine("keras", f"{answer['version']} on tensorflow")
 
 
@@ -191,31 +195,31 @@ def _tf_keras(answers: Mapping[str, _Answer]) -> list[Check]:
     return [fine("tf_keras", version)]
 
 
-def _chosen(environ: Mapping[str, str], seen: Mapping[str, str], config: Path) -> list[Check]:
+def _chosen(environ: Mapping[str, str], task_env: Mapping[str, str], config: Path) -> list[Check]:
     """Check the variable and the file that choose Keras's backend; the variable has precedence."""
     checks = []
     chosen = environ.get("KERAS_BACKEND") or "tensorflow"
     if chosen != "tensorflow":
-        level: Level = "error" if "KERAS_BACKEND" in seen else "warning"
-        said = f"KERAS_BACKEND is {chosen!r}" + ("" if level == "error" else " here, but tasks do not see it")
-        checks.append(bad("keras", level, said, "unset KERAS_BACKEND"))
+        level: Level = "error" if "KERAS_BACKEND" in task_env else "warning"
+        message = f"KERAS_BACKEND is {chosen!r}" + ("" if level == "error" else " here, but tasks do not see it")
+        checks.append(bad("keras", level, message, "unset KERAS_BACKEND"))
     try:
         named = json.loads(config.read_bytes()).get("backend", "tensorflow")
     except FileNotFoundError:
         return checks
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        said = f"{config} cannot be read: {error}"
-        return [*checks, bad("keras", "warning", said, f"repair or remove {config}")]
+        message = f"{config} cannot be read: {error}"
+        return [*checks, bad("keras", "warning", message, f"repair or remove {config}")]
     if named != "tensorflow":
-        said = f"{config} chooses the backend {named!r}"
-        checks.append(bad("keras", "error", said, f'set "backend": "tensorflow" in {config}'))
+        message = f"{config} chooses the backend {named!r}"
+        checks.append(bad("keras", "error", message, f'set "backend": "tensorflow" in {config}'))
     return checks
 
 
 def _unusable(name: str, answer: _Answer, ended: str, fix: str) -> Check:
     if ended.startswith("not done") and "error" not in answer:
-        said = f"the import was {ended}: this machine is busy, or reads the packages for the first time"
-        return bad(name, "warning", said, "run podlift doctor again")
+        message = f"the import was {ended}: this machine is busy, or reads the packages for the first time"
+        return bad(name, "warning", message, "run podlift doctor again")
     return bad(name, "error", answer.get("error") or f"cannot be imported: {ended or 'unknown reason'}", fix)
 
 

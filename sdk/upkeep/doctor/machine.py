@@ -46,8 +46,8 @@ def disks(root: str) -> list[Check]:
         of_root = [("disk", _existing(Path(root)), 5 * _GB, "podlift remove, or set PODLIFT_ROOT to another root")]
         refused = []
     except OSError as error:
-        said = f"the free space of {root} is not known: {error.strerror}"
-        of_root, refused = [], [bad("disk", "error", said, "set PODLIFT_ROOT to a folder that you may use")]
+        message = f"the free space of {root} is not known: {error.strerror}"
+        of_root, refused = [], [bad("disk", "error", message, "set PODLIFT_ROOT to a folder that you may use")]
     places = [
         *of_root,
         ("tmp", Path(tempfile.gettempdir()), _GB, "set TMPDIR to a larger disk"),
@@ -76,11 +76,11 @@ def disk(name: str, place: str, free_bytes: float | None, *, warn_bytes: float, 
     """Judge the free space of a folder (None if there is no such folder): below `warn_bytes`, or below a fiftieth of it."""
     if free_bytes is None:
         return bad(name, "note", f"there is no {place}", "mount it if a data loader needs shared memory")
-    said = f"{size(int(free_bytes))} free in {place}"
+    message = f"{size(int(free_bytes))} free in {place}"
     if free_bytes >= warn_bytes:
-        return fine(name, said)
+        return fine(name, message)
     level: Level = "error" if free_bytes < warn_bytes / 50 else "warning"
-    return bad(name, level, f"{said}, less than {size(int(warn_bytes))}", fix)
+    return bad(name, level, f"{message}, less than {size(int(warn_bytes))}", fix)
 
 
 def _free(folder: Path) -> float | None:
@@ -103,11 +103,11 @@ def memory() -> list[Check]:
 
 
 def memory_per_cpu(free_bytes: float, cpus: int) -> Check:
-    said = f"{size(int(free_bytes))} free for {cpus} CPUs"
+    message = f"{size(int(free_bytes))} free for {cpus} CPUs"
     if free_bytes >= cpus * _MEMORY_PER_CPU:
-        return fine("memory", said)
+        return fine("memory", message)
     fits = max(1, int(free_bytes / _MEMORY_PER_CPU))
-    return bad("memory", "warning", f"{said}: a task needs about 1 GB", f"use at most --workers {fits}")
+    return bad("memory", "warning", f"{message}: a task needs about 1 GB", f"use at most --workers {fits}")
 
 
 def _cgroup(name: str) -> str:
@@ -130,8 +130,8 @@ def limits() -> list[Check]:
 def limit(name: str, allowed: int, enough: int, what: str, fix: str) -> Check:
     if allowed == resource.RLIM_INFINITY:
         return fine(name, f"unlimited {what}")
-    said = f"{allowed} {what}"
-    return fine(name, said) if allowed >= enough else bad(name, "warning", f"only {said}", fix)
+    message = f"{allowed} {what}"
+    return fine(name, message) if allowed >= enough else bad(name, "warning", f"only {message}", fix)
 
 
 def processes() -> list[Check]:
@@ -180,8 +180,8 @@ def names() -> list[Check]:
 def localhost(addresses: Sequence[str], failure: str = "") -> Check:
     if "127.0.0.1" in addresses:
         return fine("localhost", f"is {', '.join(addresses)}")
-    said = f"is {', '.join(addresses)}, not 127.0.0.1" if addresses else f"does not resolve: {failure}"
-    return bad("localhost", "error", said, "add the line '127.0.0.1 localhost' to /etc/hosts")
+    message = f"is {', '.join(addresses)}, not 127.0.0.1" if addresses else f"does not resolve: {failure}"
+    return bad("localhost", "error", message, "add the line '127.0.0.1 localhost' to /etc/hosts")
 
 
 def proxies(environ: Mapping[str, str]) -> list[Check]:
@@ -195,9 +195,9 @@ def proxies(environ: Mapping[str, str]) -> list[Check]:
     hosts = [host for host in ("localhost", "127.0.0.1") if not bypassed(host, exceptions)]
     if not hosts:
         return [fine("proxy", f"{', '.join(named)}, but not for localhost")]
-    said = f"{', '.join(named)} also applies to {' and '.join(hosts)}"
-    wanted = ",".join(part for part in (exceptions["no"], *hosts) if part)
-    return [bad("proxy", "warning", said, f"export no_proxy={shlex.quote(wanted)}")]
+    message = f"{', '.join(named)} also applies to {' and '.join(hosts)}"
+    no_proxy = ",".join(part for part in (exceptions["no"], *hosts) if part)
+    return [bad("proxy", "warning", message, f"export no_proxy={shlex.quote(no_proxy)}")]
 
 
 def isolation() -> list[Check]:

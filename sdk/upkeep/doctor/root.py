@@ -28,10 +28,10 @@ def root(path: str) -> list[Check]:
     while not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir():
-        said = f"{path} is not a folder"
+        message = f"{path} is not a folder"
         if parent != Path(path):
-            said = f"{path} cannot be created: {parent} is not a folder"
-        return [bad("root", "error", said, _ELSEWHERE)]
+            message = f"{path} cannot be created: {parent} is not a folder"
+        return [bad("root", "error", message, _ELSEWHERE)]
     where = path if parent == Path(path) else f"{path}, to be created in {parent},"
     trial = parent / f".podlift-doctor-{uuid.uuid4().hex[:8]}"
     try:
@@ -73,20 +73,20 @@ def _times(trial: Path) -> Check:
 def skew(seconds: float) -> Check:
     if abs(seconds) <= _SKEW_S:
         return fine("root-clock", "agrees with this machine's")
-    said = f"the disk's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
-    return bad("root-clock", "warning", said, "set both clocks (chronyc makestep)")
+    message = f"the disk's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
+    return bad("root-clock", "warning", message, "set both clocks (chronyc makestep)")
 
 
 def file_system(path: str, mount: file_systems.Mount | None) -> Check:
     if mount is None:
         return fine("root-disk", "on an unknown file system")
-    said = f"on {mount.kind} ({mount.point})"
+    message = f"on {mount.kind} ({mount.point})"
     if mount.kind in _REMOTE or mount.kind.startswith("fuse."):
-        said = f"{path} is {said}: slow, and two machines may see different records"
-        return bad("root-disk", "warning", said, _ELSEWHERE)
+        message = f"{path} is {message}: slow, and two machines may see different records"
+        return bad("root-disk", "warning", message, _ELSEWHERE)
     if mount.kind in ("tmpfs", "ramfs"):
-        return bad("root-disk", "warning", f"{path} is {said}: runs are lost when the machine stops", _ELSEWHERE)
-    return fine("root-disk", said)
+        return bad("root-disk", "warning", f"{path} is {message}: runs are lost when the machine stops", _ELSEWHERE)
+    return fine("root-disk", message)
 
 
 def bucket(url: str) -> list[Check]:
@@ -94,19 +94,19 @@ def bucket(url: str) -> list[Check]:
     try:
         about = BucketFiles(url, retry=INTERACTIVE).bucket_info()
     except StoreError as error:
-        said, _, fix = str(error).partition(" Next: ")
-        return [bad("root", "error", said, fix.rstrip(".") or _ELSEWHERE)]
+        message, _, fix = str(error).partition(" Next: ")
+        return [bad("root", "error", message, fix.rstrip(".") or _ELSEWHERE)]
     if not about:
-        said = f"{url} can be listed, but the bucket's settings are not readable (storage.buckets.get)"
-        return [bad("root", "note", said, f"gcloud storage buckets describe gs://{name}")]
+        message = f"{url} can be listed, but the bucket's settings are not readable (storage.buckets.get)"
+        return [bad("root", "note", message, f"gcloud storage buckets describe gs://{name}")]
     if about.get("locationType") == "zone":
-        said = f"{url} is in a zonal bucket, where objects are visible before they are complete"
-        return [bad("root", "error", said, "gcloud storage buckets create gs://NAME --location=REGION")]
+        message = f"{url} is in a zonal bucket, where objects are visible before they are complete"
+        return [bad("root", "error", message, "gcloud storage buckets create gs://NAME --location=REGION")]
     if address := emulator.endpoint():
         return [fine("root", f"{url} can be listed, on the {emulator_at(address)}")]
     return [
         fine("root", f"{url} can be listed"),
-        *buckets.kept(name, about),
+        *buckets.retention_checks(name, about),
         lifecycle(url, about),
     ]
 
@@ -117,11 +117,11 @@ def lifecycle(url: str, about: buckets.Resource) -> Check:
     rules = buckets.deletes(about, prefix)
     if not rules:
         return fine("lifecycle", "no rule deletes objects of the root")
-    shown = "; ".join(rules)
-    said = (
-        f"lifecycle rules of gs://{name} delete objects below {url} ({shown}): also the code and the records of schedules, and "
+    texts = "; ".join(rules)
+    message = (
+        f"lifecycle rules of gs://{name} delete objects below {url} ({texts}): also the code and the records of schedules, and "
         "checkpoints of runs that go on"
     )
     return bad(
-        "lifecycle", "warning", said, "limit them to other prefixes (matchesPrefix), and use podlift remove here"
+        "lifecycle", "warning", message, "limit them to other prefixes (matchesPrefix), and use podlift remove here"
     )

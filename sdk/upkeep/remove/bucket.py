@@ -79,8 +79,8 @@ class BucketRoot(PrunedRoot):
         for run in self._files.folder("runs")[0]:
             if ids.is_run_id(run):
                 listing = _list(self._files, run)
-                known = any(info.name.startswith(_last(run)) for info in listing.objects)
-                if known and listing.plan(run) is None and listing.age_s >= root.SETTLED_S:
+                is_identified = any(info.name.startswith(_last(run)) for info in listing.objects)
+                if is_identified and listing.plan(run) is None and listing.age_s >= root.SETTLED_S:
                     yield listing.item("remains", self._url(run))
 
     def archives(self) -> list[Archive]:

@@ -28,8 +28,8 @@ class Cache(Place):
         for folder in ("files", "runtime"):
             for path, info in entries(self, Path(self.url, folder)):
                 item = measured("cache", path, self)
-                known = path.suffix in (".json", ".tar", ".part") and stat.S_ISREG(info.st_mode)
-                if known and item.age_s >= self.limits.older_than_s:
+                is_cache_file = path.suffix in (".json", ".tar", ".part") and stat.S_ISREG(info.st_mode)
+                if is_cache_file and item.age_s >= self.limits.older_than_s:
                     yield item
         try:
             yield from [measured("environment", path, self) for path in self._unused()]

@@ -250,7 +250,7 @@ def _bucket(setup: _Setup) -> Iterator[Check]:
         yield unknown("bucket", text, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
     else:
         yield _fits(setup, name, str(answer.body.get("location", "")).lower())
-        yield from buckets.kept(name, answer.body)
+        yield from buckets.retention_checks(name, answer.body)
 
 
 def _fits(setup: _Setup, name: str, there: str) -> Check:

@@ -67,7 +67,7 @@ def _bucket(answer: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
         yield from _region_of(name, about, target, emulator)
         if emulator:
             return
-        for row in buckets.kept(name, about):
+        for row in buckets.retention_checks(name, about):
             if not row.ok:
                 yield warning(f"{row.said[0].upper()}{row.said[1:]}. Next: {row.command}")
 
