@@ -28,7 +28,7 @@ from .process import garbage
 from .records import summaries
 from .records.events import DAMAGE
 from .records.sync.index import in_parallel
-from .run import Run, RunInfo, seen
+from .run import Run, RunInfo, listed_status
 from .status import State, steps_left
 from .ui.rows import RunRows
 
@@ -85,8 +85,8 @@ def plan(
         InputError: with every mistake that was found.
     """
     # The first line: the parameters are its only variables.
-    given, target = from_keywords(keywords_of(locals()))
-    return make_plan(what, given, target, os.environ)
+    settings, target = from_keywords(keywords_of(locals()))
+    return make_plan(what, settings, target, os.environ)
 
 
 def submit(
@@ -130,13 +130,13 @@ def submit(
     Raises:
         InputError: with every mistake that was found; nothing was written or started.
     """
-    said = keywords_of(locals())
+    keywords = keywords_of(locals())
     if isinstance(what, Plan):
         refuse_inside_task("submit")
-        refuse_keywords(said, "a Plan, which already fixes them")
+        refuse_keywords(keywords, "a Plan, which already fixes them")
         return Run(launch.execute(what))
-    given, target = from_keywords(said)
-    return Run(launch.submit(make_plan(what, given, target, os.environ, verb="submit")))
+    settings, target = from_keywords(keywords)
+    return Run(launch.submit(make_plan(what, settings, target, os.environ, verb="submit")))
 
 
 def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
@@ -244,8 +244,8 @@ def _summarized(listed: references.ListedRun) -> RunInfo | None:
     # The supervisor of a run in a bucket writes a summary without its place.
     if summary is None or (listed.here and not summary.shown.place):
         return None
-    shown = vars(summary.shown)
-    about = {**shown, "place": shown["place"] or shown["backend"], "problem": "", "left_s": None}
+    columns = vars(summary.shown)
+    about = {**columns, "place": columns["place"] or columns["backend"], "problem": "", "left_s": None}
     return summaries.frozen(RunInfo, {"id": listed.id, "url": listed.url, "status": summary.status, **about})
 
 
@@ -254,10 +254,10 @@ def _read(listed: references.ListedRun) -> RunInfo | None:
     url, name = listed.url, listed.id
     try:
         run = attach(url)
-        status = seen(run)
+        status = listed_status(run)
         if in_bucket(url):
             run.metric_records()  # brings them
-        about = summaries.shown(run.plan.paths)
+        about = summaries.columns_of(run.plan.paths)
         about = replace(about, emulator=run.plan.emulator, place=run.plan.place)
         if in_bucket(url) and status.state.terminal:
             summaries.write(run.plan.paths, summaries.Summary(status, about))
@@ -289,8 +289,8 @@ def models(root: str | Path | None = None) -> Registry:
     """
     if root is None:
         return Registry(configured_roots(os.environ)[0], attach, _judge)
-    given = resolve_root(root, os.environ)
-    return Registry([given], attach, _judge, given=given)
+    named_root = resolve_root(root, os.environ)
+    return Registry([named_root], attach, _judge, named_root=named_root)
 
 
 def _judge(version: ModelVersion, *, promote: bool) -> Evidence:

@@ -450,10 +450,10 @@ class Run:
 
         with self._sound():
             events, status = self._read(logs=True)
-        given = {"timeout_s": timeout_s, "max_cost_usd": max_cost_usd}
-        given = {name: value for name, value in given.items() if value is not None}
+        new_limits = {"timeout_s": timeout_s, "max_cost_usd": max_cost_usd}
+        new_limits = {name: value for name, value in new_limits.items() if value is not None}
         own = self.plan.job.limits
-        limits = replace(own, **given) if given else own  # type: ignore[arg-type]
+        limits = replace(own, **new_limits) if new_limits else own  # type: ignore[arg-type]
         self.plan, difference = resume(self.plan, events, status, code, self._clock, limits)
         self._handle = backends.opened(self.plan, self._clock)
         return str(difference)
@@ -492,10 +492,10 @@ class Run:
 
     def _with_saved(self, status: Status) -> Status:
         """Return the status with the last checkpoint; a bucket is not queried for it every time."""
-        now, known = self._clock.monotonic(), self._saved
-        if not self.plan.local or status.state.terminal or known is None or now - known[0] >= _NEWEST_S:
-            known = self._saved = now, catalog.newest(RunPaths(self.url))
-        step, time = known[1] or (None, None)
+        now, saved = self._clock.monotonic(), self._saved
+        if not self.plan.local or status.state.terminal or saved is None or now - saved[0] >= _NEWEST_S:
+            saved = self._saved = now, catalog.newest(RunPaths(self.url))
+        step, time = saved[1] or (None, None)
         return replace(status, saved_step=step, saved_at=time)
 
     def _read(
@@ -521,7 +521,7 @@ class Run:
             raise CorruptRunError(f"The records of {self.url!r} are damaged: {error!r}. Nothing was changed.") from None
 
 
-def seen(run: Run) -> Status:
+def listed_status(run: Run) -> Status:
     """Return the status of a run for a list of runs. Unlike `Run.status`, it leaves processes of a killed supervisor alone."""
     with run._sound():
         return run._with_saved(run._read(read_status_records, tidy=False)[1])

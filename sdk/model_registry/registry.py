@@ -47,10 +47,10 @@ class Attach(Protocol):
 class Registry:
     """The registered models of one or more roots: `sdk.models()["digits"].champion()`."""
 
-    def __init__(self, roots: Sequence[str], attach: Attach, judge: Judge, *, given: str | None = None) -> None:
+    def __init__(self, roots: Sequence[str], attach: Attach, judge: Judge, *, named_root: str | None = None) -> None:
         self._roots = [*roots]
         self._attach, self._judge = attach, judge
-        self._given = given  # the root that the caller has named
+        self._named_root = named_root  # the root that the caller has named
 
     def __repr__(self) -> str:
         return f"Registry({self._roots!r})"
@@ -106,10 +106,10 @@ class Registry:
         Raises:
             InputError: there is no such run, or its outputs hold no complete model at `path`. Nothing was registered.
         """
-        finished = self._attach(run, root=self._given if root is None else root)
+        finished = self._attach(run, root=self._named_root if root is None else root)
         name = ids.check_name(finished.plan.model or ids.name_of(finished.id) if model is None else model)
-        with candidate(finished, path) as made:
-            return Model(finished.plan.root, name, judge=self._judge).add(made, ask=ask)
+        with candidate(finished, path) as model_candidate:
+            return Model(finished.plan.root, name, judge=self._judge).add(model_candidate, ask=ask)
 
 
 def _row(model: Model) -> tuple[str, ...]:

@@ -63,8 +63,8 @@ def unpacked(data: bytes, reached: int) -> TaskAccount | None:
     if version != ACCOUNT_VERSION or at >= len(PARTS):
         return None
     parts: dict[str, object] = {part: ns / 1e9 for part, ns in zip(PARTS, spent, strict=True)}
-    known: dict[str, object] = {"begun": begun, "seen": seen, "part": PARTS[at], "steps": steps, "reached": reached}
-    return account_of({**known, "measures_input": bool(measures), **parts})
+    fields: dict[str, object] = {"begun": begun, "seen": seen, "part": PARTS[at], "steps": steps, "reached": reached}
+    return account_of({**fields, "measures_input": bool(measures), **parts})
 
 
 def account_of(data: object) -> TaskAccount | None:

@@ -179,9 +179,11 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
             **common,
         )
     if not supervisor_alive:
-        lost = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
-        seen = ordered[-1].time if ordered else 0.0
-        return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, since=seen, **common)
+        supervisor_loss = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
+        last_time = ordered[-1].time if ordered else 0.0
+        return Status(
+            state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=supervisor_loss, since=last_time, **common
+        )
     if resumed is not None and resumed.data["attempts"] == attempts:
         if continues(resumed):
             return Status(state=State.RUNNING, reason=Reason.RESTARTING, since=resumed.time, **common)
@@ -213,7 +215,7 @@ def _findings(ordered: Sequence[Event], attempts: int) -> list[Event]:
 def status_records(names: Sequence[str]) -> list[str]:
     """Return the names of the records that `fold` needs. Earlier attempts contribute only the first record of each timing."""
     unknown: list[str] = []
-    known: list[tuple[str, int, str]] = []
+    record_names: list[tuple[str, int, str]] = []
     first: dict[str, int] = {}
     for name in names:
         match = _NAME.fullmatch(name)
@@ -221,11 +223,11 @@ def status_records(names: Sequence[str]) -> list[str]:
             unknown.append(name)
             continue
         attempt, kind = int(match[1]), match[4]
-        known.append((name, attempt, kind))
+        record_names.append((name, attempt, kind))
         first[kind] = min(attempt, first.get(kind, attempt))
-    needed = (0, max((attempt for _, attempt, _ in known), default=0))
+    needed = (0, max((attempt for _, attempt, _ in record_names), default=0))
     return unknown + [
-        name for name, attempt, kind in known if attempt in needed or (kind in _TIMED and attempt == first[kind])
+        name for name, attempt, kind in record_names if attempt in needed or (kind in _TIMED and attempt == first[kind])
     ]
 
 
@@ -239,15 +241,15 @@ def resume_count(events: Sequence[Event]) -> int:
 
     A resume begins a new one, and so does a final record that continues. Together, for the same job, they begin only one.
     """
-    return max((_begun(event) for event in events), default=0)
+    return max((_resume_number(event) for event in events), default=0)
 
 
 def last_resume(events: Sequence[Event]) -> int:
     """Return how many supervisors or jobs the run had before its last resume by a user; 0 if there was none."""
-    return max((_begun(event) for event in events if event.kind == "resumed"), default=0)
+    return max((_resume_number(event) for event in events if event.kind == "resumed"), default=0)
 
 
-def _begun(event: Event) -> int:
+def _resume_number(event: Event) -> int:
     number = int(event.source.partition("-")[2] or 0)
     return number if event.kind == "resumed" else number + 1 if continues(event) else 0
 
@@ -266,8 +268,10 @@ def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | No
     if not count:
         return ordered, None
     ending = f"-{count}"
-    kept = [event for event in ordered if event.attempt or event.kind == "submitted" or event.source.endswith(ending)]
-    return kept, next(event for event in reversed(ordered) if _begun(event) == count)
+    current = [
+        event for event in ordered if event.attempt or event.kind == "submitted" or event.source.endswith(ending)
+    ]
+    return current, next(event for event in reversed(ordered) if _resume_number(event) == count)
 
 
 def _unfinished(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:
@@ -282,9 +286,9 @@ def _unfinished(ordered: Sequence[Event], attempt: int, created: float) -> tuple
             return State.RUNNING, reason, latest[kind]
     if "preparing" in latest and not attempt:
         return State.PENDING, Reason.PREPARING, latest["preparing"]
-    begun = latest.get("attempt_started", latest.get("started"))
-    if begun is not None:
-        return State.RUNNING, Reason.TRAINING, begun
+    start_time = latest.get("attempt_started", latest.get("started"))
+    if start_time is not None:
+        return State.RUNNING, Reason.TRAINING, start_time
     return State.PENDING, Reason.SUBMITTED, created
 
 
@@ -333,15 +337,15 @@ def message_of(event: Event, exited: Sequence[str] = ()) -> str:
         )
     if not exited or not is_lost_peer(event):
         return failed
-    lost = f"The tasks lost contact with each other. {', '.join(exited)} had ended before with exit code 0, but"
+    lead = f"The tasks lost contact with each other. {', '.join(exited)} had ended before with exit code 0, but"
     if call in _TOGETHER:
         return (
-            f"{lost} {event.source} was in {call}, which every task has to call. Next: call {call} in every task, and let the "
+            f"{lead} {event.source} was in {call}, which every task has to call. Next: call {call} in every task, and let the "
             f"chief alone print or save the result. {failed}"
         )
     if call == VALIDATION:
-        return f"{lost} {event.source} was in {call}, which needs equally many batches in every task. {failed}"
-    return f"{lost} tasks that train together need equally many steps. {failed}"
+        return f"{lead} {event.source} was in {call}, which needs equally many batches in every task. {failed}"
+    return f"{lead} tasks that train together need equally many steps. {failed}"
 
 
 def is_lost_peer(event: Event) -> bool:
@@ -364,9 +368,9 @@ def reason_of(event: Event, exited: Sequence[str] = ()) -> Reason:
 
     `exited` are peers that had exited before without an error.
     """
-    given = event.data.get("reason")
-    if given is not None:
-        return Reason(given)
+    reason = event.data.get("reason")
+    if reason is not None:
+        return Reason(reason)
     if is_disk_full(event) or (is_lost_peer(event) and not exited):
         return Reason.INFRASTRUCTURE
     kind = event.data.get("type")

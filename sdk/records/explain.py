@@ -137,8 +137,8 @@ class _Story:
         current, self._resumed = since_resumed(self._all)
         self._before = int(self._resumed.data["attempts"]) if self._resumed else 0
         # Records from before the first attempt belong to every attempt.
-        wanted = {0, status.attempts} if status.attempts > self._before else {0}
-        self._events = unsettled([event for event in current if event.attempt in wanted])
+        attempts = {0, status.attempts} if status.attempts > self._before else {0}
+        self._events = unsettled([event for event in current if event.attempt in attempts])
 
     def head(self) -> str:
         status, run = self._status, f"Run {self._context.paths.run_id}"
@@ -165,8 +165,8 @@ class _Story:
         if status.state.terminal and not status.failure:
             return status.console and f"Its job: {status.console}"
         who = status.service or "the service"
-        said = f"{who[:1].upper()}{who[1:]} reports {status.vendor}"
-        return f"{said}: {status.console}" if status.console else f"{said}."
+        report = f"{who[:1].upper()}{who[1:]} reports {status.vendor}"
+        return f"{report}: {status.console}" if status.console else f"{report}."
 
     def pending(self) -> Iterator[str]:
         if self._context.cloud:
@@ -246,8 +246,8 @@ class _Story:
 
     def timeline(self) -> list[str]:
         """One line for each event of the run, its attempts and the service that runs it."""
-        shown = self.moments()
-        return ["Timeline:", *timeline.lines(shown, self._context.zone)] if shown else []
+        moments = self.moments()
+        return ["Timeline:", *timeline.lines(moments, self._context.zone)] if moments else []
 
     def moments(self) -> list[Moment]:
         status, context = self._status, self._context
@@ -260,18 +260,18 @@ class _Story:
                     text=f"saved step {status.saved_step}, the last checkpoint",
                 )
             )
-        told = status.failure.message if status.failure else ""
+        message = status.failure.message if status.failure else ""
         # The explanation has named the present wait above.
         moments = [replace(moment, causes=()) if moment.time == timeline.NOW else moment for moment in moments]
-        return timeline.moments(self._all, moments, status.attempts, told)
+        return timeline.moments(self._all, moments, status.attempts, message)
 
     def next_command(self) -> str:
         return next_command(self._status, self._context.ref, generated=self._context.generated)
 
     def _waiting(self) -> str:
         """The present wait of the run according to the service, or ""."""
-        said = [" ".join(moment.causes) for moment in self._context.service if moment.time == timeline.NOW]
-        return next(filter(None, said), "")
+        causes = [" ".join(moment.causes) for moment in self._context.service if moment.time == timeline.NOW]
+        return next(filter(None, causes), "")
 
     def _saved(self) -> str:
         """The last training step, and the last saved one."""

@@ -63,20 +63,20 @@ def add_up(
     waiting = "idle" if waits_for_machines else "start"
     created = next((event.time for event in ordered if event.kind == "submitted"), ordered[0].time)
     spent = defaultdict[str, float](float, {waiting: max(windows[0].begun - created, 0.0)})
-    lost = _steps_lost(accounts)
+    steps_lost = _steps_lost(accounts)
     for index, window in enumerate(windows):
         restarted = any(
             e.kind == TASK_RESTARTING and e.attempt == window.number and e.data.get("task") == task for e in ordered
         )
         again = restarted or (index > 0 and windows[index - 1].outcome == "failed" and not _resumed(ordered, window))
-        _attempt(spent, window, accounts.get(window.number), lost.get(window.number, 0), again=again)
+        _attempt(spent, window, accounts.get(window.number), steps_lost.get(window.number, 0), again=again)
         following = windows[index + 1] if index + 1 < len(windows) else None
         _between(spent, window, following, now, ordered, waiting)
     measured = any(account.measures_input for account in accounts.values())
     parts = {f"{name}_s": round(seconds, 6) for name, seconds in spent.items() if name != "input_wait"}
     waited = round(spent["input_wait"], 6) if measured else None
     total = round(sum(spent.values()), 6)
-    return Goodput(task=task, total_s=total, input_wait_s=waited, steps_lost=sum(lost.values()), **parts)
+    return Goodput(task=task, total_s=total, input_wait_s=waited, steps_lost=sum(steps_lost.values()), **parts)
 
 
 def _windows(
@@ -93,10 +93,10 @@ def _windows(
         ended, outcome = _end(ordered, number, begun, until)
         if outcome == "":
             account = accounts.get(number)
-            seen = max(event.time for event in ordered if event.attempt == number)
+            last_time = max(event.time for event in ordered if event.attempt == number)
             # Its supervisor was killed, or the present one has not ended it yet.
             running = following is None and supervised
-            ended = now if running else min(max(seen, account.seen if account else seen), until)
+            ended = now if running else min(max(last_time, account.seen if account else last_time), until)
             outcome = "running" if running else "over" if following is None else "failed"
         windows.append(_Window(number=number, begun=begun, ended=max(ended, begun), outcome=outcome))
     return windows
@@ -146,20 +146,20 @@ def _between(
 
 def _steps_lost(accounts: Mapping[int, TaskAccount]) -> dict[int, int]:
     """Return how many steps of each attempt were done again: those after the step from which a later one continued."""
-    repeated, kept = {}, math.inf
+    repeated, restart_step = {}, math.inf
     for number in sorted(accounts, reverse=True):
         account = accounts[number]
-        repeated[number] = int(max(account.reached - max(kept, account.base), 0))
+        repeated[number] = int(max(account.reached - max(restart_step, account.base), 0))
         # An attempt without a step and without a restored one has no known start yet.
         if account.reached:
-            kept = min(kept, account.base)
+            restart_step = min(restart_step, account.base)
     return repeated
 
 
 def _attempt(
-    spent: defaultdict[str, float], window: _Window, account: TaskAccount | None, lost: int, *, again: bool
+    spent: defaultdict[str, float], window: _Window, account: TaskAccount | None, steps_lost: int, *, again: bool
 ) -> None:
-    """Count the time of one attempt. `again`: it follows a failure; `lost`: how many of its steps a later one repeats."""
+    """Count the time of one attempt. `again`: it follows a failure; `steps_lost`: how many of its steps a later one repeats."""
     failed = window.outcome == "failed"
     if account is None:
         name = "lost_to_failures" if failed or again else "start" if window.outcome == "running" else "other"
@@ -167,7 +167,7 @@ def _attempt(
         return
     fruitless = failed and not account.steps
     repeated = {part for part in PARTS if fruitless or (again and part in _AGAIN)}
-    share = min(lost / account.steps, 1.0) if account.steps else 0.0
+    share = min(steps_lost / account.steps, 1.0) if account.steps else 0.0
     # If the input cannot be measured after all, its time belongs to the steps again.
     names = {part: "step" if part == "input_wait" and not account.measures_input else part for part in PARTS}
     for part, seconds in account.parts.items():

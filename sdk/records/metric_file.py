@@ -19,14 +19,14 @@ _FIELDS = ("attempt", "time", "step", "epoch")
 MetricRecord = dict[str, Any]
 
 
-class _Known(NamedTuple):
+class _ReadPart(NamedTuple):
     inode: int
     offset: int  # of the unread part
     tail: bytes  # the bytes before it
     records: list[MetricRecord]
 
 
-_known: dict[str, _Known] = {}
+_read_parts: dict[str, _ReadPart] = {}
 
 
 def read_metrics(path: str) -> list[MetricRecord]:
@@ -34,19 +34,19 @@ def read_metrics(path: str) -> list[MetricRecord]:
     try:
         with open(path, "rb") as file:
             inode = os.fstat(file.fileno()).st_ino
-            known = _before(file, path, inode)
+            part = _before(file, path, inode)
             read = file.read()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise CorruptRunError(f"The metrics file {path!r} cannot be read: {error}.") from None
     whole = read[: read.rfind(b"\n") + 1]
-    records = known.records + _parsed(whole, path, len(known.records))
+    records = part.records + _parsed(whole, path, len(part.records))
     if len(records) >= _RECORDS and whole:
-        _known.pop(path, None)
-        _known[path] = _Known(inode, known.offset + len(whole), (known.tail + whole)[-_TAIL:], records)
-        for old in list(_known)[:-_FILES]:
-            _known.pop(old, None)
+        _read_parts.pop(path, None)
+        _read_parts[path] = _ReadPart(inode, part.offset + len(whole), (part.tail + whole)[-_TAIL:], records)
+        for old in list(_read_parts)[:-_FILES]:
+            _read_parts.pop(old, None)
     return list(records)
 
 
@@ -57,15 +57,15 @@ def flat(record: MetricRecord) -> dict[str, Any]:
     return {**{name: record.get(name) for name in _FIELDS}, **metrics}
 
 
-def _before(file: BinaryIO, path: str, inode: int) -> _Known:
+def _before(file: BinaryIO, path: str, inode: int) -> _ReadPart:
     """Return the known part of a file, and move the file to its unread part."""
-    known = _known.get(path)
-    if known is not None and known.inode == inode:
-        file.seek(known.offset - len(known.tail))
-        if file.read(len(known.tail)) == known.tail:
-            return known
+    part = _read_parts.get(path)
+    if part is not None and part.inode == inode:
+        file.seek(part.offset - len(part.tail))
+        if file.read(len(part.tail)) == part.tail:
+            return part
     file.seek(0)
-    return _Known(inode, 0, b"", [])
+    return _ReadPart(inode, 0, b"", [])
 
 
 def _parsed(lines: bytes, path: str, before: int) -> list[MetricRecord]:

@@ -84,7 +84,7 @@ class _Collection:
         counts = {"files": self._files, "bytes": self._size_bytes, "skipped_count": len(self.skipped)}
         return {**counts, "skipped": named}
 
-    def add(self, top: str, target: str, wanted: FileFilter) -> None:
+    def add(self, top: str, target: str, file_filter: FileFilter) -> None:
         """Link or copy the wanted files below `top` to `target`, then the symbolic links to them."""
         label = posixpath.relpath(target, self._paths.outputs)
         problem = self._why_not(top)
@@ -95,7 +95,7 @@ class _Collection:
         self.skipped.update({f"{label}/{path}": reason for path, reason in tree.others.items()})
         for path, info in tree.files.items():
             try:
-                if wanted(path, info):
+                if file_filter(path, info):
                     self._add_file(f"{top}/{path}", f"{target}/{path}")
                     self._files += 1
                     self._size_bytes += info.st_size
@@ -161,7 +161,7 @@ def _began_ns(paths: RunPaths, attempt: int, task: str) -> int | None:
 
 
 def _new_or_changed(planned: Mapping[str, tuple[int, str]], work: str, began_ns: int) -> FileFilter:
-    def wanted(path: str, info: os.stat_result) -> bool:
+    def differs(path: str, info: os.stat_result) -> bool:
         if path not in planned:
             return not path.endswith(".pyc")
         size, digest = planned[path]
@@ -169,4 +169,4 @@ def _new_or_changed(planned: Mapping[str, tuple[int, str]], work: str, began_ns:
         # unchanged. Without this check, each run would end with reading its whole bundle.
         return bool(info.st_size != size or (info.st_ctime_ns >= began_ns and sha256(f"{work}/{path}") != digest))
 
-    return wanted
+    return differs

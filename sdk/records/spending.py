@@ -40,10 +40,10 @@ class Spent:
     at_least: bool = False
 
     def __add__(self, other: Spent) -> Spent:
-        known = [part.usd for part in (self, other) if part.usd is not None]
+        amounts_usd = [part.usd for part in (self, other) if part.usd is not None]
         return Spent(
             seconds=self.seconds + other.seconds,
-            usd=sum(known) if known else None,
+            usd=sum(amounts_usd) if amounts_usd else None,
             at_least=self.at_least or other.at_least,
         )
 
@@ -163,14 +163,14 @@ def _too_much(limits: Limits, most: float, used: Spent, parts: Sequence[tuple[st
     return f"{before}, and {cost}. That is more than the {money(max(left, 0.0))} left of max_cost_usd={most:g}."
 
 
-def remedies(limits: Limits, used: Spent, price: Price, found: NextJob, *, keeper: Price | None = None) -> str:
+def remedies(limits: Limits, used: Spent, price: Price, next_job: NextJob, *, keeper: Price | None = None) -> str:
     """Return the options of podlift resume that allow a job in spite of a limit on the cost, "" for none."""
     if not limits.allow_unknown_price and (price.own is None or (keeper is not None and keeper.own is None)):
         return ""
     spent_usd = (used.usd or 0.0) + (keeper.known_cap if keeper else 0.0)
     left = (limits.max_cost_usd or 0.0) - spent_usd
     rest_s = math.floor(left / price.at_least * 60) * 60 if price.at_least else 0
-    longest_s = DEFAULT_TIMEOUT_S if found.timeout_s is None else found.timeout_s
+    longest_s = DEFAULT_TIMEOUT_S if next_job.timeout_s is None else next_job.timeout_s
     shorter = [f"--timeout {compact_duration(rest_s)}"] if rest_s >= _LEAST_S else []
     return " or ".join([*shorter, f"--max-cost-usd {math.ceil(spent_usd + price.at_least * longest_s / 3600)}"])
 
@@ -215,7 +215,7 @@ def over_limit(
         return f"budget: no source gives the price of {job}, so that {money(limit_usd)}{span} cannot be enforced"
     if spent_usd + most <= limit_usd + _CENT:
         return ""
-    kept = sum(price.known_cap for price in keepers)
-    of_keeper = f", {money(kept)} of it for its keeper" if kept else ""
+    keepers_usd = sum(price.known_cap for price in keepers)
+    of_keeper = f", {money(keepers_usd)} of it for its keeper" if keepers_usd else ""
     spent = f"{money(spent_usd)} of {money(limit_usd)}{span} are spent"
     return f"budget: {spent}, and this {what} may cost {money(most)}{of_keeper}"

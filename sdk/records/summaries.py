@@ -80,7 +80,7 @@ class Summary(NamedTuple):
     shown: Shown
 
 
-def shown(paths: RunPaths) -> Shown:
+def columns_of(paths: RunPaths) -> Shown:
     """Return the columns of a run in a list, from its local plan and metrics. Damaged parts are left out."""
     plan: _Data = {}
     records: list[MetricRecord] = []
@@ -98,11 +98,11 @@ def shown(paths: RunPaths) -> Shown:
     for record in records:
         metrics.update(record["metrics"])
     job = plan.get("job") or {}
-    wanted, mode = metric_and_mode((job.get("checkpoints") or {}).get("best") or "")
-    metric = main_metric(metrics, wanted)
+    best_metric, mode = metric_and_mode((job.get("checkpoints") or {}).get("best") or "")
+    metric = main_metric(metrics, best_metric)
     values = [value for record in records if metric in record["metrics"] and _fits(value := record["metrics"][metric])]
     numbers = [value for value in values if value is not None]
-    mode = mode if metric == wanted else metric_and_mode(metric)[1]
+    mode = mode if metric == best_metric else metric_and_mode(metric)[1]
     return Shown(
         backend=str(plan.get("backend", "")),
         metrics=metrics,
@@ -115,9 +115,9 @@ def shown(paths: RunPaths) -> Shown:
     )
 
 
-def main_metric(metrics: _Data, wanted: str = "") -> str:
-    """Return the metric that a list shows: `wanted`, val_loss, loss, else the first by name; "" for none."""
-    return next((name for name in (wanted, *_DEFAULT_METRICS, *sorted(metrics)) if name in metrics), "")
+def main_metric(metrics: _Data, preferred: str = "") -> str:
+    """Return the metric that a list shows: `preferred`, val_loss, loss, else the first by name; "" for none."""
+    return next((name for name in (preferred, *_DEFAULT_METRICS, *sorted(metrics)) if name in metrics), "")
 
 
 def _about(plan: _Data, job: _Data) -> _Data:
@@ -129,8 +129,8 @@ def _about(plan: _Data, job: _Data) -> _Data:
         about["accelerator"] = str((job.get("resources") or {}).get("accelerator") or "")
         about["labels"] = [f"{name}={value}" for name, value in sorted(labels.items())][:_MOST_LABELS]
         if "args" not in ((job.get("code") or {}).get("allow_secret") or ()):
-            given = list(arguments.named(job.get("args")).items())[:_MOST_ARGUMENTS]
-            about["args"] = {name: clipped(value, _LONGEST_ARGUMENT) for name, value in given}
+            argument_pairs = list(arguments.named(job.get("args")).items())[:_MOST_ARGUMENTS]
+            about["args"] = {name: clipped(value, _LONGEST_ARGUMENT) for name, value in argument_pairs}
         function = plan.get("function")
         about["entry"] = f"{plan['target']}:{function}" if function else str(plan["target"])
     return about
@@ -145,8 +145,8 @@ def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
     """Return a curve as few characters: the mean of each stretch, as a character of HEIGHTS."""
     count = min(len(values), width)
     stretches = [values[len(values) * at // count : len(values) * (at + 1) // count] for at in range(count)]
-    known = [[value for value in stretch if value is not None] for stretch in stretches]
-    means = [sum(value / len(stretch) for value in stretch) if stretch else None for stretch in known]
+    stretch_values = [[value for value in stretch if value is not None] for stretch in stretches]
+    means = [sum(value / len(stretch) for value in stretch) if stretch else None for stretch in stretch_values]
     numbers = [mean for mean in means if mean is not None]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     # A flat curve is in the middle. Divided first: the difference of two numbers may be none.
@@ -158,10 +158,10 @@ def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
 def step_s(records: Sequence[_Data]) -> float | None:
     """Return the seconds of a training step that the last records of one attempt show; None if they show none."""
     steps = [(record["time"], record["step"]) for record in records[-_RECORDS:] if _counts(record, records[-1])]
-    (begun, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
-    if not first or not step or step <= first or last <= begun:
+    (first_time, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
+    if not first or not step or step <= first or last <= first_time:
         return None
-    return float((last - begun) / (step - first))
+    return float((last - first_time) / (step - first))
 
 
 def _counts(record: _Data, last: _Data) -> bool:
@@ -183,16 +183,16 @@ def _pace(paths: RunPaths, task: str, records: Sequence[MetricRecord]) -> tuple[
     return step or last, 1 / each_s if each_s else rate
 
 
-def write(paths: RunPaths, known: Summary | None = None) -> None:
+def write(paths: RunPaths, summary: Summary | None = None) -> None:
     """Write the summary of a run that has its final record, or the one that is known. Without one, reading is only slower."""
     # A full disk or damage must not fail the run: its verdict is already recorded.
     with suppress(OSError, ValueError, TypeError, CorruptRunError):
         changed_ns = _changed_ns(paths)
-        status = known.status if known else fold(read_events(paths), supervisor_alive=False)
+        status = summary.status if summary else fold(read_events(paths), supervisor_alive=False)
         about = {"version": VERSION, "run_id": paths.run_id, "records_changed_ns": changed_ns}
-        told = asdict(known.shown if known else shown(paths))
-        rows = {name: value for name, value in told.items() if value != _USUALLY_SHOWN[name]}
-        data = {**about, "status": _told(status), "shown": rows}
+        columns = asdict(summary.shown if summary else columns_of(paths))
+        rows = {name: value for name, value in columns.items() if value != _USUALLY_SHOWN[name]}
+        data = {**about, "status": _non_default_fields(status), "shown": rows}
         text = json.dumps(data, separators=(",", ":")).encode()
         if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
             # An old one, from before a resume, is invalid.
@@ -223,7 +223,7 @@ def _changed_ns(paths: RunPaths) -> int:
     return os.stat(paths.events).st_mtime_ns
 
 
-def _told(status: Status) -> _Data:
+def _non_default_fields(status: Status) -> _Data:
     """Return the fields that differ from their defaults."""
     always = ("state", "reason")
     return {name: value for name, value in asdict(status).items() if name in always or value != _USUAL[name]}
@@ -249,6 +249,6 @@ def _listed(data: dict[str, object]) -> Shown:
 def frozen(kind: type[_T], fields: Mapping[str, object]) -> _T:
     """Return an object of a frozen dataclass with these fields, which are all that it has."""
     # Not its __init__, which sets every field by a call: a list makes 30,000 of them.
-    made = object.__new__(kind)
-    vars(made).update(fields)
-    return made
+    instance = object.__new__(kind)
+    vars(instance).update(fields)
+    return instance

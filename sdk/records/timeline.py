@@ -55,8 +55,8 @@ class Moment:
     attempt: int = 0
 
 
-def moments(events: Sequence[Event], service: Sequence[Moment], last: int, told: str = "") -> list[Moment]:
-    """Return the moments of a run in the order of time, with the details of attempt `last` and without the cause `told`."""
+def moments(events: Sequence[Event], service: Sequence[Moment], last: int, message: str = "") -> list[Moment]:
+    """Return the moments of a run in the order of time, with the details of attempt `last` and without the cause `message`."""
     by_attempt: dict[int, list[Event]] = {}
     for event in events:
         by_attempt.setdefault(event.attempt, []).append(event)
@@ -64,16 +64,20 @@ def moments(events: Sequence[Event], service: Sequence[Moment], last: int, told:
     verdict = max((event.time for event in by_attempt.get(0, ()) if event.kind == "final"), default=0.0)
     for attempt in attempts[-1:]:
         attempt.over = verdict >= attempt.time
-    shown = [moment for event in by_attempt.get(0, ()) for moment in _of_run(event, attempts)]
+    timeline = [moment for event in by_attempt.get(0, ()) for moment in _of_run(event, attempts)]
     starts = sorted((attempt.time, attempt.number) for attempt in attempts)
     numbers = [0, *(number for _, number in starts)]
     times = [time for time, _ in starts]
-    shown = [replace(moment, attempt=numbers[bisect_right(times, moment.time or 0.0)]) for moment in (*shown, *service)]
-    shown += [moment for attempt in attempts for moment in attempt.moments()]
-    shown = [replace(moment, causes=tuple(cause for cause in moment.causes if cause not in told)) for moment in shown]
+    timeline = [
+        replace(moment, attempt=numbers[bisect_right(times, moment.time or 0.0)]) for moment in (*timeline, *service)
+    ]
+    timeline += [moment for attempt in attempts for moment in attempt.moments()]
+    timeline = [
+        replace(moment, causes=tuple(cause for cause in moment.causes if cause not in message)) for moment in timeline
+    ]
     # The verdict on a run has the time at which its job ended.
-    shown.sort(key=lambda moment: (moment.time or 0.0, moment.source == _RUN))
-    return _shortened(shown, {attempt.number: attempt.reason for attempt in attempts})
+    timeline.sort(key=lambda moment: (moment.time or 0.0, moment.source == _RUN))
+    return _shortened(timeline, {attempt.number: attempt.reason for attempt in attempts})
 
 
 def lines(moments: Sequence[Moment], zone: tzinfo | None) -> list[str]:
@@ -83,13 +87,13 @@ def lines(moments: Sequence[Moment], zone: tzinfo | None) -> list[str]:
     when = [_when(moment, zone, style) for moment in moments]
     first, second = max(map(len, when), default=0), max((len(moment.source) for moment in moments), default=0)
     indent = 2 + first + 2 + second + 2
-    shown: list[str] = []
+    wrapped_lines: list[str] = []
     for time, moment in zip(when, moments, strict=True):
         head = f"  {time:<{first}}  {moment.source:<{second}}  "
-        shown += _wrapped(moment.text, head, " " * indent)
+        wrapped_lines += _wrapped(moment.text, head, " " * indent)
         for cause in moment.causes:
-            shown += _wrapped(cause, " " * (indent + 2), " " * (indent + 4))
-    return shown
+            wrapped_lines += _wrapped(cause, " " * (indent + 2), " " * (indent + 4))
+    return wrapped_lines
 
 
 def ending(code: int) -> str:
@@ -108,8 +112,8 @@ class _Attempt:
         self._events = unsettled(events)
         self._detailed = detailed
         self.over = False  # the run ended with it
-        begun = self._of("attempt_started")
-        self.time = (begun or list(events))[0].time
+        starts = self._of("attempt_started")
+        self.time = (starts or list(events))[0].time
         self._end = next(iter((*self._of("stopping"), *self._of("restarting"))), None)
         self.reason = str(self._end.data.get("reason", "unknown")) if self._end else ""
 

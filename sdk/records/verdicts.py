@@ -112,20 +112,20 @@ def verdict(run: RunEnd) -> AttemptEnd | None:
     current, _ = since_resumed(_ordered(run.events))
     final = next((event for event in current if event.kind == "final"), None)
     if final is not None:
-        return _told(final, State(final.data["state"]))
+        return _recorded_end(final, State(final.data["state"]))
     if run.service.job in ("running", "unknown"):
         return None
     attempt, last = last_attempt(run.events)
-    agreed, asked, decides = _agreed(run, last), run.cancelled_at, run.service.knows == "decision"
+    agreed, cancelled_at, decides = _agreed(run, last), run.cancelled_at, run.service.knows == "decision"
     if decides and agreed is not None and agreed.reason in _LEFT:
         agreed = None
     end = agreed or run.service.end
     if end is None:
-        return None if asked is None else CANCELLED
+        return None if cancelled_at is None else CANCELLED
     if end.state is State.SUCCEEDED:
         # A program that stops on request may exit with 0, but it did less than it should have.
         done = done_at(run.events, run.tasks[0])
-        return end if asked is None or (done is not None and done <= asked) else CANCELLED
+        return end if cancelled_at is None or (done is not None and done <= cancelled_at) else CANCELLED
     if end.state is State.CANCELLED:
         return end
     time = run.service.time
@@ -134,7 +134,7 @@ def verdict(run: RunEnd) -> AttemptEnd | None:
         end = replace(end, why=agreed.why if agreed else "")
     goes_on = agreed is None and ((run.agreed is not None and run.agreed.restart) or bool(_of(last, "restarting")))
     # A failure after that request is no failure of the run.
-    is_after = asked is not None and (goes_on or time is None or time > asked)
+    is_after = cancelled_at is not None and (goes_on or time is None or time > cancelled_at)
     return CANCELLED if is_after else end
 
 
@@ -142,8 +142,8 @@ def final(end: AttemptEnd, **about: object) -> dict[str, object]:
     """Return the data of the final record. `about` are the backend's own fields."""
     failure = end.failure
     if end.why:
-        known = failure or Failure(task="", message="")
-        failure = replace(known, message=f"{known.message} {end.why}".strip())
+        base = failure or Failure(task="", message="")
+        failure = replace(base, message=f"{base.message} {end.why}".strip())
     return {"state": end.state.value, "reason": end.reason.value, "failure": failure and asdict(failure), **about}
 
 
@@ -173,7 +173,7 @@ def _of(events: Sequence[Event], kind: str) -> list[Event]:
     return [event for event in events if event.kind == kind]
 
 
-def _told(event: Event, state: State) -> AttemptEnd:
+def _recorded_end(event: Event, state: State) -> AttemptEnd:
     """Return the end that a record describes."""
     failure, why = event.data.get("failure"), str(event.data.get("why") or "")
     reason = Reason(event.data["reason"])
@@ -187,7 +187,7 @@ def _agreed(run: RunEnd, last: Sequence[Event]) -> AttemptEnd | None:
         # The last phase is repeated if it fails.
         return SUCCEEDED if kinds.issuperset(run.kept) else None
     if over := _of(last, "attempt_ended"):
-        return _told(over[0], State.FAILED)
+        return _recorded_end(over[0], State.FAILED)
     return None if agreed is None or agreed.restart else agreed
 
 
@@ -197,34 +197,34 @@ def _failed(
     """Return why the run has failed, and since when that was clear; None if that is not known."""
     service, over = run.service, _of(last, "attempt_ended")
     at, knows = (over[0].time if over else None), service.knows == "cause"
-    told = agreed or (_told(over[0], State.FAILED) if over and not knows else None)
+    recorded_end = agreed or (_recorded_end(over[0], State.FAILED) if over and not knows else None)
     record, exited = first_failure(last, attempt), [event for event in _of(last, "exited") if event.data.get("code")]
     silent, saved = _silent(last, exited), [event.time for event in exited if event.data["code"] == EXIT_CHECKPOINTED]
     if agreed is not None and agreed.reason is Reason.CHECKPOINTED:
         return CHECKPOINTED, min(saved, default=at)
-    if told is not None and told.failure is not None:
+    if recorded_end is not None and recorded_end.failure is not None:
         # No task has recorded this failure: for example, a hang.
-        return told, at
+        return recorded_end, at
     if record is not None and not (is_collateral(record) and (knows or silent)):
         return _of_record(record, last), record.time
     if saved and not knows:
         return CHECKPOINTED, min(saved)
     if silent and not knows:
         return _of_exit(silent[0], last), silent[0].time
-    said = None if service.end is None or service.knows == "decision" else service.end
-    if said is not None and (agreed is None or (knows and said.state is State.FAILED)):
+    service_end = None if service.end is None or service.knows == "decision" else service.end
+    if service_end is not None and (agreed is None or (knows and service_end.state is State.FAILED)):
         # The observations of the agents are a consequence.
-        return said, service.time
+        return service_end, service.time
     reason, task = (agreed.reason, agreed.task) if agreed else (Reason.INFRASTRUCTURE, "")
     message = f"The last attempt ended ({reason.value}), and no record gives the cause."
-    failure = (said and said.failure) or Failure(task=task, message=message)
+    failure = (service_end and service_end.failure) or Failure(task=task, message=message)
     return failed(reason, failure), at
 
 
 def _of_record(record: Event, last: Sequence[Event]) -> AttemptEnd:
     exits_before = [event for event in _of(last, "exited") if event.time <= record.time]
     exited = [str(event.data.get("task")) for event in exits_before if event.data.get("code") == 0]
-    message = _found_out(last, record.source) or message_of(record, exited)
+    message = _diagnosis(last, record.source) or message_of(record, exited)
     failure = Failure(task=record.source, message=message, traceback=str(record.data.get("traceback", "")))
     return failed(reason_of(record, exited), failure)
 
@@ -241,11 +241,14 @@ def _of_exit(event: Event, last: Sequence[Event]) -> AttemptEnd:
     out_of_memory = event.data.get("reason") == Reason.OUT_OF_MEMORY.value
     memory = exits.OutOfMemory.YES if out_of_memory else exits.OutOfMemory.UNKNOWN
     task, (reason, text) = str(event.data["task"]), exits.describe(int(event.data["code"]), memory)
-    message = _found_out(last, task) or f"{task} {text}"
+    message = _diagnosis(last, task) or f"{task} {text}"
     return failed(reason, Failure(task=task, message=message, traceback=str(event.data.get("output", ""))))
 
 
-def _found_out(last: Sequence[Event], task: str) -> str:
+def _diagnosis(last: Sequence[Event], task: str) -> str:
     """Return the diagnosis of an agent that requested a restart for its failed task, or ""."""
     failures: list[Any] = [event.data.get("failure") for event in _of(last, "restarting")]
-    return next((str(told["message"]) for told in failures if isinstance(told, dict) and told.get("task") == task), "")
+    return next(
+        (str(failure["message"]) for failure in failures if isinstance(failure, dict) and failure.get("task") == task),
+        "",
+    )

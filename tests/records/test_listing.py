@@ -209,7 +209,7 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
 def test_a_summary_omits_usual_values_and_the_rows_share_no_mutable_value(make) -> None:
     first, second = make("a"), make("b")
     told = json.loads(Path(first.summary).read_text())
-    whole = asdict(summaries.shown(first))
+    whole = asdict(summaries.columns_of(first))
     usual = asdict(summaries.Shown())
     assert told["shown"] == {name: value for name, value in whole.items() if value != usual[name]}
     rows = listed()

@@ -19,7 +19,7 @@ LINE = b'{"time": 1.5, "step": 7, "metrics": {"loss": 0.5}}\n'
 
 
 def fresh(path: Path) -> list[dict] | str:
-    metric_file._known.clear()
+    metric_file._read_parts.clear()
     return found(path)
 
 
@@ -66,12 +66,12 @@ def test_a_file_that_was_read_before_is_read_like_a_new_one(tmp_path_factory, ch
     kept = metric_file._RECORDS
     metric_file._RECORDS = 1
     try:
-        metric_file._known.clear()
+        metric_file._read_parts.clear()
         for how, what in changes:
             change(path, how, what)
-            known = dict(metric_file._known)
+            known = dict(metric_file._read_parts)
             expected = fresh(path)
-            metric_file._known.update(known)
+            metric_file._read_parts.update(known)
             assert found(path) == expected
     finally:
         metric_file._RECORDS = kept
@@ -89,11 +89,11 @@ def test_only_new_lines_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_few_files_are_remembered(tmp_path: Path) -> None:
-    metric_file._known.clear()
+    metric_file._read_parts.clear()
     for number in range(10):
         (tmp_path / f"{number}").write_bytes(LINE * 1000)
         found(tmp_path / f"{number}")
-    assert list(metric_file._known) == [str(tmp_path / f"{number}") for number in range(6, 10)]
+    assert list(metric_file._read_parts) == [str(tmp_path / f"{number}") for number in range(6, 10)]
 
 
 def test_damage_is_named_with_its_line_in_the_whole_file(tmp_path: Path) -> None:

@@ -128,10 +128,10 @@ class SyncedRun:
         """Merge links and executable files into the index of outputs, which may have entries of earlier attempts."""
 
         def merged() -> object:
-            known = self.outputs_index()
-            both = sorted({*known.executable, *executable})
-            new = OutputsIndex(links={**known.links, **links}, executable=both)
-            return asdict(new) if new != known else None
+            index = self.outputs_index()
+            both = sorted({*index.executable, *executable})
+            new = OutputsIndex(links={**index.links, **links}, executable=both)
+            return asdict(new) if new != index else None
 
         self._replace(_OUTPUTS_INDEX, merged)
 
@@ -146,8 +146,8 @@ class SyncedRun:
         for _ in range(_TRIES):
             with suppress(ConflictError, MissingError):
                 if (new := content()) is not None:
-                    data, known = json.dumps(new, sort_keys=True).encode(), self._generations.get(key)
-                    self._generations[key] = self.store.swap(key, [data], expected=known).generation
+                    data, generation = json.dumps(new, sort_keys=True).encode(), self._generations.get(key)
+                    self._generations[key] = self.store.swap(key, [data], expected=generation).generation
                 return
             self._generations[key] = None
             with suppress(MissingError):
@@ -261,14 +261,14 @@ class SyncedRun:
             posix.put_copy(f"{self.paths.url}/{key}", data)
 
     def _pull_logs(self, attempts: int, tasks: Sequence[str]) -> None:
-        wanted = [KEYS.supervisor_log, KEYS.environment_log]
+        keys = [KEYS.supervisor_log, KEYS.environment_log]
         for attempt in range(1, attempts + 1):
             Path(self.paths.attempt(attempt)).mkdir(parents=True, exist_ok=True)
-            wanted += [key(attempt, task) for task in tasks for key in (KEYS.log, KEYS.machine)]
-            wanted += [KEYS.log_times(attempt), *(KEYS.metrics(attempt, task) for task in reports_metrics(tasks))]
-        in_parallel(self._pull_growing, [key for key in wanted if key not in self._complete])
+            keys += [key(attempt, task) for task in tasks for key in (KEYS.log, KEYS.machine)]
+            keys += [KEYS.log_times(attempt), *(KEYS.metrics(attempt, task) for task in reports_metrics(tasks))]
+        in_parallel(self._pull_growing, [key for key in keys if key not in self._complete])
         # Logs of earlier attempts no longer grow: they were read once more.
-        self._complete |= {key for key in wanted if key.startswith("attempts/") and int(key[9:13]) < attempts}
+        self._complete |= {key for key in keys if key.startswith("attempts/") and int(key[9:13]) < attempts}
 
     def pull(self, files: Iterable[str]) -> None:
         """Append the new parts of these growing files to their copies."""

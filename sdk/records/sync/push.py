@@ -58,8 +58,8 @@ class Pusher(SyncedRun):
     def __init__(self, paths: RunPaths, url: str, clock: Clock, *, one_task: bool = False) -> None:
         super().__init__(paths, url, clock)
         self._one_task = one_task
-        known = [KEYS.events, "plans", "attempts", KEYS.supervisor_log, KEYS.environment_log]
-        self._unlisted = [] if one_task else known
+        folders = [KEYS.events, "plans", "attempts", KEYS.supervisor_log, KEYS.environment_log]
+        self._unlisted = [] if one_task else folders
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._last: dict[str, float] = {}
         self._young_until = clock.monotonic() + _YOUNG_S if one_task else math.inf
@@ -70,18 +70,18 @@ class Pusher(SyncedRun):
             self.listed(f"{self._unlisted[-1]}/")
             self._unlisted.pop()
         # Listed first, in the order of their writing: everything written before a record is uploaded before it.
-        records = self._found(KEYS.events)
+        records = self._files_in(KEYS.events)
         records.sort(key=lambda key: (os.stat(f"{self.paths.url}/{key}").st_mtime_ns, key))
-        attempts = [folder for folder in self._found("attempts") if folder[-4:].isdecimal()]
-        inside = [key for attempt in attempts for key in self._found(attempt)]
-        growing = [file for key in inside if key.endswith(_GROWING) for file in self._found(key)]
+        attempts = [folder for folder in self._files_in("attempts") if folder[-4:].isdecimal()]
+        inside = [key for attempt in attempts for key in self._files_in(attempt)]
+        growing = [file for key in inside if key.endswith(_GROWING) for file in self._files_in(key)]
         fresh = [key for key in records if key not in self.objects]
         at_once = last or bool(fresh)
         in_parallel(
             partial(self._grow, at_once=at_once), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS
         )
         payloads = [key for key in inside if key.endswith("/payload.json")]
-        shared = [] if self._one_task else [*self._found("plans"), *payloads]
+        shared = [] if self._one_task else [*self._files_in("plans"), *payloads]
         in_parallel(self.create, [key for key in shared if key not in self.objects], _THREADS)
         # If no supervisor was left to collect outputs, the files are uploaded as they are.
         if last or any(key.endswith((".collected.json", ".final.json")) for key in fresh):
@@ -89,7 +89,7 @@ class Pusher(SyncedRun):
         for key in fresh:
             self.create(key)
 
-    def _found(self, folder: str) -> list[str]:
+    def _files_in(self, folder: str) -> list[str]:
         """Return the files in a folder. An unreadable folder is an error: its files would be lost."""
         return [f"{folder}/{name}" for name in posix.list_names(f"{self.paths.url}/{folder}") if name[0] != "."]
 

@@ -19,7 +19,7 @@ from ...errors import PodliftError
 from ...job.layout import RunPaths
 from ...process.janitor_watch import end_leftovers
 from ...records.recorder import has_ended
-from ...run import seen
+from ...run import listed_status
 from ...storage import file_systems, folders
 from . import root
 from .root import ARCHIVES, KNOWN, MAX_RECORD_BYTES, Archive, Candidate, ChangedError, Place, PrunedRoot
@@ -181,7 +181,7 @@ def _state(folder: Path) -> tuple[str, str]:
         # Reading a named pipe would block.
         if plan.exists() and not plan.is_file():
             return "", "its plan.json is not a file"
-        status = seen(api.attach(folder))
+        status = listed_status(api.attach(folder))
         owner = folder.lstat().st_uid
     except Exception as error:  # one damaged folder must not hide the others
         return "", str(error).rstrip(".") or repr(error)
