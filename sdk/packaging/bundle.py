@@ -107,11 +107,11 @@ def _warnings(secrets: Sequence[str], unreadable: Sequence[str]) -> Iterator[Fin
         yield Finding("warning", f"Not packaged: {text.and_more(unreadable, _SHOWN)}.")
 
 
-def check_entry(entry: LocatedEntry, made: Bundle) -> None:
+def check_entry(entry: LocatedEntry, packed: Bundle) -> None:
     """Raise an InputError if the entry is not in its bundle."""
-    if any(member.path == entry.file for member in made.members):
+    if any(member.path == entry.file for member in packed.members):
         return
-    reason = tree.why_left_out(entry.file, made.left_out)
+    reason = tree.why_left_out(entry.file, packed.left_out)
     if not reason:
         raise InputError(_no_entry(entry.file))
     path = entry.file.removeprefix(f"{entry.base}/") if entry.base else entry.file

@@ -45,12 +45,12 @@ def runtime_archive(cache: Path) -> RuntimeFile:
     if own is not None:
         return RuntimeFile(digest=sha256(own), path=own)
     folder = cache / "runtime"
-    digest = _made(folder, frozenset(_own_stats()))
+    digest = _archive_digest(folder, frozenset(_own_stats()))
     path = folder / f"{digest}.tar"
     # A container would refuse a damaged one.
     if not path.is_file() or sha256(path) != digest:
-        _made.cache_clear()
-        path = folder / f"{(digest := _made(folder, frozenset(_own_stats())))}.tar"
+        _archive_digest.cache_clear()
+        path = folder / f"{(digest := _archive_digest(folder, frozenset(_own_stats())))}.tar"
     # `podlift remove` removes one that was not used for long.
     os.utime(path)
     return RuntimeFile(digest=digest, path=path)
@@ -64,7 +64,7 @@ def _own_archive() -> Path | None:
 
 
 @lru_cache(maxsize=1)
-def _made(folder: Path, _: frozenset[tuple[str, int, int]]) -> str:
+def _archive_digest(folder: Path, _: frozenset[tuple[str, int, int]]) -> str:
     """Write the archive of these own files, and return its sha256. Other packages stay as this process found them."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{uuid.uuid4().hex}.part"

@@ -116,10 +116,10 @@ class _Walk:
         names = {entry.name for entry in entries}
         owner = None if named or forced else never_packaged.why_folder_by_content(self._top / where, names)
         if owner is not None:
-            self.tree.left_out.append(f"{_shown(where)}/ ({owner})")
+            self.tree.left_out.append(f"{_printable(where)}/ ({owner})")
             return []
         rules = above.enter(self._top / where, prefix, sorted(names), self.tree.notes)
-        inner, taken, leftover = [], len(self.tree.entries), False
+        inner, count_before, leftover = [], len(self.tree.entries), False
         for entry in entries:
             path = f"{prefix}{entry.name}"
             # A folder with nothing but stale bytecode is the rest of a deleted one.
@@ -129,12 +129,12 @@ class _Walk:
                 if reason is None:
                     inner.append((path, rules))
                 elif entry.name != "__pycache__":
-                    self.tree.left_out.append(f"{_shown(path)}/ ({reason})")
+                    self.tree.left_out.append(f"{_printable(path)}/ ({reason})")
             elif forced or (reason := rules.why(path)) is None:
                 self.take(entry.path, path, forced=forced)
             else:
-                self.tree.left_out.append(f"{_shown(path)} ({reason})")
-        if where and not inner and not leftover and len(self.tree.entries) == taken:
+                self.tree.left_out.append(f"{_printable(path)} ({reason})")
+        if where and not inner and not leftover and len(self.tree.entries) == count_before:
             with suppress(FileNotFoundError):
                 self.tree.entries.append(TreeEntry(f"{where}/", (self._top / where).stat()))
         return inner
@@ -152,7 +152,7 @@ class _Walk:
             return None
 
     def _cannot_read(self, path: str, error: OSError) -> None:
-        reason = f"{_shown(path)} (cannot be read: {(error.strerror or str(error)).lower()})"
+        reason = f"{_printable(path)} (cannot be read: {(error.strerror or str(error)).lower()})"
         self.tree.left_out.append(reason)
         self.tree.unreadable.append(reason)
 
@@ -179,7 +179,7 @@ class _Walk:
                 self.tree.secrets.append(path)
                 reason = "looks like a secret"
         if reason is not None:
-            self.tree.left_out.append(f"{_shown(path)} ({reason})")
+            self.tree.left_out.append(f"{_printable(path)} ({reason})")
         elif about is not None:
             self.tree.entries.append(TreeEntry(path, about))
 
@@ -232,7 +232,7 @@ class _Walk:
             for above in _folders(entry.path):
                 counts[above] = counts.get(above, 0) + 1
         fullest = sorted(counts, key=lambda name: (-counts[name], name))[:5]
-        names = ", ".join(f"{_shown(name)}/ ({counts[name]})" for name in fullest)
+        names = ", ".join(f"{_printable(name)}/ ({counts[name]})" for name in fullest)
         return (
             f"The project contains more than {MAX_FILES} files: {str(self._top)!r}. Largest folders so far: {names}. "
             "Next: move data out, exclude it, or name a smaller code_project= (--code-project)."
@@ -266,5 +266,5 @@ def _odd_name(path: str) -> str | None:
     return None
 
 
-def _shown(path: str) -> str:
+def _printable(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()

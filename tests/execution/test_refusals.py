@@ -103,7 +103,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(runtime_archive, "_members", foreign)
     # A process makes the archive once: this test starts another process.
-    monkeypatch.setattr(runtime_archive, "_made", lru_cache(runtime_archive._made.__wrapped__))
+    monkeypatch.setattr(runtime_archive, "_archive_digest", lru_cache(runtime_archive._archive_digest.__wrapped__))
     monkeypatch.setattr("platform.machine", lambda: "arm64")
 
 

@@ -70,7 +70,7 @@ def check(
     program, problems = Program(entry, list(members)), Problems()
     sources = ImportSources(program, tasks, left_out)
     reader = _ProgramReader(program, sources, problems, entry.file)
-    problems.messages += [*shadowed.taken(program), *shadowed.mistakes_of_entry(program)]
+    problems.messages += [*shadowed.name_conflict(program), *shadowed.mistakes_of_entry(program)]
     trees = reader.trees
     all_trees = {**trees, **reader.later}
     start = trees.get(entry.file)
@@ -112,7 +112,7 @@ def _with_strategies(
     own = [
         (file, tree) for file, tree in reachable.items() if not (program.entry.project / file).is_relative_to(_PODLIFT)
     ]
-    asked = (
+    communications = (
         replace(call, place=program.location(file, call.line), sure=call.sure and file in certain)
         for file, tree in own
         for call in communication.communications_of(tree)
@@ -120,7 +120,7 @@ def _with_strategies(
     return replace(
         preload,
         strategies=tuple(dict.fromkeys(names)),
-        communications=tuple(asked),
+        communications=tuple(communications),
         fits=tuple(program.location(file, line) for file, tree in own for line in strategies.fits_of(tree)),
         connects=any(strategies.CONNECTS.search(program.text(file)) for file, _ in own),
     )
@@ -334,8 +334,8 @@ def _unread_args(
     function = _definition(tree, entry.function)
     if function is None:
         return []
-    given = function.args
-    names = [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    arguments = function.args
+    names = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     if not names or any(_READS_ARGV.search(word) for module in program for word in names_used(module)):
         return []
     has_flags = any(isinstance(word, str) and word.startswith("-") for word in args)
@@ -379,9 +379,9 @@ def _wrong_arguments(function: Function, kwargs: Mapping[str, object] | None) ->
             mistakes.append(f"{function.name} has no argument {name!r}. {hint}")
     missing = [name for name in required if name not in kwargs]
     if missing:
-        given = ", ".join(map(repr, kwargs)) or "no keyword arguments"
+        received = ", ".join(map(repr, kwargs)) or "no keyword arguments"
         names = ", ".join(map(repr, missing))
-        mistakes.append(f"{function.name} needs {names}. Received: {given}. Next: args={{...}} (--args).")
+        mistakes.append(f"{function.name} needs {names}. Received: {received}. Next: args={{...}} (--args).")
     return mistakes
 
 

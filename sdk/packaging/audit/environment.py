@@ -206,7 +206,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, bool]]:
     elif isinstance(node, ast.Call):
         called = _called(node)
         if called == "environ.update":
-            yield from ((name, True) for given in node.args for name in _keys(given))
+            yield from ((name, True) for argument in node.args for name in _keys(argument))
             yield from ((word.arg or _UNKNOWN, True) for word in node.keywords)
         elif called in ("putenv", "environ.setdefault", "environ.__setitem__"):
             yield _first_argument(node), True

@@ -126,19 +126,19 @@ class Installed:
     @cached_property
     def _sites(self) -> list[str]:
         """The folders into which distributions are installed, in the order of the path."""
-        given = {os.path.realpath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
+        python_path = {os.path.realpath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
         own = {
             *site.getsitepackages(),
             site.getusersitepackages(),
             sysconfig.get_path("purelib"),
             sysconfig.get_path("platlib"),
         }
-        real = {os.path.realpath(path) for path in own} | (given if self._passed else set())
+        real = {os.path.realpath(path) for path in own} | (python_path if self._passed else set())
         return [
             os.path.abspath(path)
             for path in sys.path
             if os.path.realpath(path) in real
-            or (os.path.basename(path) in _SITES and os.path.realpath(path) not in given)
+            or (os.path.basename(path) in _SITES and os.path.realpath(path) not in python_path)
         ]
 
     @cached_property

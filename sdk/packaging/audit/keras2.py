@@ -285,10 +285,10 @@ class _Reader:
         elif kind == "model" and name == "save_weights":
             self._file(node, 0, keras2.WEIGHT_FILES, scope)
         elif kind == "model" and name == "load_weights" and node.args:
-            given: ast.expr | None = node.args[0]
-            if isinstance(given, ast.Name) and (owner := scope.find(given.id)):
-                given = owner.values[given.id]
-            if isinstance(given, ast.Call) and self._full(given.func) == "tensorflow.train.latest_checkpoint":
+            argument: ast.expr | None = node.args[0]
+            if isinstance(argument, ast.Name) and (owner := scope.find(argument.id)):
+                argument = owner.values[argument.id]
+            if isinstance(argument, ast.Call) and self._full(argument.func) == "tensorflow.train.latest_checkpoint":
                 self._say(node, "loads a TensorFlow checkpoint with load_weights, which Keras 3 does not read")
 
     def _arguments(self, node: ast.Call, name: str, rejected: frozenset[str]) -> None:
@@ -297,15 +297,15 @@ class _Reader:
                 self._say(node, f"passes {keyword.arg}= to {name}, which Keras 3 does not accept")
 
     def _file(self, node: ast.Call, position: int, accepted: tuple[str, ...], scope: _Scope) -> None:
-        given = node.args[position] if len(node.args) > position else _keyword(node, "filepath")
+        path = node.args[position] if len(node.args) > position else _keyword(node, "filepath")
         if _keyword(node, "zipped") is not None or (
             position < len(node.args) and isinstance(node.args[position], ast.Starred)
         ):
             return
-        tail = self._tail(given, scope)
+        tail = self._tail(path, scope)
         if tail is not None and not tail.endswith(accepted):
             expected = " or ".join(accepted[:2])
-            self._say(node, f"writes {ast.unparse(given)}, which Keras 3 accepts only as a {expected} file")  # type: ignore[arg-type]
+            self._say(node, f"writes {ast.unparse(path)}, which Keras 3 accepts only as a {expected} file")  # type: ignore[arg-type]
 
     def _functional(self, body: list[ast.stmt], scope: _Scope, symbolic: set[str]) -> None:
         """Follow the tensors of functional models through the statements, in their order."""
@@ -327,16 +327,16 @@ class _Reader:
                         called = ast.unparse(call.func)
                         self._say(call, f"calls {called} on a tensor of a functional model, which Keras 3 rejects")
                 name = _only_target(node)
-                made = name is not None and self._is_symbolic(node.value, symbolic)  # type: ignore[attr-defined]
+                is_symbolic = name is not None and self._is_symbolic(node.value, symbolic)  # type: ignore[attr-defined]
                 symbolic -= _stored(node)
-                symbolic |= {name} if made and name else set()
+                symbolic |= {name} if is_symbolic and name else set()
 
     def _takes_tensor(self, call: ast.Call, symbolic: set[str]) -> bool:
         full = self._full(call.func) or ""
         if not full.startswith("tensorflow.") or not keras2.TENSOR_FUNCTIONS.fullmatch(full.partition(".")[2]):
             return False
-        given = [item for argument in call.args[:1] for item in (getattr(argument, "elts", None) or [argument])]
-        return any(isinstance(item, ast.Name) and item.id in symbolic for item in given)
+        tensors = [item for argument in call.args[:1] for item in (getattr(argument, "elts", None) or [argument])]
+        return any(isinstance(item, ast.Name) and item.id in symbolic for item in tensors)
 
     def _is_symbolic(self, node: ast.expr, symbolic: set[str]) -> bool:
         if isinstance(node, ast.Name):

@@ -19,7 +19,7 @@ _FIRST_WORD = b'"""podlift:'
 _HOME = Path(__file__).resolve().parent.parent.parent
 
 
-def taken(program: Program) -> list[str]:
+def name_conflict(program: Program) -> list[str]:
     """Return the refusal of a project with a module that has podlift's import name."""
     files = [program.module(f"{prefix}{NAME}") for prefix in program.prefixes]
     own = [file for file in files if file in program.files and not _is_podlift(program.entry.project / str(file))]

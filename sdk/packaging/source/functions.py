@@ -303,8 +303,8 @@ class _ModuleWriter:
             word: NameUse(word, f"{subject.name} ({definition.location(word)})", subject.use.scope)
             for word in sorted(binding.now | binding.later | closure.keys())
         }
-        lost = self._report_lost(definition, uses, binding, closure)
-        self._pending += [use for word, use in uses.items() if word not in lost and word not in closure]
+        lost_names = self._report_lost(definition, uses, binding, closure)
+        self._pending += [use for word, use in uses.items() if word not in lost_names and word not in closure]
         arguments = list[str]()
         for word, value in closure.items():
             with self.problems.collect():
@@ -335,19 +335,19 @@ class _ModuleWriter:
         use = subject.use
         if not isinstance(subject.value, (type, FunctionType)):
             return
-        for key, held in vars(subject.value).items():
+        for key, value in vars(subject.value).items():
             inner = replace(use, name=f"{use.name}.{key}")
             with self.problems.collect():
                 if (
-                    isinstance(held, FunctionType)
-                    and held.__globals__ is use.scope
-                    and held.__code__.co_filename != "<string>"
+                    isinstance(value, FunctionType)
+                    and value.__globals__ is use.scope
+                    and value.__code__.co_filename != "<string>"
                     and key not in binding.text
                     and key != "__wrapped__"
                 ):
                     raise inner.cannot_send("it was added later", "write it where the rest is defined")
-                if type(held) in (*_PLAIN, *_BRACKETS) and not key.startswith("_"):
-                    binding.text += f"{name}.{key} = {self._literal(held, inner, binding)}\n"
+                if type(value) in (*_PLAIN, *_BRACKETS) and not key.startswith("_"):
+                    binding.text += f"{name}.{key} = {self._literal(value, inner, binding)}\n"
 
     def _import_submodules(self, text: str, scope: dict[str, object]) -> None:
         """Import the submodules that a text uses: the name `package` alone does not load `package.module`."""
@@ -371,8 +371,10 @@ def _importable_names(values: tuple[Any, ...], names: set[str]) -> list[tuple[st
     for path in list(sys.modules):
         module = importable(path)
         if module is not None:
-            held = vars(module)
-            origins += [(path, key) for key in names if key in held and any(held[key] is value for value in values)]
+            namespace = vars(module)
+            origins += [
+                (path, key) for key in names if key in namespace and any(namespace[key] is value for value in values)
+            ]
     return origins
 
 
