@@ -97,8 +97,11 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
     kept = {0, len(points) - 1}
     for number in range(stretches):
         stretch = range(1 + int(number * size), 1 + int((number + 1) * size))
-        known = [at for at in stretch if points[at].value is not None] or stretch[:1]
-        kept |= {min(known, key=lambda at: points[at].value or 0.0), max(known, key=lambda at: points[at].value or 0.0)}
+        candidates = [at for at in stretch if points[at].value is not None] or stretch[:1]
+        kept |= {
+            min(candidates, key=lambda at: points[at].value or 0.0),
+            max(candidates, key=lambda at: points[at].value or 0.0),
+        }
     return [points[at] for at in sorted(kept)]
 
 
@@ -109,11 +112,11 @@ def charts(runs: Mapping[str, Mapping[str, Sequence[Point]]]) -> Charts:
     shown = names[:room]
     drawn = sum(name in metrics for name in shown for metrics in runs.values())
     most = max(POINTS // max(drawn, 1), _FEWEST)
-    made = [
+    chart_list = [
         Chart(name, [_series(run, thinned(metrics[name], most)) for run, metrics in runs.items() if name in metrics])
         for name in shown
     ]
-    return Charts(shown=made, left_out=len(names) - len(shown))
+    return Charts(shown=chart_list, left_out=len(names) - len(shown))
 
 
 def outline(points: Sequence[Point], width: int, height: int) -> list[str]:

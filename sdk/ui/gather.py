@@ -68,8 +68,8 @@ class _Parts:
         try:
             return call()
         except DAMAGE as error:
-            said = str(error) if isinstance(error, PodliftError) else repr(error)
-            self.problems.append(f"Not shown: {name}. {clipped(said, _LONGEST)}")
+            message = str(error) if isinstance(error, PodliftError) else repr(error)
+            self.problems.append(f"Not shown: {name}. {clipped(message, _LONGEST)}")
             return default
 
 
@@ -166,8 +166,8 @@ def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", bef
         if os.path.isfile(path):
             shown.append(_tail(name, attempt, log_pages.before(path, lines, before)))
         else:
-            kept = deque((line.text for line in run.logs(task=name, attempt=attempt)), maxlen=lines)
-            shown.append(Tail(task=name, attempt=attempt, text=_text(kept)))
+            last_lines = deque((line.text for line in run.logs(task=name, attempt=attempt)), maxlen=lines)
+            shown.append(Tail(task=name, attempt=attempt, text=_text(last_lines)))
     return [tail for tail in shown if tail.text or tail.begin is not None]
 
 
@@ -209,6 +209,6 @@ def differences(plans: Mapping[str, Plan]) -> dict[str, list[Change]]:
 
 def unreadable(ref: str, url: str, error: Exception) -> RunView:
     """Return the view of a run that cannot be read, with the reason."""
-    said = str(error) if isinstance(error, PodliftError) else repr(error)
+    message = str(error) if isinstance(error, PodliftError) else repr(error)
     kind = "damaged" if isinstance(error, CorruptRunError) else "not readable"
-    return RunView(id=ref, url=url, ref=ref, sentence=[f"The run is {kind}."], problems=[said])
+    return RunView(id=ref, url=url, ref=ref, sentence=[f"The run is {kind}."], problems=[message])

@@ -70,8 +70,8 @@ class PageGuard:
         acts = bool(self._acting) and request.method == "POST"
         if request.method not in ("GET", "HEAD") and not acts:
             return PlainTextResponse("This page is read-only.", 405)
-        given = None if acts else request.query_params.get("token")
-        if given is not None and _same(given, self._token):
+        token = None if acts else request.query_params.get("token")
+        if token is not None and _same(token, self._token):
             # One slash: two would name another host.
             target = str(request.url.remove_query_params(["token", "actions"]).replace(scheme="", netloc=""))
             answer = RedirectResponse(f"/{target.lstrip('/')}", 303)
@@ -104,8 +104,8 @@ class PageGuard:
         return morsel.value if morsel else ""
 
 
-def _same(given: str, expected: str) -> bool:
-    return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
+def _same(received: str, expected: str) -> bool:
+    return secrets.compare_digest(received.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 def _name(address: str) -> str:

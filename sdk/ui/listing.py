@@ -48,13 +48,13 @@ class ListRequest:
 @dataclass(frozen=True, kw_only=True)
 class RunsPage:
     rows: list[tuple[int, Row]]
-    found: int
+    matches: int
     total: int
     pages: int
     states: dict[str, int]
     labels: list[str]
     arguments: list[str]  # names of the arguments with a column
-    wanted: ListRequest
+    request: ListRequest
 
 
 def _status(read: Callable[[RunInfo, float], float | str | None]) -> Callable[[RunInfo, float], float | str | None]:
@@ -77,7 +77,7 @@ SORTS: dict[str, Callable[[RunInfo, float], float | str | None]] = {
 }
 
 
-def wanted(query: Mapping[str, str]) -> ListRequest:
+def request_of(query: Mapping[str, str]) -> ListRequest:
     """Return the filters in the parameters of a request; a value without a meaning is ignored."""
     sort = query.get("sort", "")
     page = query.get("page", "1")
@@ -99,26 +99,26 @@ def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
     in_state = [run for run in fitting if about.state in ("", _state(run[1]))]
     key = _key(about.sort.removeprefix("-"))
     keyed = [(key(run[1], now), run) for run in in_state]
-    known = [(value, run) for value, run in keyed if value is not None]
-    known.sort(key=lambda pair: (pair[0], pair[1][1].id), reverse=about.sort.startswith("-"))
+    sortable = [(value, run) for value, run in keyed if value is not None]
+    sortable.sort(key=lambda pair: (pair[0], pair[1][1].id), reverse=about.sort.startswith("-"))
     # A run without the value is last in both orders.
-    ordered = [*(run for _, run in known), *(run for value, run in keyed if value is None)]
+    ordered = [*(run for _, run in sortable), *(run for value, run in keyed if value is None)]
     pages = max(math.ceil(len(ordered) / PER_PAGE), 1)
     page = min(max(about.page, 1), pages)
-    shown = ordered[(page - 1) * PER_PAGE : page * PER_PAGE]
-    rows = [(number, row(info, now)) for number, info in shown]
+    on_page = ordered[(page - 1) * PER_PAGE : page * PER_PAGE]
+    rows = [(number, row(info, now)) for number, info in on_page]
     states, labels = Counter(_state(info) for _, info in fitting), Counter[str]()
     for _, info in runs:
         labels.update(_labels(info))
     return RunsPage(
         rows=rows,
-        found=len(in_state),
+        matches=len(in_state),
         total=len(runs),
         pages=pages,
         states={state: states[state] for state in STATES if states[state] or state == about.state},
         labels=sorted(name for name, _ in labels.most_common(_LABELS)),
-        arguments=_columns([info for _, info in shown]),
-        wanted=replace(about, page=page),
+        arguments=_columns([info for _, info in on_page]),
+        request=replace(about, page=page),
     )
 
 

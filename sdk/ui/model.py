@@ -271,7 +271,7 @@ def uses(machine: MachineUse, *, ended: bool) -> list[Use]:
     resources += [
         (name, f"{mean}{size(int(of(used)))}/s", used) for name, used in (("disk", disk), ("network", network))
     ]
-    return [Use(name=name, last=said, curve=shape(values)) for name, said, values in resources]
+    return [Use(name=name, last=last_use, curve=shape(values)) for name, last_use, values in resources]
 
 
 def requirement_lines(plan: Plan) -> list[str]:
@@ -344,11 +344,11 @@ def compared(views: Sequence[RunView], changes: Mapping[str, Sequence[Change]]) 
         return None
     names = list(dict.fromkeys(name for view in views for name, _ in view.arguments))
     metrics = sorted({name for view in views for name in view.metrics})
-    given = [dict(view.arguments) for view in views]
+    arguments = [dict(view.arguments) for view in views]
     runs = [view.id for view in views]
     return RunsCompared(
         runs=runs,
-        arguments=[(name, [each.get(name) for each in given]) for name in names],
+        arguments=[(name, [each.get(name) for each in arguments]) for name in names],
         metrics=[(name, [view.metrics.get(name) for view in views]) for name in metrics],
         settings=_settings(runs, changes),
         code=_code(runs, changes),
@@ -358,8 +358,8 @@ def compared(views: Sequence[RunView], changes: Mapping[str, Sequence[Change]]) 
 def _settings(runs: Sequence[str], changes: Mapping[str, Sequence[Change]]) -> list[tuple[str, list[str]]]:
     """Return the settings that differ. The arguments have rows already, and the request follows from the settings."""
     first, others = dict[str, str](), {run: dict[str, str]() for run in runs}
-    for run, found in changes.items():
-        for change in found:
+    for run, run_changes in changes.items():
+        for change in run_changes:
             if change.section in _SETTINGS and not _ARGUMENTS.match(f"{change.section}.{change.path}"):
                 first[change.path] = _value(change.before)
                 others[run][change.path] = _value(change.after)
@@ -368,8 +368,8 @@ def _settings(runs: Sequence[str], changes: Mapping[str, Sequence[Change]]) -> l
 
 def _code(runs: Sequence[str], changes: Mapping[str, Sequence[Change]]) -> list[tuple[str, list[str]]]:
     marks: dict[str, dict[str, str]] = {}
-    for run, found in changes.items():
-        for change in found:
+    for run, run_changes in changes.items():
+        for change in run_changes:
             if change.section in ("code", "requirements"):
                 marks.setdefault(change.path, {})[run] = change.kind
     return [(path, [kinds.get(run, "") for run in runs]) for path, kinds in list(marks.items())[:_FILES]]

@@ -120,23 +120,23 @@ class ModelView:
 
     def curve(self) -> Curve | None:
         """Return the curve of the metric over the versions; None for fewer than two values."""
-        known = [(version, version.value) for version in self.versions if version.value is not None]
-        if len(known) < 2:
+        version_values = [(version, version.value) for version in self.versions if version.value is not None]
+        if len(version_values) < 2:
             return None
-        values = [value for _, value in known]
+        values = [value for _, value in version_values]
         low, high, shape = min(values), max(values), Curve(points=[], low=min(values), high=max(values))
-        tall, wide = (high - low) or 1.0, shape.width / (len(known) - 1)
+        tall, wide = (high - low) or 1.0, shape.width / (len(version_values) - 1)
         points = [
             (at * wide, shape.height * (1 - ((value - low) / tall if high > low else 0.5)), version)
-            for at, (version, value) in enumerate(known)
+            for at, (version, value) in enumerate(version_values)
         ]
         return Curve(points=points, low=low, high=high)
 
 
 def look(model: Model, *, brief: bool = False) -> ModelView:
     """Return the view of a model. With `brief`, parts that only its own page shows are empty."""
-    found = listing.of(model, _VERSIONS)
-    metric, mode = _metric(found.rows)
+    version_list = listing.of(model, _VERSIONS)
+    metric, mode = _metric(version_list.rows)
     versions = [
         VersionView(
             record=row.version.record,
@@ -145,19 +145,19 @@ def look(model: Model, *, brief: bool = False) -> ModelView:
             schedule=ids.schedule_of(row.version.record.run),
             evidence=row.evaluations[-1] if row.evaluations else None,
         )
-        for row in found.rows
+        for row in version_list.rows
         if row.version
     ]
     return ModelView(
         name=model.name,
         metric=metric,
         mode=mode,
-        champion=found.record.champion,
-        previous=next(iter(found.record.predecessors[::-1]), 0),
+        champion=version_list.record.champion,
+        previous=next(iter(version_list.record.predecessors[::-1]), 0),
         versions=versions,
-        left_out=found.left_out,
-        moves=() if brief else found.record.moves[::-1],
-        problems=found.damage,
+        left_out=version_list.left_out,
+        moves=() if brief else version_list.record.moves[::-1],
+        problems=version_list.damage,
     )
 
 

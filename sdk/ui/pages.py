@@ -54,14 +54,14 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values).encode("utf-8", "backslashreplace").decode()
 
 
-def report(views: Sequence[RunView], comparison: RunsCompared | None, made: float) -> str:
+def report(views: Sequence[RunView], comparison: RunsCompared | None, report_time: float) -> str:
     """Return runs as one file."""
-    return _one_file("report.html", views=views, comparison=comparison, charts=overlaid(views), made=made)
+    return _one_file("report.html", views=views, comparison=comparison, charts=overlaid(views), report_time=report_time)
 
 
-def sweep_report(view: SweepView, made: float) -> str:
+def sweep_report(view: SweepView, report_time: float) -> str:
     """Return a sweep as one file."""
-    return _one_file("sweep_report.html", view=view, charts=Charts(shown=[]), made=made)
+    return _one_file("sweep_report.html", view=view, charts=Charts(shown=[]), report_time=report_time)
 
 
 def _one_file(template: str, **values: object) -> str:
@@ -97,7 +97,7 @@ def _environment() -> Environment:
     # Imported here: nothing else of podlift needs it, and it takes 40 ms.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(_HOME / "templates"),
         autoescape=select_autoescape(disabled_extensions=("md",), default=True),
         undefined=StrictUndefined,
@@ -105,7 +105,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "ansi": ansi,
         "cause": root_cause,
         "clock": clock,
@@ -124,8 +124,8 @@ def _environment() -> Environment:
         "size": lambda count: "" if count is None else text.size(count),
         "trusted": _trusted,
     }
-    made.globals |= {"outline": _outline, "spark": _SPARK}
-    return made
+    environment.globals |= {"outline": _outline, "spark": _SPARK}
+    return environment
 
 
 def _shown(value: object) -> object:

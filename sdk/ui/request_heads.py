@@ -152,10 +152,10 @@ def user_at(peer: tuple[str, int], server: tuple[str, int]) -> int | None:
     try:
         ends = [socket.inet_aton(host) for host, _ in (peer, server)]
         addresses = struct.pack("!HH16s16s", peer[1], server[1], *ends) + struct.pack("=III", 0, _NO_COOKIE, _NO_COOKIE)
-        asked = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _NO_COOKIE) + addresses
+        query = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _NO_COOKIE) + addresses
         with socket.socket(_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
             kernel.settimeout(_WAIT_S)
-            kernel.send(struct.pack("=IHHII", 16 + len(asked), _BY_FAMILY, _REQUEST, 0, 0) + asked)
+            kernel.send(struct.pack("=IHHII", 16 + len(query), _BY_FAMILY, _REQUEST, 0, 0) + query)
             answer = kernel.recv(1 << 12)
         kind, state = struct.unpack_from("=H", answer, 4)[0], answer[17]
         user, inode = struct.unpack_from("=II", answer, 80)

@@ -110,7 +110,7 @@ class CheckpointRows(list[CheckpointInfo]):
     def _repr_html_(self) -> str:
         from .pages import render
 
-        return render("checkpoints.html", found=self)
+        return render("checkpoints.html", checkpoints=self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,32 +98,32 @@ class _Answers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
-        self._known: dict[str, tuple[float, object]] = {}
+        self._cache: dict[str, tuple[float, object]] = {}
 
     def get(self, name: str, read: Callable[[], _T]) -> _T:
         with self._lock:
-            if len(self._known) > _KEPT:
-                self._known, self._locks = {}, {}
+            if len(self._cache) > _KEPT:
+                self._cache, self._locks = {}, {}
             lock = self._locks.setdefault(name, threading.Lock())
-        known = self._known.get(name)
+        cached_answer = self._cache.get(name)
         # A bucket that does not answer may take half a minute: meanwhile, the last answer is shown.
-        if not lock.acquire(blocking=known is None):
-            return known[1]  # type: ignore[index,return-value]
+        if not lock.acquire(blocking=cached_answer is None):
+            return cached_answer[1]  # type: ignore[index,return-value]
         try:
-            known = self._known.get(name)
-            if known is None or time.monotonic() - known[0] > _FRESH_S:
+            cached_answer = self._cache.get(name)
+            if cached_answer is None or time.monotonic() - cached_answer[0] > _FRESH_S:
                 answer = read()
-                known = time.monotonic(), answer
+                cached_answer = time.monotonic(), answer
                 # An answer from before an action would hide its effect.
                 if self._locks.get(name) is lock:
-                    self._known[name] = known
-            return known[1]  # type: ignore[return-value]
+                    self._cache[name] = cached_answer
+            return cached_answer[1]  # type: ignore[return-value]
         finally:
             lock.release()
 
     def forget(self, name: str) -> None:
         with self._lock:
-            self._known.pop(name, None)
+            self._cache.pop(name, None)
             self._locks.pop(name, None)
 
 
@@ -172,8 +172,8 @@ class Pages:
 
     def index(self, request: Request) -> Response:
         runs, problems = self._memory.get("", self._list)
-        shown = listing.listing(runs, listing.wanted(request.query_params), self._clock.now())
-        about = shown.wanted
+        page = listing.listing(runs, listing.request_of(request.query_params), self._clock.now())
+        about = page.request
         query = {
             "q": about.search,
             "state": about.state,
@@ -183,25 +183,25 @@ class Pages:
         }
 
         def link(**changed: object) -> str:
-            wanted = {**query, **{name: str(value) for name, value in changed.items()}}
-            kept = {name: value for name, value in wanted.items() if value != _PLAIN.get(name, "")}
+            parameters = {**query, **{name: str(value) for name, value in changed.items()}}
+            changed_parameters = {name: value for name, value in parameters.items() if value != _PLAIN.get(name, "")}
             # Names of arguments need not be UTF-8.
-            return "/?" + urlencode(kept, errors="surrogatepass")
+            return "/?" + urlencode(changed_parameters, errors="surrogatepass")
 
         part = "_list.html" if request.query_params.get("part") else "list.html"
         values = {"roots": self._roots, "problems": problems}
-        return HTMLResponse(self._page(part, found=shown, link=link, refresh=REFRESH_S, **values))
+        return HTMLResponse(self._page(part, runs_page=page, link=link, refresh=REFRESH_S, **values))
 
     def run(self, request: Request) -> Response:
         return self._show_run(request, request.url.path)
 
     def _show_run(self, request: Request, at: str, problem: str = "") -> Response:
-        seen, is_part = self._look(*_place(request)), bool(request.query_params.get("part"))
-        view = replace(seen.view, problems=[problem, *seen.view.problems]) if problem else seen.view
+        look, is_part = self._look(*_place(request)), bool(request.query_params.get("part"))
+        view = replace(look.view, problems=[problem, *look.view.problems]) if problem else look.view
         # A page that is open already gets the sentence in its place.
-        if seen.gone and not is_part:
+        if look.gone and not is_part:
             return self._missing(" ".join(view.problems))
-        values = {"view": view, "asks": seen.asks, "refresh": REFRESH_S, "at": at, "root": _place(request)[0]}
+        values = {"view": view, "asks": look.asks, "refresh": REFRESH_S, "at": at, "root": _place(request)[0]}
         values["acts"] = request.scope.get(MAY_ACT, False)
         if is_part:
             return HTMLResponse(self._page("_live.html", **values))
@@ -241,7 +241,7 @@ class Pages:
         try:
             change(root, name, form)
         except gather.DAMAGE as error:
-            return show(request, at, f"Nothing was done. {_said(error)}")
+            return show(request, at, f"Nothing was done. {_message(error)}")
         finally:
             self._memory.forget(at)
         return RedirectResponse(at, 303)
@@ -255,28 +255,28 @@ class Pages:
         query, (number, name) = request.query_params, _place(request)
         task, word = query.get("task", ""), query.get("q", "")
         attempt, before = _count(query.get("attempt", "")), _count(query.get("before", ""))
-        known, problem, tails, attempts, live = list[str](), "", list[Tail](), 0, False
+        tasks, problem, tails, attempts, live = list[str](), "", list[Tail](), 0, False
         try:
             run = self._sources.attach(self._url(number, name))
-            status, known = run.status(), run.plan.tasks
+            status, tasks = run.status(), run.plan.tasks
             attempts, live = status.attempts, not status.state.terminal
-            shown = attempt or attempts
-            if task and task not in known:
-                raise InputError(f"The run has no task {task!r}. {nearest(task, known)}")
-            if shown:
-                run.logs(task=task or None, attempt=shown)  # brings them, or says that there is no such attempt
-            if word and shown:
-                tails = gather.searched(run, shown, word, _FOUND, task)
+            shown_attempt = attempt or attempts
+            if task and task not in tasks:
+                raise InputError(f"The run has no task {task!r}. {nearest(task, tasks)}")
+            if shown_attempt:
+                run.logs(task=task or None, attempt=shown_attempt)  # brings them, or says that there is no such attempt
+            if word and shown_attempt:
+                tails = gather.searched(run, shown_attempt, word, _FOUND, task)
             else:
-                lines = _FOUND if task or len(known) == 1 else gather.LINES
-                tails = gather.tails(run, shown, lines, task=task, before=before)
-            live = live and shown == attempts
+                lines = _FOUND if task or len(tasks) == 1 else gather.LINES
+                tails = gather.tails(run, shown_attempt, lines, task=task, before=before)
+            live = live and shown_attempt == attempts
         except RunNotFoundError as error:
             return self._missing(str(error))
         except gather.DAMAGE as error:
-            problem = _said(error)
+            problem = _message(error)
         follows = live and not word and before is None and query.get("follow") != "no"
-        values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": known, "problem": problem}
+        values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": tasks, "problem": problem}
         values |= {"attempts": attempts, "live": live, "follows": follows, "refresh": REFRESH_S}
         return HTMLResponse(self._page("logs.html", tails=tails, at=request.url.path.removesuffix("/logs"), **values))
 
@@ -293,18 +293,18 @@ class Pages:
         except gather.DAMAGE as error:
             # A run that is gone stays so; a bucket that cannot be reached is asked again.
             asks = not isinstance(error, (RunNotFoundError, InputError))
-            problem = _said(error)
+            problem = _message(error)
             tail = Tail(task=task, attempt=attempt or 1, text="", begin=after, end=after or 0, note=problem)
         at = request.url.path.removesuffix("/lines")
         return HTMLResponse(self._page("lines.html", tail=tail, asks=asks, at=at, refresh=REFRESH_S))
 
     def compare(self, request: Request) -> Response:
-        wanted = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
-        split = [text.partition("/") for text in wanted]
+        references = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
+        split = [text.partition("/") for text in references]
         chosen = [(int(number), run) for number, _, run in split if number.isascii() and number.isdigit()]
-        seen = [self._look(number, run) for number, run in chosen]
-        views = [run.view for run in seen]
-        plans = {run.view.id: run.plan for run in seen if run.plan is not None}
+        looks = [self._look(number, run) for number, run in chosen]
+        views = [run.view for run in looks]
+        plans = {run.view.id: run.plan for run in looks if run.plan is not None}
         values = {
             "views": views,
             "places": [number for number, _ in chosen],
@@ -440,11 +440,11 @@ class Pages:
         things, problems = list[tuple[int, _T]](), list[str]()
         for number, root in enumerate(self._roots):
             try:
-                found, said = read(root)
+                root_things, root_problems = read(root)
             except (PodliftError, OSError) as error:
-                found, said = [], [f"The {noun} below {root} are not listed: {error}"]
-            things += [(number, one) for one in found]
-            problems += said
+                root_things, root_problems = [], [f"The {noun} below {root} are not listed: {error}"]
+            things += [(number, one) for one in root_things]
+            problems += root_problems
         return things, problems
 
     def _root(self, number: int) -> str:
@@ -478,7 +478,7 @@ def _place(request: Request) -> tuple[int, str]:
     return int(request.path_params["root"]), str(request.path_params["id"])
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) if isinstance(error, PodliftError) else repr(error)
 
 

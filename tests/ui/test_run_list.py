@@ -41,7 +41,7 @@ RUNS = [
 
 
 def shown(**query: str) -> list[str]:
-    return [row.info.id.partition("-")[2][0] for _, row in listing.listing(RUNS, listing.wanted(query), NOW).rows]
+    return [row.info.id.partition("-")[2][0] for _, row in listing.listing(RUNS, listing.request_of(query), NOW).rows]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_a_row_says_how_far_a_run_is_how_fast_and_how_long_it_still_takes() -> N
 
 
 def test_states_are_counted_among_the_results_of_a_search_and_labels_are_offered() -> None:
-    found = listing.listing(RUNS, listing.wanted({"q": "digits", "state": "FAILED"}), NOW)
+    found = listing.listing(RUNS, listing.request_of({"q": "digits", "state": "FAILED"}), NOW)
     assert found.states == {"SUCCEEDED": 1, "FAILED": 1}
     assert found.labels == ["broken", "digits", "mnist", "team=vision"]
 
 
 def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() -> None:
     many = [(0, info(f"r-{number:06}", created=float(number))) for number in range(2 * listing.PER_PAGE + 1)]
-    found = listing.listing(many, listing.wanted({"page": "99"}), NOW)
-    assert (found.found, found.pages, found.wanted.page) == (len(many), 3, 3)
+    found = listing.listing(many, listing.request_of({"page": "99"}), NOW)
+    assert (found.matches, found.pages, found.request.page) == (len(many), 3, 3)
     assert [row.info.id for _, row in found.rows] == ["r-000000"]
 
 
@@ -117,9 +117,9 @@ def test_the_content_of_a_hostile_run_is_text_in_the_list(at: int) -> None:
             ),
             RunInfo(id=text, url=text, status=None, problem=text or "m"),
         ]
-        found = listing.listing([(0, run) for run in runs], listing.wanted({}), NOW)
+        found = listing.listing([(0, run) for run in runs], listing.request_of({}), NOW)
         values = {"roots": [text], "problems": [text], "link": lambda **changed: "/", "refresh": 3}
-        seen = Elements(pages.render("list.html", found=found, **values)).found
+        seen = Elements(pages.render("list.html", runs_page=found, **values)).found
         # A curve of other characters has other gaps.
         seen.pop(("polyline", ("points",)))
         return seen
