@@ -56,8 +56,8 @@ def load(words: Sequence[str]) -> dict[str, Callable[..., None] | typer.Typer]:
     return verbs
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         answer(f"podlift {__version__}")
         raise typer.Exit
 
@@ -163,16 +163,16 @@ def _explain(error: BaseException, words: Sequence[str]) -> tuple[int, tuple[str
     if isinstance(error, KeyboardInterrupt):
         say("podlift: interrupted. A run that was started continues. Next: podlift list.")
         return EXIT_DETACHED, ("interrupted",)
-    said = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     if isinstance(error, BrokenPipeError):
         # Who left a pipe knows it.
-        return EXIT_READER_LEFT, (said,)
+        return EXIT_READER_LEFT, (message,)
     if isinstance(error, OSError):
-        say(f"podlift: {said}")
-        return EXIT_INFRASTRUCTURE, (said,)
+        say(f"podlift: {message}")
+        return EXIT_INFRASTRUCTURE, (message,)
     say("".join(traceback.format_exception(error)).rstrip())
-    say(f"podlift: internal error: {said}")
-    return EXIT_INFRASTRUCTURE, (f"internal error: {said}",)
+    say(f"podlift: internal error: {message}")
+    return EXIT_INFRASTRUCTURE, (f"internal error: {message}",)
 
 
 def _explain_usage(error: Any, words: Sequence[str]) -> tuple[int, tuple[str, ...]]:
@@ -189,8 +189,8 @@ def _name_option(error: Any, words: Sequence[str]) -> str:
     """Let the error name the option as it was typed and the one that was meant; return the hint where none is near."""
     short = (word for word in words if word.startswith(error.option_name) and not word.startswith("--"))
     typed = next(short, error.option_name).partition("=")[0]
-    known = [name for option in error.ctx.command.params for name in option.opts if name.startswith("--")]
-    near = get_close_matches(f"--{typed.lstrip('-')}", known, n=1, cutoff=_NEAR)
+    option_names = [name for option in error.ctx.command.params for name in option.opts if name.startswith("--")]
+    near = get_close_matches(f"--{typed.lstrip('-')}", option_names, n=1, cutoff=_NEAR)
     error.message, error.possibilities = f"No such option: {typed}.{f' Did you mean {near[0]}?' if near else ''}", None
     verb = error.ctx.info_name
     if near or verb not in ("submit", "plan", "drill", "goodput"):

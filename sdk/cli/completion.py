@@ -185,8 +185,8 @@ def _values(option: Any, current: str, rest: list[str], environ: Mapping[str, st
         from ..hardware import accelerators, regions
         from ..status import State
 
-        known = {"accelerator": accelerators.names(), "backend": backends.names(), "region": regions.KNOWN}
-        return _fitting(known.get(option.name) or [state.value.lower() for state in State], current)
+        names_by_option = {"accelerator": accelerators.names(), "backend": backends.names(), "region": regions.KNOWN}
+        return _fitting(names_by_option.get(option.name) or [state.value.lower() for state in State], current)
     choices = [one for one in (option.metavar or "").split("|") if one.islower()]
     if "|" in (option.metavar or "") and (fitting := _fitting(choices, current)):
         return fitting
@@ -227,14 +227,14 @@ def _seen(noun: str, current: str, root: str | None, environ: Mapping[str, str])
     return _fitting(sorted(name for name in names if not name.startswith(".")), current)
 
 
-def _models(given: list[str], current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+def _models(words: list[str], current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
     """Return the names of the models in the local root, or the versions of the first given word."""
     folder = _local_root(root, environ) / "models" / "records"
     versions: list[str] = []
     with suppress(OSError):
-        if not given:
+        if not words:
             return _fitting(sorted(os.listdir(folder)), current)
-        names = os.listdir(folder / given[0] / "versions")
+        names = os.listdir(folder / words[0] / "versions")
         numbers = sorted((int(name.removesuffix(".json")) for name in names if name[:6].isdigit()), reverse=True)
         versions = ["champion", "latest", *map(str, numbers)] if numbers else []
     return _fitting(versions, current)

@@ -38,14 +38,14 @@ _T = TypeVar("_T")
 
 @with_some(["accelerator", "workers", "ps", "evaluator", *_OF_SERVICES])
 def doctor(
-    given: dict[str, object], backend: CheckedBackend = None, root: Root = None, json_output: Json = False
+    flat_settings: dict[str, object], backend: CheckedBackend = None, root: Root = None, json_output: Json = False
 ) -> None:
     """Check whether this machine can run podlift, or what an account lacks: --backend vertex.
 
     Each failure says what to do about it. Nothing is changed.
     """
     checks = []
-    rows = _of_machine(root, given) if backend is None else _of_account(backend, root, given)
+    rows = _of_machine(root, flat_settings) if backend is None else _of_account(backend, root, flat_settings)
     for check in answers(rows, SystemClock()):
         checks.append(check)
         if not json_output:
@@ -67,16 +67,16 @@ def doctor(
 def answers(rows: Sequence[Row], clock: Clock, limit_s: float = _LIMIT_S) -> Iterator[Check]:
     """Yield the result of each row, in their order. Rows with requests run at once, and share this time limit."""
     until = clock.monotonic() + limit_s
-    asked = [_apart(lambda row=row: list(row.look())) if row.online else None for row in rows]  # type: ignore[misc]
-    for row, future in zip(rows, asked, strict=True):
+    futures = [_apart(lambda row=row: list(row.look())) if row.online else None for row in rows]  # type: ignore[misc]
+    for row, future in zip(rows, futures, strict=True):
         if future is not None and not wait([future], max(0.0, until - clock.monotonic())).done:
             yield unknown(row.name, f"there was no answer within {limit_s:g} s", "check the network")
             continue
         try:
             yield from row.look() if future is None else future.result()
         except Exception as error:  # an unusual machine may break one row: the others still count
-            said = f"the check failed: {type(error).__name__}: {error}"
-            yield bad(row.name, "error", said, "report this, with the line above")
+            message = f"the check failed: {type(error).__name__}: {error}"
+            yield bad(row.name, "error", message, "report this, with the line above")
 
 
 def _apart(call: Callable[[], _T]) -> Future[_T]:
@@ -103,9 +103,9 @@ def text(check: Check) -> str:
     return f"{line}{end}{_NEXT}{_INDENT.join(steps)}" if check.fix else f"{line}{end}"
 
 
-def _of_machine(root: str | None, given: dict[str, object]) -> Sequence[Row]:
-    if given:
-        flags = ", ".join(table.settings()[name].flag for name in given)
+def _of_machine(root: str | None, flat_settings: dict[str, object]) -> Sequence[Row]:
+    if flat_settings:
+        flags = ", ".join(table.settings()[name].flag for name in flat_settings)
         raise InputError(f"{flags}: only together with --backend. Next: podlift doctor --backend NAME.")
     try:
         return machine.rows(resolve_root(root, os.environ), os.environ)
@@ -123,9 +123,9 @@ def setup_of(backend: str) -> SetupService:
     return service
 
 
-def _of_account(backend: str, root: str | None, given: dict[str, object]) -> Sequence[Row]:
+def _of_account(backend: str, root: str | None, flat_settings: dict[str, object]) -> Sequence[Row]:
     service, problems = setup_of(backend), Problems()
-    settings = gather(UNNAMED, given, Destination(backend=backend, root=root), os.environ, problems)
+    settings = gather(UNNAMED, flat_settings, Destination(backend=backend, root=root), os.environ, problems)
     with problems.closing(settings.sourced):
         job = table.job({**settings.job, "entry": "train.py"})
         target = table.target(backend, settings.values)

@@ -50,10 +50,12 @@ def goodput(
         with problems.collect():
             times[name] = seconds(name, text)
     entry, settings = command.settings(problems)
-    wanted = Disturbance(for_s=times["--for"], kill_every_s=times["--kill-every"], at_least=at_least / 100, seed=seed)
+    disturbance = Disturbance(
+        for_s=times["--for"], kill_every_s=times["--kill-every"], at_least=at_least / 100, seed=seed
+    )
     with problems.closing():
-        plan = prepare_goodput(entry, settings, command.target, os.environ, wanted)
-    _report(lambda: execute_goodput(plan, wanted, SystemClock()), json_output=json_output)
+        plan = prepare_goodput(entry, settings, command.target, os.environ, disturbance)
+    _report(lambda: execute_goodput(plan, disturbance, SystemClock()), json_output=json_output)
 
 
 def _report(execute: Callable[[], _Report], *, json_output: bool) -> None:

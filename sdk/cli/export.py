@@ -81,12 +81,12 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
     with problems.closing():
         for ref in refs:
             with problems.collect():
-                view, plan = _seen(ref, root, clock, is_only=len(refs) == 1)
+                view, plan = _view_and_plan(ref, root, clock, is_only=len(refs) == 1)
                 views[view.url] = view
                 plans |= {} if plan is None else {view.id: plan}
-    shown = [*views.values()]
-    comparison = model.compared(shown, gather.differences(plans) if plans else {})
-    text = pages.markdown(shown, comparison) if format == "md" else pages.report(shown, comparison, clock.now())
+    view_list = [*views.values()]
+    comparison = model.compared(view_list, gather.differences(plans) if plans else {})
+    text = pages.markdown(view_list, comparison) if format == "md" else pages.report(view_list, comparison, clock.now())
     _write(text, path)
 
 
@@ -129,7 +129,7 @@ def _write_sweep(sweep: tuple[str, str], format: str, refs: Sequence[str], outpu
     _write(pages.sweep_report(view_of(Reader(root, clock).one(name)), clock.now()), path)
 
 
-def _seen(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[RunView, Plan | None]:
+def _view_and_plan(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[RunView, Plan | None]:
     """Return the view of a run and its plan. A damaged run beside others has a view that says so."""
     try:
         run = api.attach(ref, root=root)

@@ -42,9 +42,9 @@ def panel_of(name: str, group: str) -> str:
     return title or options_of(group).title or "Program and cluster"
 
 
-def show_all(context: typer.Context, wanted: bool) -> None:
+def show_all(context: typer.Context, show: bool) -> None:
     """Print the help with every option, for `--help-all`."""
-    if wanted:
+    if show:
         context.meta[_ALL] = True
         typer.echo(context.get_help())
         raise typer.Exit
@@ -106,8 +106,8 @@ def _row(parameter: Any) -> Row:
         name = f"--[no-]{name[2:]}"
     metavar = f" {parameter.metavar or parameter.type.name.upper()}" if not parameter.is_flag else ""
     default = parameter.default
-    shown = parameter.show_default and isinstance(default, (int, float, str)) and not isinstance(default, bool)
-    extra = " Required." if parameter.required else f" Default: {default}." if shown else ""
+    shows_default = parameter.show_default and isinstance(default, (int, float, str)) and not isinstance(default, bool)
+    extra = " Required." if parameter.required else f" Default: {default}." if shows_default else ""
     return f"{short}{name}{metavar}", f"{parameter.help or ''}{extra}"
 
 

@@ -44,8 +44,8 @@ def image(
     settings = _settings(vertex_project)
     name, service = next((name, services.images) for name, services in backends.offered() if services.images)
     target = table.target(name, settings.values)
-    wanted = family or family_of(str(settings.values.get("accelerator") or "cpu"))
-    draft = service.draft(wanted, target, region=region, account=build_account, dockerfile=dockerfile)
+    hardware = family or family_of(str(settings.values.get("accelerator") or "cpu"))
+    draft = service.draft(hardware, target, region=region, account=build_account, dockerfile=dockerfile)
     about: dict[str, object] = {**asdict(draft), **dict.fromkeys(("digest", "image", "file", "build_id", "log_url"))}
     if submit:
         about |= _submit(service, draft, f"{name}.image", settings, wait)
@@ -78,16 +78,16 @@ def _submit(
     # A file that the image could not be written to is refused before anything is spent.
     record.changed(where, setting, draft.family, draft.name)
     clock = SystemClock()
-    image, known = service.built(draft, clock), dict[str, object]()
+    image, image_facts = service.built(draft, clock), dict[str, object]()
     if image:
         say(f"{draft.name} was built before, with the same content.")
     else:
         build = _built(service, draft, clock, wait)
-        image, known = build.image, {"build_id": build.id, "log_url": build.log_url}
+        image, image_facts = build.image, {"build_id": build.id, "log_url": build.log_url}
     if image:
         file = _record(where, setting, draft, image, settings)
-        known |= {"digest": image.rpartition("@")[2], "image": image, "file": file or None}
-    return known
+        image_facts |= {"digest": image.rpartition("@")[2], "image": image, "file": file or None}
+    return image_facts
 
 
 def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -> Build:
@@ -111,7 +111,7 @@ def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -
 
 def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Clock) -> Build:
     """Wait for the end of a build; an interruption or an outage explains how to continue."""
-    begun, wait_s, state = clock.monotonic(), _FIRST_WAIT_S, build.state
+    start, wait_s, state = clock.monotonic(), _FIRST_WAIT_S, build.state
     try:
         while build.state in ("waiting", "working"):
             clock.sleep(wait_s)
@@ -129,7 +129,7 @@ def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Cloc
     if build.state == "failed":
         log = f" Log: {build.log_url}" if build.log_url else ""
         raise PodliftError(f"The build {build.id} failed. {build.problem}{log}")
-    say(f"Built in {duration(clock.monotonic() - begun)}.")
+    say(f"Built in {duration(clock.monotonic() - start)}.")
     return build
 
 
@@ -141,8 +141,8 @@ def _explain_detached(draft: ImageDraft, build: Build) -> None:
 
 def _record(where: record.SettingsFile, setting: str, draft: ImageDraft, reference: str, settings: Settings) -> str:
     """Write the image to the project's file, and return the file; "" if it has a real image, and this is an emulator's."""
-    known = record.current(where, setting)
-    before = str(known.get(draft.family, "") if isinstance(known, dict) else known or "")
+    current = record.current(where, setting)
+    before = str(current.get(draft.family, "") if isinstance(current, dict) else current or "")
     if before and EMULATED in reference and EMULATED not in before:
         say(f"{str(where.path)!r} keeps {before}, because no registry has the image of an emulator.")
         return ""
@@ -151,8 +151,8 @@ def _record(where: record.SettingsFile, setting: str, draft: ImageDraft, referen
     except InputError as error:
         raise InputError(f"The image was built: {reference}. {error}") from error
     say(f"Written to {str(where.path)!r}: {setting}.{draft.family}")
-    if isinstance(known, str) and known != reference:
-        say(f"{setting} was one image for all hardware. Jobs on other hardware keep it: {known}")
+    if isinstance(current, str) and current != reference:
+        say(f"{setting} was one image for all hardware. Jobs on other hardware keep it: {current}")
     name = setting_name(setting)
     if (origin := settings.origins.get(name, settings.file)) != settings.file:
         say(f"{origin} has priority over it. Next: unset that variable.")

@@ -30,7 +30,7 @@ _PROPOSED = [setting_name(f"{backend}.{field}") for backend, fields in PROPOSED.
 
 @with_some(_PROPOSED)
 def init(
-    given: dict[str, object], backend: InitBackend, dry_run: InitDryRun = False, json_output: Json = False
+    flat_settings: dict[str, object], backend: InitBackend, dry_run: InitDryRun = False, json_output: Json = False
 ) -> None:
     """Write podlift.toml for a backend: `podlift init vertex`, with the values of your account.
 
@@ -38,16 +38,16 @@ def init(
     read. What the file has already stays as it is.
     """
     service, problems = setup_of(backend), Problems()
-    settings = gather(UNNAMED, given, Destination(backend=backend), os.environ, problems)
+    settings = gather(UNNAMED, flat_settings, Destination(backend=backend), os.environ, problems)
     problems.messages = settings.sourced(problems.messages)
     problems.raise_if_any()
     rows = [(table.settings()[name], name) for name in settings.values if name in table.settings()]
-    known = [
+    from_settings = [
         proposed(row.field, _value(settings.values[name]), settings.origins.get(name, ""))
         for row, name in rows
         if row.group == backend
     ]
-    proposals = service.proposed({proposal.name: proposal for proposal in known}, os.environ)
+    proposals = service.proposed({proposal.name: proposal for proposal in from_settings}, os.environ)
     path = Path.cwd() / _FILE
     if settings.file not in ("", str(path)) and not dry_run:
         raise InputError(
@@ -96,16 +96,16 @@ def _text(path: Path, backend: str, proposals: Sequence[Proposed]) -> tuple[str,
     values = {
         proposal.name: list(proposal.value) if isinstance(proposal.value, tuple) else proposal.value for proposal in new
     }
-    wanted = {
+    expected = {
         "backend": backend,
         **there,
         backend: {**group, **{name: values[name] for name in added if name in values}},
     }
     # A table that has all settings needs no place for a note.
     for lines in (entries, settings):
-        made = record.added(text, f"[{backend}]", lines) if lines or backend not in there else text
-        if record.parsed(made) == wanted:
-            return made, added
+        new_text = record.added(text, f"[{backend}]", lines) if lines or backend not in there else text
+        if record.parsed(new_text) == expected:
+            return new_text, added
     raise InputError(
         f"{path}: the table {backend} cannot be extended: it has no header, or its header also stands in a "
         f"string. Nothing was written. Next: add to it: {'; '.join(settings)}."

@@ -97,11 +97,11 @@ def since_then(lines: Iterable[LogLine], after: float | None) -> Iterator[LogLin
             yield line
 
 
-def too_many(lines: Iterable[LogLine], wanted: int | None) -> int:
-    """Return how many lines precede the last `wanted` ones; 0 for None."""
+def too_many(lines: Iterable[LogLine], limit: int | None) -> int:
+    """Return how many lines precede the last `limit` ones; 0 for None."""
     count, unended = 0, False
     for line in lines:
         count += is_whole(line)
         unended = line.end == ""
     # An unfinished last line counts too.
-    return 0 if wanted is None else max(0, count + unended - wanted)
+    return 0 if limit is None else max(0, count + unended - limit)

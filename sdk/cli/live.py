@@ -127,20 +127,20 @@ class Drawing:
             for line in [*lines, *self._table.lines(record, again=bool(head))]:
                 self._live.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
 
-    def _lines(self, name: str, said: str, share: float | None, tasks: Sequence[str]) -> RenderableType:
+    def _lines(self, name: str, caption: str, share: float | None, tasks: Sequence[str]) -> RenderableType:
         room = self._live.console.width - len(name) - 2
         bar = 0 if share is None or room - _WORDS < _LEAST_BAR else min(_BAR, room - _WORDS)
-        if len(said) > room - bar:
-            place, *rest = said.split(", ")
-            said = ", ".join([place, *rest[-1:]])  # without the rate
+        if len(caption) > room - bar:
+            place, *rest = caption.split(", ")
+            caption = ", ".join([place, *rest[-1:]])  # without the rate
         # One line, whatever the width: the end is the least important.
         grid = Table.grid()
         if share is None or not bar:
             grid.add_column(no_wrap=True, overflow="ellipsis")
-            grid.add_row(Text(f"{name}{said}"))
+            grid.add_row(Text(f"{name}{caption}"))
         else:
             line = Table.grid()
-            line.add_row(Text(name), _bar(share, bar), Text(f" {said}", no_wrap=True, overflow="ellipsis"))
+            line.add_row(Text(name), _bar(share, bar), Text(f" {caption}", no_wrap=True, overflow="ellipsis"))
             grid.add_column()
             grid.add_row(line)
         for task in tasks:

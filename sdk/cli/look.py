@@ -134,8 +134,8 @@ def status(
         lines += [("progress", pace + (f", step {progress.step} in total" if progress.epoch else ""))]
     alone = and_more([f"{task} {counted(number, 'time')}" for task, number in now.restarted_alone.items()], _NAMED)
     # The last report of killed containers may be seconds old.
-    known = run.plan.capabilities.runs_here or now.state in (State.CANCELLED, State.CHECKPOINTED)
-    step = progress.step if progress is not None and now.state.terminal and known else None
+    is_exact = run.plan.capabilities.runs_here or now.state in (State.CANCELLED, State.CHECKPOINTED)
+    step = progress.step if progress is not None and now.state.terminal and is_exact else None
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
     lines += [("tasks", and_more(run.plan.tasks, len(run.plan.tasks) if each_task else _NAMED))]
     lines += [("task", f"{task}: {_position(run, task)}") for task in run.plan.tasks if each_task]
@@ -232,13 +232,13 @@ def wait(ref: p.ReadRef = LATEST, timeout: p.Timeout = None, root: p.Root = None
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
-    shown = shortest(run.plan, os.environ)
+    short_ref = shortest(run.plan, os.environ)
     problems = {}
     try:
         if timeout_s is None:
-            code = follow(run, shown, quiet=json_output)
+            code = follow(run, short_ref, quiet=json_output)
         else:
-            code = conclude(run, waited(run, timeout_s), shown, quiet=json_output)
+            code = conclude(run, waited(run, timeout_s), short_ref, quiet=json_output)
     except WaitTimeoutError as error:
         say(f"podlift: {error}")
         code, problems = error.exit_code, {"problems": [str(error)]}
@@ -267,8 +267,10 @@ def _saved(status: Status, last: int | None) -> str:
     if status.saved_step is None or status.saved_at is None:
         return f"no checkpoint{paced}"
     if last is not None and status.state is not State.SUCCEEDED:
-        lost = last - status.saved_step
-        where = f"{counted(lost, 'step')} before the last one" if lost > 0 else "the last step: nothing is lost"
+        steps_lost = last - status.saved_step
+        where = (
+            f"{counted(steps_lost, 'step')} before the last one" if steps_lost > 0 else "the last step: nothing is lost"
+        )
         return f"step {status.saved_step}, {where}"
     risk_s = at_risk_s(status, SystemClock().now())
     risk = "" if risk_s is None else f": {duration(risk_s)} at risk"

@@ -68,15 +68,15 @@ def _summary(model: Model) -> dict[str, object]:
         return {**_summary_of(model, unknown), "versions": len(model.numbers()), "damage": [str(error)]}
 
 
-def _summary_of(model: Model, found: Listing) -> dict[str, object]:
+def _summary_of(model: Model, version_list: Listing) -> dict[str, object]:
     return {
         "name": model.name,
         "root": model.root,
-        "champion": found.record.champion,
-        "latest": found.rows[-1].number if found.rows else 0,
-        "versions": len(found.rows),
-        "awaiting": found.awaiting,
-        "damage": found.damage,
+        "champion": version_list.record.champion,
+        "latest": version_list.rows[-1].number if version_list.rows else 0,
+        "versions": len(version_list.rows),
+        "awaiting": version_list.awaiting,
+        "damage": version_list.damage,
     }
 
 
@@ -100,19 +100,19 @@ def status(
 ) -> None:
     """Show a model with its versions and the history of its champion, or one version."""
     model = _find(name, root)
-    wanted = None if version is None else model.version(version).number
-    found = listing.of(model)
-    chosen = [row for row in found.rows if wanted in (None, row.number)]
+    number = None if version is None else model.version(version).number
+    version_list = listing.of(model)
+    chosen = [row for row in version_list.rows if number in (None, row.number)]
     damage = {row.number: [*row.damage, *(row.version.damage() if verify and row.version else [])] for row in chosen}
     if json_output:
-        facts = [_shown(row, damage[row.number] if verify or row.damage else None) for row in chosen]
-        moves = [asdict(move) for move in found.record.moves]
-        as_json({**_summary_of(model, found), "history": moves, "shown": facts})
-    elif wanted is None:
-        _show_model(found)
+        facts = [_version_facts(row, damage[row.number] if verify or row.damage else None) for row in chosen]
+        moves = [asdict(move) for move in version_list.record.moves]
+        as_json({**_summary_of(model, version_list), "history": moves, "shown": facts})
+    elif number is None:
+        _show_model(version_list)
     else:
         for row in chosen:
-            _show_version(row, model.version(wanted), None if verbose else _DIGITS)
+            _show_version(row, model.version(number), None if verbose else _DIGITS)
     for number, sentences in damage.items():
         _say_damage(f"version {number}", sentences)
     if verify:
@@ -120,21 +120,21 @@ def status(
     raise typer.Exit(EXIT_INFRASTRUCTURE if any(damage.values()) else EXIT_DONE)
 
 
-def _shown(row: VersionRow, damage: Sequence[str] | None) -> dict[str, object]:
+def _version_facts(row: VersionRow, damage: Sequence[str] | None) -> dict[str, object]:
     facts = facts_of(row.version, row) if row.version else {"number": row.number, "state": row.state}
     return facts if damage is None else {**facts, "damage": damage}
 
 
-def _show_model(found: Listing) -> None:
+def _show_model(version_list: Listing) -> None:
     rows = [
         (str(row.number), row.state, *_judged(row.evaluations[-1] if row.evaluations else None), *_about(row.version))
-        for row in found.rows
+        for row in version_list.rows
     ]
     header = ("version", "state", "gate", "measured", "run", "registered", "size", "metrics in training")
     table(header, rows, whole=("run",), under=True)
-    for move in found.record.moves:
+    for move in version_list.record.moves:
         say(_line(move))
-    champion = next((row.version for row in found.rows if row.number == found.record.champion), None)
+    champion = next((row.version for row in version_list.rows if row.number == version_list.record.champion), None)
     if champion is not None:
         _say_upload(champion)
 
@@ -168,7 +168,7 @@ def _show_version(row: VersionRow, version: ModelVersion, digits: int | None) ->
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle[:digits])]
     for name, data in record.data.items():
-        lines.append(("data", f"{name}, when registered: {_found(data, digits)}"))
+        lines.append(("data", f"{name}, when registered: {_data_text(data, digits)}"))
     lines += [("training", numbers(record.metrics) or "-")]
     lines += [("parent", f"version {record.parent}" if record.parent else "none")]
     lines += [("warm start", str(record.warm_start))] if record.warm_start else []
@@ -178,7 +178,7 @@ def _show_version(row: VersionRow, version: ModelVersion, digits: int | None) ->
     answer(facts(lines, width(sys.stdout), colour), colours=True)
 
 
-def _found(data: VersionData, digits: int | None) -> str:
+def _data_text(data: VersionData, digits: int | None) -> str:
     return f"{data.location} {data.digest[:digits] or data.problem}"
 
 
@@ -195,9 +195,11 @@ def add(
 
     Its files are copied. Nothing is promoted.
     """
-    made = api.models(root).add(ref, model=model, path=path, ask=ask)
-    compared = " --as-compared" if made.record.ask else ""
-    _say_version(made, "registered", f"podlift models promote {made.record.model} {made.number}{compared}", json_output)
+    version = api.models(root).add(ref, model=model, path=path, ask=ask)
+    compared = " --as-compared" if version.record.ask else ""
+    _say_version(
+        version, "registered", f"podlift models promote {version.record.model} {version.number}{compared}", json_output
+    )
 
 
 def _say_version(version: ModelVersion, what: str, following: str, json_output: bool) -> None:
@@ -326,7 +328,7 @@ def evidence_lines(
         yield "next", f"podlift models promote {last.model} {last.number} --as-compared"
     against = f"version {last.champion}, then the champion" if last.champion else "no champion"
     yield "compared", f"with {against}, by {last.gate.evaluate}, {shown_time(last.time)}"
-    yield "on", f"{last.gate.data}: {_found(last.data, digits)}"
+    yield "on", f"{last.gate.data}: {_data_text(last.data, digits)}"
     for guard in last.guards:
         yield "guard", f"{_HOLDS[guard.holds]}: {guard}"
     yield from (("", text) for text in _metrics_table(last))

@@ -50,7 +50,7 @@ class CommandLine:
         return bool(self.words) and self.words[0].endswith(".json")
 
     @property
-    def said(self) -> list[str]:
+    def words_and_options(self) -> list[str]:
         """The words, and the options about a job."""
         return [*self.words, *self.env, *self.secrets, *self.inputs, *self.texts]
 
@@ -58,19 +58,19 @@ class CommandLine:
         """Return the entry and the settings; mistakes go to `problems`."""
         texts = dict(self.texts)
         entry, argv = _entry(cast("str | None", texts.pop("entry", None)), self.words)
-        given = read(texts, problems)
+        settings = read(texts, problems)
         with problems.collect():
             if argv and "args" in texts:
                 raise InputError("--args and words after -- are two ways to give arguments: use one.")
         if self.env:
-            given["env"] = variables(self.env)
+            settings["env"] = variables(self.env)
         if self.secrets:
-            given["env"] = {**given.get("env", {}), **_secrets(self.secrets, problems)}  # type: ignore[dict-item]
+            settings["env"] = {**settings.get("env", {}), **_secrets(self.secrets, problems)}  # type: ignore[dict-item]
         if self.inputs:
-            given["inputs"] = pairs("--input", self.inputs, problems)
+            settings["inputs"] = pairs("--input", self.inputs, problems)
         if argv:
-            given["args"] = argv
-        return entry or UNNAMED, given
+            settings["args"] = argv
+        return entry or UNNAMED, settings
 
 
 def _secrets(texts: list[str], problems: Problems) -> dict[str, Secret]:
@@ -120,7 +120,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
 
 
 def with_some(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each of these settings: the verb gets their values as its keyword `given`."""
+    """Add an option for each of these settings: the verb gets their values as its keyword `flat_settings`."""
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
@@ -128,12 +128,12 @@ def with_some(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[
             values.pop("help_all")
             problems = Problems()
             texts = {name: text for name in names if (text := values.pop(name)) is not None and text != []}
-            given = read(texts, problems)
+            flat_settings = read(texts, problems)
             problems.raise_if_any()
-            verb(given=given, **values)
+            verb(flat_settings=flat_settings, **values)
 
         parameters = inspect.signature(verb, eval_str=True).parameters.values()
-        own = [parameter for parameter in parameters if parameter.name != "given"]
+        own = [parameter for parameter in parameters if parameter.name != "flat_settings"]
         everything = _keyword("help_all", bool, _everything())
         return _signed(wrapped, [*own, everything, *(_parameter(table.settings()[name]) for name in names)])
 

@@ -51,7 +51,7 @@ class TrainingPace:
     def __init__(self, clock: Clock, max_steps: int | None = None) -> None:
         self._clock = clock
         self._max_steps = max_steps
-        self._seen: deque[tuple[float, int]] = deque()
+        self._positions: deque[tuple[float, int]] = deque()
         self._step: int | None = None
         self._attempt = 1
         self.share: float | None = None  # of the steps that are done, from 0 to 1; None if their number is unknown
@@ -64,26 +64,28 @@ class TrainingPace:
         self.share = None if left is None else done_share(progress, left)
         now = self._clock.monotonic()
         if self._step is None or progress.step < self._step or attempt != self._attempt:
-            self._seen.clear()  # another attempt, which may repeat steps, and begins with a slow one
+            self._positions.clear()  # another attempt, which may repeat steps, and begins with a slow one
         elif progress.step > self._step:
             # From the end of the first step on: that one compiles.
-            self._seen.append((now, progress.step))
+            self._positions.append((now, progress.step))
         self._step, self._attempt = progress.step, attempt
-        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_S:
-            self._seen.popleft()
+        while len(self._positions) > 2 and now - self._positions[0][0] > _WINDOW_S:
+            self._positions.popleft()
         return ", ".join([str(progress), *self._rest(progress, now)])
 
     def _rest(self, progress: Progress, now: float) -> list[str]:
         left = steps_left(progress, self._max_steps)
         if left == 0:
             return ["all steps done"]
-        (begun, first), (last, step) = (self._seen[0], self._seen[-1]) if self._seen else ((now, 0), (now, 0))
-        if step == first or last - begun < 0.5:
+        (first_time, first), (last, step) = (
+            (self._positions[0], self._positions[-1]) if self._positions else ((now, 0), (now, 0))
+        )
+        if step == first or last - first_time < 0.5:
             return []
-        step_s = (last - begun) / (step - first)
+        step_s = (last - first_time) / (step - first)
         if now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
             return [f"no step for {duration(int(now - last))}"]
-        settled = step - first >= _SETTLED_STEPS or last - begun >= _SETTLED_S
+        settled = step - first >= _SETTLED_STEPS or last - first_time >= _SETTLED_S
         return [rate(1 / step_s), *([f"{_about(left * step_s)} left"] if left and settled else [])]
 
 
@@ -116,8 +118,8 @@ def caught_up(progress: Progress | None, records: Sequence[MetricRecord], attemp
     step, epoch, steps = records[-1]["step"], records[-1]["epoch"], progress.epoch_steps
     if step is None or epoch is None or progress.epoch is None or progress.epoch_step is None or steps is None:
         return None
-    begun = (epoch - progress.epoch) * steps
-    in_epoch = min(max(progress.epoch_step + step - progress.step - begun, 0), steps)
+    steps_before_epoch = (epoch - progress.epoch) * steps
+    in_epoch = min(max(progress.epoch_step + step - progress.step - steps_before_epoch, 0), steps)
     return replace(progress, step=step, epoch=epoch, epoch_step=in_epoch)
 
 
@@ -132,8 +134,8 @@ class AttemptHeadings:
         if attempt == self._attempt:
             return ""
         self._attempt = attempt
-        known = status.continued_step is not None and status.attempts == attempt
-        begins = continuation(attempt, status.continued_step) if known else f"attempt {attempt}"
+        is_continuation = status.continued_step is not None and status.attempts == attempt
+        begins = continuation(attempt, status.continued_step) if is_continuation else f"attempt {attempt}"
         return f"{lost} {begins[:1].upper()}{begins[1:]}:" if lost else f"{begins}:"
 
 

@@ -34,7 +34,7 @@ from . import schedule_text
 from .help import VerbHelp, group
 from .options import CommandLine, with_settings
 from .output import answer, as_json, relayed, say, seconds
-from .schedule_simulation import remark, span, time_of, wanted
+from .schedule_simulation import new_simulation, remark, span, time_of
 from .screen import table
 
 _OWN = (
@@ -70,11 +70,11 @@ def create(
     each table is a schedule: its entry, its cron expression, and any setting; schedules that it does not name stay as they are.
     """
     own = {name: value for name, value in locals().items() if name in _OWN and value is not None}
-    made = [_from_options(command, own)] if file is None else _from_file(file, command, own)
+    prepared_schedules = [_from_options(command, own)] if file is None else _from_file(file, command, own)
     if dry_run:
-        schedule_text.show_prepared(made, json_output=json_output, online=bool(command.target.online))
+        schedule_text.show_prepared(prepared_schedules, json_output=json_output, online=bool(command.target.online))
         return
-    schedule_text.say_created([creation.create(prepared) for prepared in made], json_output=json_output)
+    schedule_text.say_created([creation.create(prepared) for prepared in prepared_schedules], json_output=json_output)
 
 
 def _from_options(command: CommandLine, own: dict[str, Any]) -> creation.Prepared:
@@ -88,14 +88,14 @@ def _from_options(command: CommandLine, own: dict[str, Any]) -> creation.Prepare
     spec = ScheduleSpec(name="any", cron="* * * * *")
     with problems.collect():
         spec = creation.draft(**{"name": name or "any", "cron": "* * * * *", **own})
-    entry, given = command.settings(problems)
+    entry, flat_settings = command.settings(problems)
     with problems.closing():
-        return creation.prepare(spec, entry, given, command.target)
+        return creation.prepare(spec, entry, flat_settings, command.target)
 
 
 def _from_file(file: Path, command: CommandLine, own: dict[str, Any]) -> list[creation.Prepared]:
-    problems, made = Problems(), list[creation.Prepared]()
-    if command.said or command.target.backend or own:
+    problems, prepared_schedules = Problems(), list[creation.Prepared]()
+    if command.words_and_options or command.target.backend or own:
         raise InputError(
             f"--file cannot be combined with a name or with settings, which stand in its tables. Received: {str(file)!r}. "
             "Next: podlift schedule create --file FILE, with --root, --online, --dry-run or --json."
@@ -109,32 +109,34 @@ def _from_file(file: Path, command: CommandLine, own: dict[str, Any]) -> list[cr
     try:
         for name, entries in tables.items():
             with problems.collect():
-                made.append(_from_table(name, entries, command.target))
+                prepared_schedules.append(_from_table(name, entries, command.target))
     finally:
         os.chdir(folder)
     problems.raise_if_any()
-    return made
+    return prepared_schedules
 
 
 def _from_table(name: str, entries: object, target: Destination) -> creation.Prepared:
     if not isinstance(entries, dict):
         raise InputError(f"{name}: expected a table with entry and cron. Received: {entries!r}.")
-    given = {key.replace("-", "_"): value for key, value in entries.items()}
-    known = [*_OWN, *settings.settings(), "backend", "root"]
+    values = {key.replace("-", "_"): value for key, value in entries.items()}
+    accepted_keys = [*_OWN, *settings.settings(), "backend", "root"]
     problems = Problems()
-    problems.messages += [f"{name}: unknown key {key!r}. {nearest(key, known)}" for key in given if key not in known]
-    problems.messages += [f"{name}: {key} is missing." for key in ("entry", "cron") if key not in given]
+    problems.messages += [
+        f"{name}: unknown key {key!r}. {nearest(key, accepted_keys)}" for key in values if key not in accepted_keys
+    ]
+    problems.messages += [f"{name}: {key} is missing." for key in ("entry", "cron") if key not in values]
     problems.raise_if_any()
-    own = {key: given.pop(key) for key in _OWN if key in given}
+    own = {key: values.pop(key) for key in _OWN if key in values}
     lists = {
         key: tuple(value) if isinstance(value, list) else (value,)
         for key, value in own.items()
         if key in ("when", "notify")
     }
-    root = given.pop("root", None)
-    target = replace(target, backend=given.pop("backend", None), root=target.root or root)
+    root = values.pop("root", None)
+    target = replace(target, backend=values.pop("backend", None), root=target.root or root)
     try:
-        return creation.prepare(creation.draft(name=name, **{**own, **lists}), given.pop("entry"), given, target)
+        return creation.prepare(creation.draft(name=name, **{**own, **lists}), values.pop("entry"), values, target)
     except InputError as error:
         raise InputError([f"{name}: {problem}" for problem in error.problems]) from None
 
@@ -181,12 +183,12 @@ def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, js
     spec = named.record.spec
     why = f" ({facts['paused']})" if facts["paused"] else ""
     lines = [("schedule", name), ("state", f"{facts['state']}{why}")]
-    seen = named.trigger()
-    if seen is not None:
-        trigger = seen.trigger
+    trigger_state = named.trigger()
+    if trigger_state is not None:
+        trigger = trigger_state.trigger
         last = schedule_text.time_of(trigger.last_attempt) if trigger and trigger.last_attempt else "not yet"
         why = f": {trigger.status}" if trigger and trigger.status else ""
-        lines.append(("service", f"{seen.service}: {seen.sync}; delivered {last}{why}"))
+        lines.append(("service", f"{trigger_state.service}: {trigger_state.sync}; delivered {last}{why}"))
     lines += [("problem", text) for text in named.problems()]
     lines += [("cron", f"{spec.cron} in {spec.time_zone}"), ("overlap", spec.overlap), ("missed", spec.missed)]
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
@@ -235,9 +237,9 @@ def run(
     if due:
         _run_due(named, slot, within, id or "", detach=detach, json_output=json_output)
     options = {"--slot": slot, "--within": within, "--id": id, "--detach": detach}
-    if given := [option for option, value in options.items() if value]:
+    if slot_options := [option for option, value in options.items() if value]:
         raise InputError(
-            f"Only a slot that is due has {joined(given, 'and')}. Next: podlift schedule run {name} --due."
+            f"Only a slot that is due has {joined(slot_options, 'and')}. Next: podlift schedule run {name} --due."
         )
     record = named.run()
     if json_output:
@@ -346,7 +348,7 @@ def simulate(
             if record.state == State.SUCCEEDED.value
         ]
         lengths = lengths or [f"{sorted(past)[len(past) // 2]:.0f}s"] if past else lengths
-    simulated = wanted(cron, time_zone, overlap, missed, lengths, down or [])
+    simulated = new_simulation(cron, time_zone, overlap, missed, lengths, down or [])
     start, stop = span(simulated.cron, first, end)
     slots = simulated.run(start, stop)
     if json_output:

@@ -12,7 +12,7 @@ from ..schedules.slots import Cron
 from .output import seconds
 
 
-def wanted(
+def new_simulation(
     cron: str | None,
     time_zone: str | None,
     overlap: str | None,
@@ -21,11 +21,11 @@ def wanted(
     down: list[str],
 ) -> simulation.Simulation:
     problems = Problems()
-    made = Cron("* * * * *")
+    parsed_cron = Cron("* * * * *")
     with problems.collect():
         if cron is None:
             raise InputError("--cron is missing. Example: --cron '0 3 * * 1' --time-zone Europe/Berlin.")
-        made = Cron(cron, time_zone or "UTC")
+        parsed_cron = Cron(cron, time_zone or "UTC")
     with problems.collect():
         policy.check_choice("--overlap", overlap or "skip", policy.OVERLAPS)
     with problems.collect():
@@ -36,10 +36,10 @@ def wanted(
             lengths.append(seconds("--duration", text))
     for text in down:
         with problems.collect():
-            spans.append(_down(text, made))
+            spans.append(_down(text, parsed_cron))
     problems.raise_if_any()
     return simulation.Simulation(
-        cron=made, overlap=overlap or "skip", missed=missed or "skip", durations_s=lengths, down=spans
+        cron=parsed_cron, overlap=overlap or "skip", missed=missed or "skip", durations_s=lengths, down=spans
     )
 
 

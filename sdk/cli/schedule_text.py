@@ -20,7 +20,7 @@ from ..schedules import creation, handle
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Overview, Schedule
 from ..schedules.records import SKIPPED, Book, ScheduleSpec, SlotRecord, utc
-from ..schedules.triggered import ORPHAN, Seen
+from ..schedules.triggered import ORPHAN, TriggerState
 from ..text import clipped, counted, duration
 from ..ui.model import argument_rows
 from ..ui.schedules import STRIP, Firing, ScheduleView
@@ -33,12 +33,12 @@ _PAGE = 100
 _SHOWN_CHARACTERS = 200
 
 
-def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool = False) -> None:
+def show_prepared(prepared_schedules: Sequence[Prepared], *, json_output: bool, online: bool = False) -> None:
     """Show the records and requests of `create`; `online`, also what it would change below a root in a bucket."""
     if json_output:
-        as_json([_prepared(prepared, online=online) for prepared in made])
+        as_json([_prepared(prepared, online=online) for prepared in prepared_schedules])
         return
-    for prepared in made:
+    for prepared in prepared_schedules:
         outcome, changes = _expected(prepared, online=online)
         lines = [
             ("outcome", outcome),
@@ -61,36 +61,40 @@ def plan_of(plan: Plan, more: Sequence[tuple[str, str]]) -> str:
     return plan_text.text([*plan_text.short(plan), *more])
 
 
-def _trigger_lines(made: Prepared) -> list[tuple[str, str]]:
-    return made.service.lines(made.trigger) if made.service is not None and made.trigger is not None else []
+def _trigger_lines(prepared: Prepared) -> list[tuple[str, str]]:
+    return (
+        prepared.service.lines(prepared.trigger)
+        if prepared.service is not None and prepared.trigger is not None
+        else []
+    )
 
 
 def _next(spec: ScheduleSpec) -> list[str]:
     return [slot.isoformat() for slot in spec.slots.next(5, utc(SystemClock().now()))]
 
 
-def _expected(made: Prepared, *, online: bool) -> tuple[str, Sequence[str]]:
+def _expected(prepared: Prepared, *, online: bool) -> tuple[str, Sequence[str]]:
     """Return what `create` would do, and the differences."""
-    if in_bucket(made.plan.root) and not online:
+    if in_bucket(prepared.plan.root) and not online:
         return "not compared with a schedule of this name: --online does that", ()
-    return creation.compare(made)
+    return creation.compare(prepared)
 
 
-def _prepared(made: Prepared, *, online: bool) -> dict[str, object]:
-    outcome, changes = _expected(made, online=online)
+def _prepared(prepared: Prepared, *, online: bool) -> dict[str, object]:
+    outcome, changes = _expected(prepared, online=online)
     facts: dict[str, object] = {
-        "name": made.spec.name,
+        "name": prepared.spec.name,
         "outcome": outcome,
         "changes": list(changes),
-        "plan": json.loads(made.plan.to_json()),
-        "next": _next(made.spec),
-        "warnings": list(made.warnings),
+        "plan": json.loads(prepared.plan.to_json()),
+        "next": _next(prepared.spec),
+        "warnings": list(prepared.warnings),
         "trigger": None,
     }
-    if made.service is not None and made.trigger is not None:
-        request = made.service.render(made.trigger)
+    if prepared.service is not None and prepared.trigger is not None:
+        request = prepared.service.render(prepared.trigger)
         about = {"name": request.name, "url": request.url, "request": request.body, "posts": request.settings}
-        facts["trigger"] = {**about, "lines": [list(pair) for pair in _trigger_lines(made)]}
+        facts["trigger"] = {**about, "lines": [list(pair) for pair in _trigger_lines(prepared)]}
     return facts
 
 
@@ -188,10 +192,10 @@ def problems_of(schedules: Sequence[Mapping[str, object]]) -> list[str]:
     return [f"{facts['name']}: {problem}" for facts in schedules for problem in cast("list[str]", facts["problems"])]
 
 
-def facts_of(schedule: Schedule, found: Overview | None = None) -> dict[str, object]:
-    found = found or handle.overview(schedule)
-    record, problems, seen = found.record, found.problems, found.seen
-    paused = record.paused or ("at the service" if seen and seen.trigger and seen.trigger.paused else "")
+def facts_of(schedule: Schedule, overview: Overview | None = None) -> dict[str, object]:
+    overview = overview or handle.overview(schedule)
+    record, problems, state = overview.record, overview.problems, overview.trigger_state
+    paused = record.paused or ("at the service" if state and state.trigger and state.trigger.paused else "")
     return {
         "name": schedule.name,
         "root": schedule.root,
@@ -206,19 +210,19 @@ def facts_of(schedule: Schedule, found: Overview | None = None) -> dict[str, obj
         "notify": list(record.spec.notify),
         "paused": paused,
         "bundle": record.bundle,
-        "trigger": None if seen is None else _trigger(record.trigger, seen, overdue=bool(found.overdue)),
-        "next": [slot.isoformat() for slot in found.coming],
-        "last": line(found.past[0]) if found.past else None,
+        "trigger": None if state is None else _trigger(record.trigger, state, overdue=bool(overview.overdue)),
+        "next": [slot.isoformat() for slot in overview.coming],
+        "last": line(overview.past[0]) if overview.past else None,
     }
 
 
-def _trigger(name: str, seen: Seen, *, overdue: bool) -> dict[str, object]:
-    trigger = seen.trigger
+def _trigger(name: str, state: TriggerState, *, overdue: bool) -> dict[str, object]:
+    trigger = state.trigger
     return {
         "name": name,
-        "service": seen.service,
-        "sync": seen.sync,
-        "why": seen.why,
+        "service": state.service,
+        "sync": state.sync,
+        "why": state.why,
         "overdue": overdue,
         "last_attempt": time_of(trigger.last_attempt if trigger else None),
         "status": trigger.status if trigger else "",
@@ -268,11 +272,11 @@ def row_of_slot(slot: SlotRecord) -> tuple[str, ...]:
 def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
     """Return a schedule for the page: a row of its list, or the whole."""
     most = _PAGE if whole else STRIP
-    found = handle.overview(schedule, most)
-    record, slots, facts = found.record, found.past[:most], facts_of(schedule, found)
+    overview = handle.overview(schedule, most)
+    record, slots, facts = overview.record, overview.past[:most], facts_of(schedule, overview)
     limit_usd, spent_usd = record.spec.max_cost_usd_per_month, None
     # The page names the pause beside the state.
-    problems = [text for text in found.problems if not text.startswith("it is paused")]
+    problems = [text for text in overview.problems if not text.startswith("it is paused")]
     # Without a price or a limit, the records of a month are not read.
     if limit_usd or record.trigger or any(slot.cost_usd is not None for slot in slots):
         try:
@@ -287,7 +291,7 @@ def view_of(schedule: Schedule, *, whole: bool = False) -> ScheduleView:
         backend=record.backend,
         paused=str(facts["paused"]),
         problems=problems,
-        coming=[slot.timestamp() for slot in found.coming],
+        coming=[slot.timestamp() for slot in overview.coming],
         firings=[_firing(slot) for slot in slots],
         spent_usd=spent_usd,
         month_usd=limit_usd,

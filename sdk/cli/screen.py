@@ -75,15 +75,15 @@ def painted(text: str, state: State | None) -> str:
 
 def facts(lines: Sequence[tuple[str, str]], columns: int | None, state: State | None = None) -> str:
     """Join labels and texts to lines, longer ones wrapped below their beginning; the line `state` has its colour."""
-    shown = []
+    labelled_lines = []
     # A program may have named a metric, or failed with a message, that would move the cursor.
     for label, value in ((label, harmless(value)) for label, value in lines):
         head, rest = f"{label:<{_LABEL}} ", " " * (_LABEL + 1)
         parts = [value] if columns is None else _wrapped(value, max(columns - len(rest), _LEAST))
         if label == "state":
             parts = [painted(part, state) for part in parts]
-        shown.append(head + f"\n{rest}".join(parts))
-    return "\n".join(shown)
+        labelled_lines.append(head + f"\n{rest}".join(parts))
+    return "\n".join(labelled_lines)
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
@@ -122,17 +122,17 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    grid = Table(box=None, pad_edge=False, header_style="bold")
     for name in header:
-        shown.add_column(name, no_wrap=name in whole)
+        grid.add_column(name, no_wrap=name in whole)
     for at, row in enumerate(rows):
         # Not markup: a name may contain brackets.
         cells = [Text(cell) for cell in row]
         if states:
             cells[header.index("state")].stylize(colour_of(states[at]))
-        shown.add_row(*cells)
+        grid.add_row(*cells)
     # The value of NO_COLOR is ours to read: rich keeps bold text in spite of it.
-    Console(width=columns, color_system="standard" if coloured(sys.stdout) else None).print(shown)
+    Console(width=columns, color_system="standard" if coloured(sys.stdout) else None).print(grid)
 
 
 def _widths(lines: Sequence[Sequence[str]]) -> list[int]:

@@ -22,15 +22,17 @@ def config(command: CommandLine, changed: Changed = False, json_output: Json = F
     Options count too; an entry is not needed.
     """
     problems = Problems()
-    entry, given = command.settings(problems)
-    gathered = gather(entry, given, command.target, os.environ, problems)
+    entry, flat_settings = command.settings(problems)
+    gathered = gather(entry, flat_settings, command.target, os.environ, problems)
     with problems.collect():
         settings_table.job({**gathered.job, "entry": gathered.job.get("entry", "none")})
     for backend in option_classes.every():
         with problems.collect():
             settings_table.target(backend, gathered.values)
     values = {**defaults(), **gathered.values}
-    rows = [(name, _shown(name, value), gathered.origins.get(name, "default")) for name, value in values.items()]
+    rows = [
+        (name, _visible_value(name, value), gathered.origins.get(name, "default")) for name, value in values.items()
+    ]
     rows = [row for row in rows if not (changed and row[2] == "default")]
     if json_output:
         settings = [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
@@ -42,7 +44,7 @@ def config(command: CommandLine, changed: Changed = False, json_output: Json = F
     problems.raise_if_any()
 
 
-def _shown(name: str, value: Any) -> Any:
+def _visible_value(name: str, value: Any) -> Any:
     # The values of variables may be secrets.
     if name == "env":
         return sorted(value)

@@ -61,24 +61,24 @@ def submit(
     """
     if no_start != (output is not None):
         raise InputError("--no-start and -o FILE.yaml belong together: the file is what starts the run.")
-    made = _read_plan(command) if command.is_plan else _make(command, "submit", _earlier(output))
-    shown = plan_text.lines(made) if verbose else plan_text.short(made)
-    say(plan_text.text(shown, width(sys.stderr)))
+    plan = _read_plan(command) if command.is_plan else _make(command, "submit", _earlier(output))
+    text_lines = plan_text.lines(plan) if verbose else plan_text.short(plan)
+    say(plan_text.text(text_lines, width(sys.stderr)))
     if no_start and output is not None:
-        _store(made, output, is_plan=command.is_plan)
+        _store(plan, output, is_plan=command.is_plan)
         return
     with relayed("backends"):
-        run = Run(launch.execute(made) if command.is_plan else launch.submit(made))
+        run = Run(launch.execute(plan) if command.is_plan else launch.submit(plan))
     address = "" if run.plan.capabilities.runs_here else run.plan.emulator
-    begun = f"started on the {emulator_at(address)}" if address else "started"
-    accompany(run, begun, detach=detach, json_output=json_output, each_task=verbose)
+    start_text = f"started on the {emulator_at(address)}" if address else "started"
+    accompany(run, start_text, detach=detach, json_output=json_output, each_task=verbose)
 
 
-def accompany(run: Run, begun: str, *, detach: bool, json_output: bool, each_task: bool = False) -> NoReturn:
+def accompany(run: Run, start_text: str, *, detach: bool, json_output: bool, each_task: bool = False) -> NoReturn:
     """Follow a run that has begun, or say how to with `detach`, and exit."""
     ref = shortest(run.plan, os.environ)
     if detach:
-        say(f"{begun}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
+        say(f"{start_text}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
     else:
         code = follow(run, ref, quiet=json_output, each_task=each_task)
@@ -92,29 +92,29 @@ def accompany(run: Run, begun: str, *, detach: bool, json_output: bool, each_tas
 @with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
 def plan(command: CommandLine, output: PlanFile = None, verbose: WholePlan = False, json_output: Json = False) -> None:
     """Show what submit would do, without changing anything."""
-    made = _make(command, "plan", _earlier(output))
+    plan = _make(command, "plan", _earlier(output))
     if output is not None:
-        _write_plan(made, output)
+        _write_plan(plan, output)
     if json_output:
-        request = backends.load(made.backend).render(made)
+        request = backends.load(plan.backend).render(plan)
         request_url = {"request_url": request.url} if request.url else {}
-        as_json({**json.loads(made.to_json()), "url": made.url, **request_url, "request": request.body})
+        as_json({**json.loads(plan.to_json()), "url": plan.url, **request_url, "request": request.body})
     else:
-        answer(plan_text.text(plan_text.lines(made) if verbose else plan_text.page(made), width(sys.stdout)))
+        answer(plan_text.text(plan_text.lines(plan) if verbose else plan_text.page(plan), width(sys.stdout)))
 
 
 def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
     problems = Problems()
-    entry, given = command.settings(problems)
+    entry, settings = command.settings(problems)
     with problems.closing(), relayed("planning"):
-        return make_plan(entry, given, command.target, os.environ, verb=verb, output=output)
+        return make_plan(entry, settings, command.target, os.environ, verb=verb, output=output)
 
 
-def _write_plan(made: Plan, output: Path) -> None:
+def _write_plan(plan: Plan, output: Path) -> None:
     received = f"Received: {str(output)!r}."
     if output.suffix in _MANIFESTS:
-        service = _manifests(made, output)
-        output.write_text(service.manifest(made), encoding="utf-8")
+        service = _manifests(plan, output)
+        output.write_text(service.manifest(plan), encoding="utf-8")
         say(
             f"Written: {output}, the objects of this run. Next: podlift submit ... --no-start -o FILE stores its code, too"
         )
@@ -126,26 +126,26 @@ def _write_plan(made: Plan, output: Path) -> None:
         if output.is_file() and not _is_plan(output.read_bytes()):
             next_step = "Nothing was written. Next: choose another file."
             raise InputError(f"The output exists and is not a plan. {received} {next_step}")
-        output.write_text(made.to_json() + "\n", encoding="utf-8")
+        output.write_text(plan.to_json() + "\n", encoding="utf-8")
     say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
 
 
-def _store(made: Plan, output: Path, *, is_plan: bool) -> None:
+def _store(plan: Plan, output: Path, *, is_plan: bool) -> None:
     """Store a run with all that its tasks read, and write the objects with which another tool starts it."""
-    service = _manifests(made, output)
-    stored = launch.execute(made, starts=False) if is_plan else launch.submit(made, starts=False)
+    service = _manifests(plan, output)
+    stored = launch.execute(plan, starts=False) if is_plan else launch.submit(plan, starts=False)
     output.write_text(service.store(stored), encoding="utf-8")
     start = service.how_to_start(stored, str(output))
     say(f"Written: {output}. The run is stored, and not started. Next: {start}; podlift wait {stored.url}")
     answer(stored.url)
 
 
-def _manifests(made: Plan, output: Path) -> ManifestService:
+def _manifests(plan: Plan, output: Path) -> ManifestService:
     """Return the service that writes manifests; InputError if there is none, or for another file of that name."""
-    service = backends.load(made.backend).services.manifests
+    service = backends.load(plan.backend).services.manifests
     if service is None:
         raise InputError(
-            f"The backend {made.backend!r} has no manifests. Received: {str(output)!r}. Next: podlift plan -o plan.json."
+            f"The backend {plan.backend!r} has no manifests. Received: {str(output)!r}. Next: podlift plan -o plan.json."
         )
     with usable("The output", output):
         if output.suffix not in _MANIFESTS or (output.exists() and not _is_manifest(output)):
@@ -182,7 +182,7 @@ def _is_plan(data: bytes) -> bool:
 
 def _read_plan(command: CommandLine) -> Plan:
     """Return the plan that `podlift plan -o` wrote, which cannot be combined with settings."""
-    path, *settings = command.said
+    path, *settings = command.words_and_options
     target = {name: getattr(command.target, name) for name in table.TARGET}
     if settings or any(value is not None for value in target.values()):
         raise InputError(

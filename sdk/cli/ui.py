@@ -66,7 +66,7 @@ class PageSources:
         return self._sweeps(root).any()
 
     def sweeps(self, root: str) -> list[SweepView]:
-        return [view_of(seen) for seen in self._sweeps(root).all()]
+        return [view_of(sweep) for sweep in self._sweeps(root).all()]
 
     def sweep(self, root: str, name: str) -> SweepView:
         return view_of(self._sweeps(root).one(name))
@@ -118,13 +118,13 @@ def ui(
     say("Stopped. Runs are not affected.")
 
 
-def _roots(given: list[str]) -> tuple[list[str], list[str]]:
+def _roots(texts: list[str]) -> tuple[list[str], list[str]]:
     """Return the roots to list, and the problems of other configured ones."""
-    if not given:
+    if not texts:
         return known_roots.configured_roots(os.environ)
     problems, chosen = Problems(), list[str]()
     with problems.closing():
-        for text in given:
+        for text in texts:
             with problems.collect():
                 root = known_roots.resolve_root(text, os.environ)
                 with usable("The root", text):

@@ -98,14 +98,14 @@ def _slips(instead: Mapping[str, str]) -> dict[str, str]:
 def unknown(words: Sequence[str]) -> str:
     """Return the message about words that name no verb, with the one that was probably meant; "" if they may name one."""
     group, word = ("", words[0]) if words[0] not in IN_GROUP else (words[0], words[1] if len(words) > 1 else "-")
-    known = IN_GROUP.get(group, MODULES)
-    if word.startswith("-") or word in known:
+    verbs = IN_GROUP.get(group, MODULES)
+    if word.startswith("-") or word in verbs:
         return ""
     slips = _slips(_INSTEAD_IN_GROUP.get(group, _INSTEAD))
     near = slips.get(word.lower(), "")
-    if not near and (close := get_close_matches(word.lower(), known, n=1)):
+    if not near and (close := get_close_matches(word.lower(), verbs, n=1)):
         near = f"{group} {close[0]}".lstrip()
     if not near and (close := get_close_matches(word.lower(), slips, n=1, cutoff=0.75)):
         near = slips[close[0]]
-    advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(known)}."
+    advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(verbs)}."
     return f"Unknown command: {f'{group} {word}'.lstrip()}. {advice}"

@@ -78,7 +78,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
 
 
 def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
-    seen, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
+    count, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
     paces = {task: TrainingPace(SystemClock()) for task in tasks}
     findings = set[str]()
     with closing(run.following()) as statuses:
@@ -89,30 +89,30 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
                 progress = None if status.state.terminal or status.reason is Reason.EVALUATING else run.progress()
             lines = [] if status.state.terminal else task_lines(run, paces)
             position = pace(caught_up(progress, records, status.attempts), status.attempts)
-            lost = _lost(run, records, seen)
+            lost = _lost(run, records, count)
             update = Update(
-                status=status, records=records[seen:], position=position, share=pace.share, lost=lost, tasks=lines
+                status=status, records=records[count:], position=position, share=pace.share, lost=lost, tasks=lines
             )
             shows.show(run, update)
             # The last ones are part of the end.
             for text in () if status.state.terminal else (text for text in status.findings if text not in findings):
                 shows.say(f"Finding: {text}")
                 findings.add(text)
-            seen = max(seen, len(records))
+            count = max(count, len(records))
             if not status.state.terminal:
                 time.sleep(_POLL_S)
     return status
 
 
-def _lost(run: Run, records: Sequence[MetricRecord], seen: int) -> str:
+def _lost(run: Run, records: Sequence[MetricRecord], count: int) -> str:
     """Return a sentence about the machine that ended the attempt before the new records, "" if none did."""
     # During an outage there are fewer records than before.
-    if len(records) <= seen or records[-1]["attempt"] == (records[seen - 1]["attempt"] if seen else 1):
+    if len(records) <= count or records[-1]["attempt"] == (records[count - 1]["attempt"] if count else 1):
         return ""
     with suppress(PodliftError):
         last = [moment for moment in run.timeline() if moment.attempt == records[-1]["attempt"] - 1]
-        said = [moment.text.removeprefix("ended: ") for moment in last if TAKEN_AWAY in moment.text]
-        return "".join(f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in said[-1:])
+        causes = [moment.text.removeprefix("ended: ") for moment in last if TAKEN_AWAY in moment.text]
+        return "".join(f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in causes[-1:])
     return ""
 
 
@@ -120,7 +120,7 @@ def task_lines(run: Run, paces: Mapping[str, TrainingPace]) -> list[str]:
     """Return a line for each task: its step and rate, which the first one waits for if it is the slowest."""
     longest = max(map(len, paces), default=0)
     positions = {task: pace(position_of(run.plan.paths, task)) for task, pace in paces.items()}
-    lines = [f"{task:<{longest}}  {said or 'no step yet'}" for task, said in positions.items()]
+    lines = [f"{task:<{longest}}  {position or 'no step yet'}" for task, position in positions.items()]
     hidden = len(run.plan.tasks) - len(paces) if paces else 0
     return [*lines, f"and {counted(hidden, 'more task')}"] if hidden else lines
 
@@ -152,7 +152,7 @@ class Plain:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._last: str | None = None
-        self._position, self._said = "", clock.monotonic()
+        self._position, self._last_time = "", clock.monotonic()
         self._heads = AttemptHeadings()
 
     def say(self, text: str) -> None:
@@ -168,6 +168,6 @@ class Plain:
             if head := self._heads.before(record, status, update.lost):
                 say(f"{run.id} {head}")
             say(f"{run.id} {place(record)} {numbers(record['metrics'])}")
-        if position not in ("", self._position) and self._clock.monotonic() - self._said >= LINE_S:
-            self._position, self._said = position, self._clock.monotonic()
+        if position not in ("", self._position) and self._clock.monotonic() - self._last_time >= LINE_S:
+            self._position, self._last_time = position, self._clock.monotonic()
             say(f"{run.id} {position}")

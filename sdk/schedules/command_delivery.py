@@ -83,7 +83,7 @@ def deliver(
     notifier = notifier or Notifier(clock, secret=secret_manager.value)
     machine = SlotMachine(book, clock, runs or KeptRuns(clock), notifier)
     keep(KeptSlot(machine, name, schedule.id, lambda _: delivery), math.inf, clock)
-    return _told(book, schedule, delivery, machine.runs)
+    return _outcome(book, schedule, delivery, machine.runs)
 
 
 def _delivery(book: Book, schedule: ScheduleRecord, slot: datetime | None, id: str, now: float) -> Delivery:
@@ -94,32 +94,32 @@ def _delivery(book: Book, schedule: ScheduleRecord, slot: datetime | None, id: s
     job = f"command/{id or f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}'}"
     if slot is not None:
         slot = _checked(schedule.spec.slots, schedule, slot, now)
-    elif id and (known := _held(book, schedule, job)) is not None:
-        slot = known.moment
+    elif id and (record := _slot_of(book, schedule, job)) is not None:
+        slot = record.moment
     return Delivery(job=job, created=now, slot=slot.timestamp() if slot else None, lease_s=KEEPER_LEASE_S)
 
 
 def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -> datetime:
     """Return the named slot; InputError with the nearest slots if it is no slot, is in the future, or is too old."""
-    wanted = slot.astimezone(timezone.utc)
-    latest = cron.latest(wanted)
-    if latest is None or latest.astimezone(timezone.utc) != wanted:
-        coming = next(cron.after(wanted), None)
+    moment = slot.astimezone(timezone.utc)
+    latest = cron.latest(moment)
+    if latest is None or latest.astimezone(timezone.utc) != moment:
+        coming = next(cron.after(moment), None)
         around = " and ".join(near.isoformat() for near in (latest, coming) if near)
         raise InputError(
             f"--slot: not a slot of {schedule.spec.name!r}. Received: {slot.isoformat()!r}. Nearest: {around}."
         )
-    if wanted.timestamp() > now + EARLY_S:
+    if moment.timestamp() > now + EARLY_S:
         raise InputError(
             f"--slot: it has not come yet. Received: {slot.isoformat()!r}. Next: podlift schedule run without --due."
         )
-    if wanted.timestamp() < schedule.since:
+    if moment.timestamp() < schedule.since:
         since = datetime.fromtimestamp(schedule.since, cron.zone).isoformat(timespec="seconds")
         raise InputError(f"--slot: the slots of this schedule began at {since}. Received: {slot.isoformat()!r}.")
     return latest
 
 
-def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
+def _slot_of(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
     """Return the newest slot taken by a delivery of this name, except slots that it caught up."""
     newest = book.slots(schedule, book.keys(schedule)[-_LOOKED_AT:])
     return next((record for record in reversed(newest) if record.keeper == job and record.cause != CATCH_UP), None)
@@ -136,7 +136,7 @@ def _not_due(schedule: ScheduleRecord, within_s: float | None, now: float) -> st
     return f"nothing is due: {last}{f', the next one is {coming.isoformat()}' if coming else ''}"
 
 
-def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) -> Delivered:
+def _outcome(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) -> Delivered:
     """Return the outcome of the delivery."""
     key, slot = slot_of(schedule, delivery)
     try:
@@ -144,7 +144,7 @@ def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) 
     except MissingError:
         return Delivered(record=None, text=f"the schedule was removed while the slot {slot.isoformat()} was served")
     if record.keeper != delivery.job:
-        return Delivered(record=record, text=_taken(record))
+        return Delivered(record=record, text=_duplicate_text(record))
     text = f"the slot {record.slot}: {record.state} {record.reason}".rstrip()
     code = _CODES.get(record.state, EXIT_DONE)
     if code and record.run:
@@ -154,7 +154,7 @@ def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) 
     return Delivered(record=record, text=text, exit_code=code)
 
 
-def _taken(record: SlotRecord) -> str:
+def _duplicate_text(record: SlotRecord) -> str:
     what = f"its run {record.run} is {record.state}" if record.run else f"it is {record.state}"
     why = f" ({record.reason})" if record.state == SKIPPED else ""
     return f"the slot {record.slot} was delivered before: {what}{why}. Nothing to do"
@@ -176,7 +176,7 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
         # A keeper that died before the run began is replaced by the next one.
         if record.state != TAKEN:
             book.note(schedule, key, again(record, delivery))
-            return Delivered(record=record, text=_taken(record))
+            return Delivered(record=record, text=_duplicate_text(record))
     keeper = service.fire_now(_trigger(book, schedule, service, clock), clock, slot.timestamp())
     record = triggered.handed_over(keeper, slot, clock.now(), key=key)
     return Delivered(record=record, text=f"the slot {record.slot}: {record.reason}")

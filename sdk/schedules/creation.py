@@ -45,9 +45,9 @@ def draft(**fields: Any) -> ScheduleSpec:
         ids.check_name(spec.name, MAX_NAME)
     with problems.collect():
         Cron(spec.cron, spec.time_zone)
-    for name, known in (("overlap", policy.OVERLAPS), ("missed", policy.MISSED), ("trigger", TRIGGERS)):
+    for name, choices in (("overlap", policy.OVERLAPS), ("missed", policy.MISSED), ("trigger", TRIGGERS)):
         with problems.collect():
-            policy.check_choice(name, getattr(spec, name), known)
+            policy.check_choice(name, getattr(spec, name), choices)
     for text in spec.when:
         with problems.collect():
             preconditions.parse(text)
@@ -90,7 +90,7 @@ class Created:
 
 
 def prepare(
-    spec: ScheduleSpec, what: Any, given: Mapping[str, object], target: Destination, clock: Clock | None = None
+    spec: ScheduleSpec, what: Any, flat_settings: Mapping[str, object], target: Destination, clock: Clock | None = None
 ) -> Prepared:
     """Return the schedule that `create` will write, or raise InputError with every mistake."""
     refuse_inside_task("schedule")
@@ -99,7 +99,7 @@ def prepare(
     clock = clock or _clock(service)
     now = utc(clock.now())
     # An input that depends on the slot is looked up when the slot fires.
-    inputs, settings = _inputs(what, given)
+    inputs, settings = _inputs(what, flat_settings)
     plain = {key: location for key, location in inputs.items() if not templates.has_template(location)}
     if isinstance(what, Job):
         what = replace(what, inputs=plain)
@@ -120,43 +120,43 @@ def prepare(
             _check_portable(spec, inputs, service)
 
     def mistakes(plan: Plan) -> list[str]:
-        known = {**plan.job.inputs, **inputs}
+        all_inputs = {**plan.job.inputs, **inputs}
         mistakes_of_plan = Problems()
         with mistakes_of_plan.collect():
-            preconditions.check(spec.when, plan, known)
+            preconditions.check(spec.when, plan, all_inputs)
         if service is not None:
             mistakes_of_plan.messages += checks.errors(service.review(triggered.draft(spec, plan, now)))
         # The firing brings the keeper.
         fired = service.adapted(plan) if service else plan
         return [*mistakes_of_plan.messages, *_never_affordable(spec, fired, kept=service is not None)]
 
-    wanted = replace(target, backend=backend, name=spec.name)
+    destination = replace(target, backend=backend, name=spec.name)
     with problems.closing():
-        made = _planned(what, settings, wanted, inputs, mistakes)
-    made = replace(service.adapted(made) if service else made, run_id=f"{spec.name}-{_TEMPLATE}")
+        plan = _planned(what, settings, destination, inputs, mistakes)
+    plan = replace(service.adapted(plan) if service else plan, run_id=f"{spec.name}-{_TEMPLATE}")
     # The name of a firing's run holds its slot, and each firing chooses the weights that it starts with.
-    made = replace(made, job=changed(made.job, model=made.model or None), initial=None)
-    spec = replace(spec, inputs={**made.job.inputs, **inputs})
+    plan = replace(plan, job=changed(plan.job, model=plan.model or None), initial=None)
+    spec = replace(spec, inputs={**plan.job.inputs, **inputs})
     warnings = clock_changes.warnings(spec.slots, now, service.title if service else "")
     if service is None:
-        return Prepared(spec=spec, plan=made, warnings=warnings)
-    about = triggered.draft(spec, made, now, schedule_id=_UNKNOWN_ID)
+        return Prepared(spec=spec, plan=plan, warnings=warnings)
+    about = triggered.draft(spec, plan, now, schedule_id=_UNKNOWN_ID)
     warnings += [finding.message for finding in service.review(about) if finding.level == "warning"]
-    return Prepared(spec=spec, plan=made, warnings=warnings, service=service, trigger=about)
+    return Prepared(spec=spec, plan=plan, warnings=warnings, service=service, trigger=about)
 
 
 def _planned(
     what: Any,
-    given: Mapping[str, object],
+    flat_settings: Mapping[str, object],
     target: Destination,
     slot_inputs: Collection[str],
     mistakes: Callable[[Plan], list[str]],
 ) -> Plan:
     """Return the plan of a run of the schedule's program; its errors and the mistakes of the schedule are one error."""
     problems = Problems()
-    settings = replace(gather(what, given, target, os.environ, problems), slot_inputs=slot_inputs)
-    made = planned(settings, os.environ, problems, starting=True)
-    return checked(made, settings, mistakes(made))
+    settings = replace(gather(what, flat_settings, target, os.environ, problems), slot_inputs=slot_inputs)
+    plan = planned(settings, os.environ, problems, starting=True)
+    return checked(plan, settings, mistakes(plan))
 
 
 def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str]:
@@ -201,9 +201,9 @@ def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: Trig
     problems.raise_if_any()
 
 
-def _inputs(what: Any, given: Mapping[str, object]) -> tuple[dict[str, str], dict[str, object]]:
+def _inputs(what: Any, flat_settings: Mapping[str, object]) -> tuple[dict[str, str], dict[str, object]]:
     """Return the inputs of a job as they were given, and the other settings."""
-    settings = dict(given)
+    settings = dict(flat_settings)
     inputs = what.inputs if isinstance(what, Job) else settings.pop("inputs", None) or {}
     return {str(name): str(location) for name, location in inputs.items()}, settings  # type: ignore[attr-defined]
 
@@ -240,7 +240,7 @@ class _Creation:
         # A plan also describes the machine that made it: an equal plan stays.
         self._key = self._before.plan if self._before and same else plan_key(self._spec.name, self._plan)
         self._request = self._rendered()
-        self._there = self._found()
+        self._there = self._existing_trigger()
 
     def _without_removed(self, before: ScheduleRecord | None, *, dry: bool) -> ScheduleRecord | None:
         """Return the stored schedule; finish an interrupted removal first."""
@@ -264,7 +264,7 @@ class _Creation:
             )
         )
 
-    def _found(self) -> Trigger | None:
+    def _existing_trigger(self) -> Trigger | None:
         """Return the existing trigger; InputError, before anything is written, if it belongs to another schedule."""
         if self._service is None or self._request is None:
             return None

@@ -296,11 +296,11 @@ class SlotMachine:
             success_ended=success.ended if success else None,
             success_data=success.data if success else {},
         )
-        reason, seen = preconditions.unmet(schedule.spec.when, firing)
+        reason, data_states = preconditions.unmet(schedule.spec.when, firing)
         cost_usd = spending.most_usd(plan)
         reason = reason or booking.booked(self.book, schedule, record, plan, delivery.price, self.runs)
         key = success.key if success else ""
-        return reason, {"started": self._now(), "data": seen, "cost_usd": cost_usd, "success": key}
+        return reason, {"started": self._now(), "data": data_states, "cost_usd": cost_usd, "success": key}
 
     def _start_waiting(self) -> None:
         """Start the slot that has waited longest once no run is active; a keeper starts only its own slot."""

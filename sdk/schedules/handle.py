@@ -42,7 +42,7 @@ from .records import (
     utc,
 )
 from .runs import LocalRuns, url_of
-from .triggered import Seen
+from .triggered import TriggerState
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,7 +72,7 @@ class Overview:
     """
 
     record: ScheduleRecord
-    seen: Seen | None
+    trigger_state: TriggerState | None
     past: Sequence[SlotRecord]
     overdue: str
     coming: Sequence[datetime]
@@ -97,7 +97,7 @@ class Schedule:
         self.name = record.spec.name
         # A user may have moved the clock of an emulator.
         self._clock = clock or (emulator_clock.service_clock() if record.trigger else SystemClock())
-        self._seen: tuple[float, Seen | None] = (float("-inf"), None)
+        self._trigger_cache: tuple[float, TriggerState | None] = (float("-inf"), None)
         self._failed: tuple[float, list[FailedKeeper]] = (float("-inf"), [])
 
     def __repr__(self) -> str:
@@ -113,23 +113,23 @@ class Schedule:
         """The plan of its firings, with unfilled templates: `print(sdk.Schedule("weekly").plan)`."""
         return self._book.plan(self.record)
 
-    def trigger(self) -> Seen | None:
+    def trigger(self) -> TriggerState | None:
         """Return the state of its trigger, compared with the records: `sdk.Schedule("weekly").trigger()`.
 
         None if `podlift schedule serve` starts its runs.
         """
         return self._trigger(self.record)
 
-    def _trigger(self, record: ScheduleRecord) -> Seen | None:
-        asked, seen = self._seen
-        if self._clock.monotonic() - asked > _SEEN_S:
-            seen = self._saw(triggered.seen(record, self._clock))
-        return seen
+    def _trigger(self, record: ScheduleRecord) -> TriggerState | None:
+        read_at, trigger_state = self._trigger_cache
+        if self._clock.monotonic() - read_at > _SEEN_S:
+            trigger_state = self._remember_trigger(triggered.state_of(record, self._clock))
+        return trigger_state
 
-    def _saw(self, seen: Seen | None) -> Seen | None:
+    def _remember_trigger(self, trigger_state: TriggerState | None) -> TriggerState | None:
         """Keep this as the state of the trigger for some seconds."""
-        self._seen = (self._clock.monotonic(), seen)
-        return seen
+        self._trigger_cache = (self._clock.monotonic(), trigger_state)
+        return trigger_state
 
     def trigger_lines(self) -> list[tuple[str, str]]:
         """Return place, account, rights and price of its trigger, by label: `dict(sdk.Schedule("weekly").trigger_lines())`."""
@@ -166,13 +166,13 @@ class Schedule:
         listed, now = self._book.keys(record), self._now()
         # Records of future slots are few, unless a clock was ahead; they are no history.
         past = bisect_right(listed, key_of(now) + "~")
-        shown = listed[max(past - limit, 0) if limit else 0 :]
-        read = in_parallel(lambda key: self._slot(record, key), shown)
+        shown_keys = listed[max(past - limit, 0) if limit else 0 :]
+        read = in_parallel(lambda key: self._slot(record, key), shown_keys)
         records = [slot for slot in read if not slot.is_early(now.timestamp())]
-        known = [*map(self._live, records)]
-        others = {*listed}.difference(shown)
-        known = lost_slots.told(record, known, others, self._failed_keepers(record))
-        return known[::-1][:limit]
+        live_records = [*map(self._live, records)]
+        others = {*listed}.difference(shown_keys)
+        live_records = lost_slots.complete(record, live_records, others, self._failed_keepers(record))
+        return live_records[::-1][:limit]
 
     def _slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         """Return the record of a listed slot. A damaged one has the reason, and leaves the others as they are."""
@@ -199,9 +199,9 @@ class Schedule:
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
         """Return the keepers that failed recently; none if the service does not answer, which other sentences report."""
-        asked, keepers = self._failed
+        read_at, keepers = self._failed
         service = triggered.service_of(record)
-        if service is not None and self._clock.monotonic() - asked > _SEEN_S:
+        if service is not None and self._clock.monotonic() - read_at > _SEEN_S:
             keepers = []
             with suppress(PodliftError):
                 since = lost_slots.horizon(record, self._now())
@@ -222,7 +222,7 @@ class Schedule:
         if service is not None and service.get(record.trigger, self._clock) is not None:
             service.pause(record.trigger, self._clock)
         self._book.change(self.name, paused=why)
-        self._seen = (float("-inf"), None)
+        self._trigger_cache = (float("-inf"), None)
 
     def unpause(self) -> None:
         """Fire again, from the next slot on: `sdk.Schedule("weekly").unpause()`."""
@@ -239,7 +239,7 @@ class Schedule:
         if service is not None:
             service.unpause(record.trigger, self._clock)
         self._book.change(self.name, paused="", pause_ended=self._clock.now())
-        self._seen = (float("-inf"), None)
+        self._trigger_cache = (float("-inf"), None)
 
     def run(self) -> SlotRecord:
         """Fire now, beside the slots, and return the record: `sdk.Schedule("weekly").run().state`.
@@ -286,7 +286,7 @@ class Schedule:
         return overview(self).problems
 
     def _problems(
-        self, record: ScheduleRecord, seen: Seen | None, past: Sequence[SlotRecord], overdue: str
+        self, record: ScheduleRecord, trigger_state: TriggerState | None, past: Sequence[SlotRecord], overdue: str
     ) -> list[str]:
         if record.paused == REMOVED:
             return [f"its removal was interrupted. Next: podlift schedule remove {self.name}"]
@@ -295,7 +295,7 @@ class Schedule:
             f"its former trigger {slot.name} was not removed yet. Next: podlift schedule create again"
             for slot in record.former
         ]
-        problems += seen.problems if seen is not None else []
+        problems += trigger_state.problems if trigger_state is not None else []
         if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
             problems.append(f"the slot {past[0].slot} was {past[0].reason}")
         now = self._clock.now()
@@ -334,17 +334,17 @@ class Schedule:
         record = self.record
         return self._overdue(record, self._trigger(record), self._history(record, 1))
 
-    def _overdue(self, record: ScheduleRecord, seen: Seen | None, past: Sequence[SlotRecord]) -> str:
+    def _overdue(self, record: ScheduleRecord, trigger_state: TriggerState | None, past: Sequence[SlotRecord]) -> str:
         service = triggered.service_of(record)
         grace_s = _OVERDUE_S if service is None else service.grace_s
         latest = record.spec.slots.latest(utc(self._clock.now() - grace_s))
-        if not triggered.fires(record, seen) or not latest or latest.timestamp() <= record.since:
+        if not triggered.fires(record, trigger_state) or not latest or latest.timestamp() <= record.since:
             return ""
         if key_of(latest) in [slot.key for slot in past] or self._is_recorded(record, latest):
             return ""
         if service is None:
             return f"the slot {latest.isoformat()} is overdue. Next: {self._serve}"
-        last = seen.trigger.last_attempt if seen and seen.trigger else None
+        last = trigger_state.trigger.last_attempt if trigger_state and trigger_state.trigger else None
         when = (
             "has not delivered yet" if last is None else f"last delivered at {utc(last).isoformat(timespec='seconds')}"
         )
@@ -382,15 +382,15 @@ class Schedule:
 def overview(schedule: Schedule, limit: int = _OVERVIEW) -> Overview:
     """Return the state of a schedule from one reading of its records, with at least `limit` of its last slots."""
     record = schedule.record
-    seen, past = schedule._trigger(record), schedule._history(record, max(limit, _OVERVIEW))
-    overdue = schedule._overdue(record, seen, past)
+    trigger_state, past = schedule._trigger(record), schedule._history(record, max(limit, _OVERVIEW))
+    overdue = schedule._overdue(record, trigger_state, past)
     return Overview(
         record=record,
-        seen=seen,
+        trigger_state=trigger_state,
         past=past,
         overdue=overdue,
-        coming=record.spec.slots.next(5, schedule._now()) if triggered.fires(record, seen) else [],
-        problems=schedule._problems(record, seen, past, overdue),
+        coming=record.spec.slots.next(5, schedule._now()) if triggered.fires(record, trigger_state) else [],
+        problems=schedule._problems(record, trigger_state, past, overdue),
     )
 
 
@@ -466,7 +466,7 @@ def schedule(
     Raises:
         InputError: with every mistake that was found; nothing was written.
     """
-    given, target = from_keywords(keywords_of(locals()))
+    settings, target = from_keywords(keywords_of(locals()))
     problems, texts = Problems(), list[str]()
     for condition in [when] if isinstance(when, str) or callable(when) else when:
         with problems.collect():
@@ -486,8 +486,8 @@ def schedule(
         trigger=trigger,
         location=location,
     )
-    made = creation.create(creation.prepare(spec, job, given, target))
-    return Schedule(name, root=made.plan.root)
+    outcome = creation.create(creation.prepare(spec, job, settings, target))
+    return Schedule(name, root=outcome.plan.root)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -510,10 +510,10 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
         named = [Schedule(name, root=root, clock=clock) for name in dict.fromkeys(names)]
         return Listing(schedules=named, orphans=(), problems=(), roots=[one.root for one in named])
     roots, problems = searched(root)
-    schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
+    schedules, orphans, callers_clock, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
     for folder in roots:
         try:
-            members, damaged = _members(folder, given)
+            members, damaged = _members(folder, callers_clock)
             problems += damaged.values()
             survey = triggered.survey(folder, [one.record for one in members], clock)
         except StoreError as error:
@@ -523,7 +523,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
             problems.append(f"The schedules of {folder} are not listed: {error}")
             continue
         for one in members:
-            one._saw(survey.seen.get(one.name))
+            one._remember_trigger(survey.states.get(one.name))
         schedules += members
         # The trigger of a damaged schedule has not lost it.
         orphans += [trigger for trigger in survey.orphans if trigger.schedule not in damaged]

@@ -25,22 +25,22 @@ def horizon(schedule: ScheduleRecord, now: datetime) -> float:
     return max(schedule.created, (last - _SLOTS * period).timestamp())
 
 
-def told(
+def complete(
     schedule: ScheduleRecord, records: Sequence[SlotRecord], others: Collection[str], failed: Sequence[FailedKeeper]
 ) -> list[SlotRecord]:
     """Complete the records from failed keepers, add a record for each slot known only from a keeper, and sort them.
 
     `others` are the keys of the records outside of `records`.
     """
-    by_key, lost = {record.key: record for record in records}, list[SlotRecord]()
+    by_key, unrecorded = {record.key: record for record in records}, list[SlotRecord]()
     # The newest keeper of a slot counts.
     for keeper in reversed(failed):
         key, slot = slot_of(schedule, keeper)
         record, text = by_key.get(key), _sentence(keeper)
-        if record is None or record in lost:
+        if record is None or record in unrecorded:
             if key not in others:
                 by_key[key] = _unrecorded(keeper, key, slot)
-                lost.append(by_key[key])
+                unrecorded.append(by_key[key])
         # The full name of a job has the number of the project, or its name.
         elif record.is_open and record.keeper.rpartition("/")[2] == keeper.id:
             by_key[key] = replace(record, reason=text)

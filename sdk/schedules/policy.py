@@ -36,6 +36,6 @@ def caught_up(missed: str, slots: list[_T]) -> _T | None:
     return slots[-1] if slots and missed == "catch_up_last" else None
 
 
-def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{name}: unknown value. Received: {value!r}. {nearest(value, known)}")
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"{name}: unknown value. Received: {value!r}. {nearest(value, choices)}")

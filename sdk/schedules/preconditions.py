@@ -74,23 +74,23 @@ class Firing:
     success_data: Mapping[str, DataState]  # the inputs of that success
 
 
-def parse(given: str | Callable[..., Any]) -> Precondition:
+def parse(condition: str | Callable[..., Any]) -> Precondition:
     """Return a precondition from its text, or from a function that other processes can import."""
-    if callable(given):
-        name = import_name(given)
+    if callable(condition):
+        name = import_name(condition)
         if name is None or name.startswith("__main__"):
-            shown = getattr(given, "__qualname__", repr(given))
+            name = getattr(condition, "__qualname__", repr(condition))
             raise InputError(
-                f"when: {shown!r} cannot be imported by name. Next: move it into a module: 'module:function'."
+                f"when: {name!r} cannot be imported by name. Next: move it into a module: 'module:function'."
             )
         return Precondition("function", function=name)
-    text = given.strip()
+    text = condition.strip()
     if _FUNCTION.fullmatch(text):
         return Precondition("function", function=text)
     call = _CALL.fullmatch(text)
-    known = [f"{name}{arguments}" for name, arguments in KNOWN.items()] + ["module:function"]
+    forms = [f"{name}{arguments}" for name, arguments in KNOWN.items()] + ["module:function"]
     if call is None or call[1] not in KNOWN:
-        near = nearest(call[1], list(KNOWN)) if call else f"Known: {', '.join(known)}."
+        near = nearest(call[1], list(KNOWN)) if call else f"Known: {', '.join(forms)}."
         raise InputError(f"when: unknown precondition. Received: {text!r}. {near}")
     words = [word.strip() for word in call[2].split(",")]
     expected = f"Expected: {call[1]}{KNOWN[call[1]]}. Received: {text!r}."
@@ -120,12 +120,12 @@ def check(texts: Sequence[str], plan: Plan, inputs: Mapping[str, str]) -> None:
 def _check_module(function: str, plan: Plan) -> None:
     module = function.partition(":")[0].replace(".", "/")
     paths = {file.path for file in plan.code.files}
-    wanted = {
+    module_paths = {
         os.path.normpath(os.path.join(root, name))
         for root in plan.code.roots or ["."]
         for name in (f"{module}.py", f"{module}/__init__.py")
     }
-    if not wanted & paths:
+    if not module_paths & paths:
         modules = [path.removesuffix(".py").replace("/", ".") for path in sorted(paths) if path.endswith(".py")]
         raise InputError(
             f"when: {function!r}: the packaged code has no such module. {nearest(module.replace('/', '.'), modules)}"
@@ -134,14 +134,14 @@ def _check_module(function: str, plan: Plan) -> None:
 
 def unmet(texts: Sequence[str], firing: Firing) -> tuple[str, dict[str, DataState]]:
     """Return why a firing is skipped ("" if it is not), and the state of the inputs that were read."""
-    seen: dict[str, DataState] = {}
+    data_states: dict[str, DataState] = {}
     for rule in map(parse, texts):
         if rule.input:
-            seen[rule.input] = state_of(firing.plan.inputs[rule.input])
-        reason = _unmet(rule, firing, seen.get(rule.input))
+            data_states[rule.input] = state_of(firing.plan.inputs[rule.input])
+        reason = _unmet(rule, firing, data_states.get(rule.input))
         if reason:
-            return f"{rule}: {reason}", seen
-    return "", seen
+            return f"{rule}: {reason}", data_states
+    return "", data_states
 
 
 def _unmet(rule: Precondition, firing: Firing, state: DataState | None) -> str:

@@ -48,9 +48,9 @@ class RecentSlots:
 
     def _read(self, keys: Iterable[str]) -> None:
         """Read records by their names, except the ones known to have ended; the name "" is ignored."""
-        known = self.records
-        wanted = [key for key in dict.fromkeys(keys) if key and (key not in known or known[key].is_open)]
-        for record in self.book.slots(self.schedule, wanted):
+        records = self.records
+        unread_keys = [key for key in dict.fromkeys(keys) if key and (key not in records or records[key].is_open)]
+        for record in self.book.slots(self.schedule, unread_keys):
             self._add(record)
 
     def _add(self, record: SlotRecord) -> None:

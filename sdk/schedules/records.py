@@ -229,9 +229,9 @@ class Book(NamedRecords[ScheduleRecord]):
     def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> list[str]:
         """Return the names of the records of slots that begin with one of these, in order."""
         prefix = _slots(record)
-        found = [stat for start in starts for stat in self.store.list(prefix + start)]
-        self._listed |= {stat.key: stat for stat in found}
-        return [stat.key.removeprefix(prefix) for stat in found]
+        stats = [stat for start in starts for stat in self.store.list(prefix + start)]
+        self._listed |= {stat.key: stat for stat in stats}
+        return [stat.key.removeprefix(prefix) for stat in stats]
 
     def slots(self, record: ScheduleRecord, keys: Iterable[str]) -> list[SlotRecord]:
         """Return the records of slots by their names."""

@@ -133,10 +133,10 @@ def plan_of(template: Plan, schedule: ScheduleRecord, slot: SlotRecord, previous
     missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
     if missing:
         raise InputError(missing)
-    made = replace(template, job=job, inputs=_located(template, inputs, schedule))
-    made = with_arguments(made, args, run_id_of(schedule, slot.key, slot.moment))
-    choice = made.job.warm_start
-    return made if choice is None else replace(made, initial=initial.chosen(choice, made.model, made.root))
+    plan = replace(template, job=job, inputs=_located(template, inputs, schedule))
+    plan = with_arguments(plan, args, run_id_of(schedule, slot.key, slot.moment))
+    choice = plan.job.warm_start
+    return plan if choice is None else replace(plan, initial=initial.chosen(choice, plan.model, plan.root))
 
 
 def with_arguments(template: Plan, args: Any, run_id: str) -> Plan:
@@ -144,22 +144,22 @@ def with_arguments(template: Plan, args: Any, run_id: str) -> Plan:
     job = changed(template.job, args=args)
     is_call = bool(template.code.function) and isinstance(args, dict)
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
-    made = replace(template, run_id=run_id, job=job, code=code)
-    made = replace(made, local=roots.local_folder(made.root, os.environ))
-    if made.capabilities.runs_here and not Path(made.facts.executable).exists():
+    plan = replace(template, run_id=run_id, job=job, code=code)
+    plan = replace(plan, local=roots.local_folder(plan.root, os.environ))
+    if plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
         # The environment that made the plan has moved.
-        made = replace(made, facts=replace(made.facts, executable=sys.executable))
-    if made.local:
-        remote.fetch_code(made)
+        plan = replace(plan, facts=replace(plan.facts, executable=sys.executable))
+    if plan.local:
+        remote.fetch_code(plan)
     with suppress(FileNotFoundError):
         # A removal at the same time keeps recently used files.
-        os.utime(made.bundle)
-    return made
+        os.utime(plan.bundle)
+    return plan
 
 
 def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:
     """Return the locations of the inputs. For runs elsewhere, only inputs that depend on the slot are looked up again."""
     here = template.capabilities.runs_here
-    wanted = {name: location for name, location in inputs.items() if here or location != record.spec.inputs[name]}
-    located = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}
+    to_locate = {name: location for name, location in inputs.items() if here or location != record.spec.inputs[name]}
+    located = data.resolve(to_locate, Path(record.spec.folder or "/"))[0] if to_locate else {}
     return {name: located.get(name) or template.inputs[name] for name in inputs}

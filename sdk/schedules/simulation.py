@@ -27,8 +27,8 @@ class SimulatedSlot:
 
     def as_data(self) -> dict[str, str | None]:
         times = {name: getattr(self, name) for name in ("slot", "starts", "ends", "overlaps")}
-        shown = {name: time.isoformat() if time else None for name, time in times.items()}
-        return {**shown, "action": self.action, "reason": self.reason}
+        time_texts = {name: time.isoformat() if time else None for name, time in times.items()}
+        return {**time_texts, "action": self.action, "reason": self.reason}
 
 
 @dataclass(frozen=True, kw_only=True)

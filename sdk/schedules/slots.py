@@ -132,13 +132,13 @@ def _simulated(expression: str, start: datetime) -> Iterator[datetime]:
 
 def check_expression(expression: str) -> None:
     """Raise InputError if this is not a cron expression; the message names the field."""
-    said = f"Received: {expression!r}."
+    echo = f"Received: {expression!r}."
     words = expression.split()
     if expression.strip().lower() in _MACROS:
-        raise InputError(f"cron: macros are not accepted. {said} Did you mean {_MACROS[expression.strip().lower()]!r}?")
+        raise InputError(f"cron: macros are not accepted. {echo} Did you mean {_MACROS[expression.strip().lower()]!r}?")
     if len(words) not in (5, 6):
         raise InputError(
-            f"cron: expected five fields (minute, hour, day-of-month, month, day-of-week), found {len(words)}. {said} Example: "
+            f"cron: expected five fields (minute, hour, day-of-month, month, day-of-week), found {len(words)}. {echo} Example: "
             "'0 3 * * 1' is Mondays at 03:00."
         )
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -155,13 +155,13 @@ def check_expression(expression: str) -> None:
             expected = f"Expected: {accepted}, *, lists, ranges or steps.{hint}"
             problems.append(f"cron: the {name} field is wrong: {words[at]!r}. {expected}")
     if problems:
-        raise InputError([f"{problem} {said}" for problem in problems])
+        raise InputError([f"{problem} {echo}" for problem in problems])
     try:
         fires = next(_simulated(expression, now), None) is not None
     except ValueError:
         fires = False
     if not fires:
-        raise InputError(f"cron: this never fires: none of its months has such a day. {said}")
+        raise InputError(f"cron: this never fires: none of its months has such a day. {echo}")
 
 
 def _hint(field: str, names: str) -> str:
@@ -195,10 +195,10 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    known = sorted(zoneinfo.available_timezones())
-    if not known:
+    zone_names = sorted(zoneinfo.available_timezones())
+    if not zone_names:
         raise InputError("time_zone: this system has no time zones. Next: pip install 'podlift[schedule]'.")
-    raise InputError(f"time_zone: unknown time zone. Received: {name!r}. {_near_zone(name, known)}")
+    raise InputError(f"time_zone: unknown time zone. Received: {name!r}. {_near_zone(name, zone_names)}")
 
 
 def zone_data(name: str) -> bytes:
@@ -210,13 +210,15 @@ def zone_data(name: str) -> bytes:
         return Path(folders[0], name).read_bytes() if folders else b""
 
 
-def _near_zone(name: str, known: list[str]) -> str:
-    wanted = re.sub(r"[\s_-]+", "_", name.strip()).lower()
-    cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(known)}
-    same = {zone.lower(): zone for zone in known}.get(wanted) or cities.get(wanted.rpartition("/")[2])
+def _near_zone(name: str, zone_names: list[str]) -> str:
+    normalized_name = re.sub(r"[\s_-]+", "_", name.strip()).lower()
+    cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(zone_names)}
+    same = {zone.lower(): zone for zone in zone_names}.get(normalized_name) or cities.get(
+        normalized_name.rpartition("/")[2]
+    )
     if same:
         return f"Did you mean {same!r}?"
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, zone_names, n=1)
     return (
         f"Did you mean {near[0]!r}?" if near else "Known: names such as 'Europe/Berlin', 'America/New_York' and 'UTC'."
     )

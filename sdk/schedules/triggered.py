@@ -27,7 +27,7 @@ _SEARCHED = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class TriggerState:
     """A schedule's trigger as its service has it now."""
 
     service: str  # its title
@@ -51,11 +51,11 @@ class Seen:
         return texts
 
 
-def fires(record: ScheduleRecord, seen: Seen | None) -> bool:
+def fires(record: ScheduleRecord, trigger_state: TriggerState | None) -> bool:
     """Return True if the schedule fires. An unknown trigger state counts as firing."""
-    trigger = seen.trigger if seen else None
+    trigger = trigger_state.trigger if trigger_state else None
     stopped = trigger is not None and (trigger.paused or trigger.broken)
-    there = seen is None or (seen.sync != MISSING and not stopped)
+    there = trigger_state is None or (trigger_state.sync != MISSING and not stopped)
     return there and not record.paused
 
 
@@ -136,7 +136,7 @@ def differences(trigger: Trigger, request: TriggerRequest) -> list[str]:
     return [f"trigger: {text}" for text in texts]
 
 
-def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
+def state_of(record: ScheduleRecord, clock: Clock) -> TriggerState | None:
     """Return the trigger of a schedule; None if it has none."""
     service = service_of(record)
     if service is None:
@@ -144,18 +144,18 @@ def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
     try:
         return compared(record, service, service.get(record.trigger, clock))
     except (UnavailableError, TriggerRejectedError) as error:
-        return Seen(service=service.title, sync=UNKNOWN, why=str(error))
+        return TriggerState(service=service.title, sync=UNKNOWN, why=str(error))
 
 
-def compared(record: ScheduleRecord, service: TriggerService, trigger: Trigger | None) -> Seen:
+def compared(record: ScheduleRecord, service: TriggerService, trigger: Trigger | None) -> TriggerState:
     """Return how a trigger compares with the records."""
     if trigger is None:
-        return Seen(service=service.title, sync=MISSING)
+        return TriggerState(service=service.title, sync=MISSING)
     if trigger.broken:
-        return Seen(service=service.title, sync=CHANGED, trigger=trigger, why=trigger.broken)
+        return TriggerState(service=service.title, sync=CHANGED, trigger=trigger, why=trigger.broken)
     if trigger.digest == record.digest:
-        return Seen(service=service.title, sync=IN_SYNC, trigger=trigger)
-    return Seen(service=service.title, sync=CHANGED, trigger=trigger, why=_changed(record, trigger))
+        return TriggerState(service=service.title, sync=IN_SYNC, trigger=trigger)
+    return TriggerState(service=service.title, sync=CHANGED, trigger=trigger, why=_changed(record, trigger))
 
 
 def _changed(record: ScheduleRecord, trigger: Trigger) -> str:
@@ -174,7 +174,7 @@ def _changed(record: ScheduleRecord, trigger: Trigger) -> str:
 class Survey:
     """The triggers of a root: by the name of their schedule, the ones without a schedule, and the errors of listing."""
 
-    seen: Mapping[str, Seen]
+    states: Mapping[str, TriggerState]
     orphans: Sequence[Trigger]
     problems: Sequence[str]
     services: Mapping[str, TriggerService]  # of the orphans, by their names
@@ -189,24 +189,26 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
         if service is None:
             continue
         try:
-            kept = {trigger.name: trigger for trigger in service.kept(place[1], clock)}
-            triggers |= kept
-            services |= dict.fromkeys(kept, service)
+            triggers_by_name = {trigger.name: trigger for trigger in service.kept(place[1], clock)}
+            triggers |= triggers_by_name
+            services |= dict.fromkeys(triggers_by_name, service)
         except (UnavailableError, TriggerRejectedError) as error:
             failed[place] = str(error)
             problems.append(f"Triggers without a schedule are not listed: {error}")
-    seen = {}
+    states = {}
     for record in records:
         service, place = service_of(record), (record.backend, place_of(record.trigger))
         if service is None:
             continue
         if place in failed:
-            seen[record.spec.name] = Seen(service=service.title, sync=UNKNOWN, why=failed[place])
+            states[record.spec.name] = TriggerState(service=service.title, sync=UNKNOWN, why=failed[place])
         else:
-            seen[record.spec.name] = compared(record, service, triggers.get(record.trigger))
-    known = {record.trigger for record in records} | {trigger.name for record in records for trigger in record.former}
-    orphans = [trigger for trigger in triggers.values() if trigger.root == root and trigger.name not in known]
-    return Survey(seen=seen, orphans=orphans, problems=problems, services=services)
+            states[record.spec.name] = compared(record, service, triggers.get(record.trigger))
+    expected_names = {record.trigger for record in records} | {
+        trigger.name for record in records for trigger in record.former
+    }
+    orphans = [trigger for trigger in triggers.values() if trigger.root == root and trigger.name not in expected_names]
+    return Survey(states=states, orphans=orphans, problems=problems, services=services)
 
 
 def place_of(name: str) -> str:
@@ -218,11 +220,11 @@ def place_of(name: str) -> str:
 def remove_orphan(root: str, name: str, clock: Clock) -> bool:
     """Delete the triggers of this name that have lost their schedule's records; False if there are none."""
     book = Book(root)
-    surveyed = survey(root, [book.read(known) for known in book.names()], clock)
-    lost = [trigger for trigger in surveyed.orphans if trigger.schedule == name]
-    for trigger in lost:
+    surveyed = survey(root, [book.read(schedule_name) for schedule_name in book.names()], clock)
+    orphans = [trigger for trigger in surveyed.orphans if trigger.schedule == name]
+    for trigger in orphans:
         surveyed.services[trigger.name].delete(trigger.name, clock)
-    return bool(lost)
+    return bool(orphans)
 
 
 def there(record: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:

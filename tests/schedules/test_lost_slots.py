@@ -25,7 +25,7 @@ def failed(hours: float, job: str = "9", state: str = "FAILED", *, by_hand: bool
 
 
 def shown(world: World, *keepers: FailedKeeper) -> list[SlotRecord]:
-    return lost_slots.told(Book(world.root).read("each"), world.history(), (), keepers)
+    return lost_slots.complete(Book(world.root).read("each"), world.history(), (), keepers)
 
 
 @pytest.fixture(autouse=True)

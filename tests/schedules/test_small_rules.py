@@ -39,12 +39,12 @@ def test_the_last_hour_of_a_day_can_be_the_safe_one() -> None:
     [
         (None, "", True),
         (None, "by hand", False),
-        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
-        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
-        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
-        (triggered.Seen(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
-        (triggered.Seen(service="x", sync=triggered.MISSING), "", False),
-        (triggered.Seen(service="x", sync=triggered.UNKNOWN), "", True),
+        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
+        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
+        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
+        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
+        (triggered.TriggerState(service="x", sync=triggered.MISSING), "", False),
+        (triggered.TriggerState(service="x", sync=triggered.UNKNOWN), "", True),
     ],
 )
 def test_a_schedule_fires_unless_it_or_its_trigger_is_stopped(world: World, seen, paused: str, fires: bool) -> None:
