@@ -99,10 +99,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def and_more(names: Sequence[str], shown: int) -> str:
+def and_more(names: Sequence[str], limit: int) -> str:
     """Return the first names of a long list: "a, b and 3 more"."""
-    text = ", ".join(names[:shown])
-    return f"{text} and {len(names) - shown} more" if len(names) > shown else text
+    text = ", ".join(names[:limit])
+    return f"{text} and {len(names) - limit} more" if len(names) > limit else text
 
 
 def joined(words: Sequence[str], last: str) -> str:

@@ -81,15 +81,15 @@ def fold(text: str) -> str:
 
 def shorten(text: str) -> str:
     """Clip the long parts of a folded traceback to their beginning and end."""
-    shown: list[str] = []
+    clipped_lines: list[str] = []
     group: list[list[str]] = []
     framed = False
     for part in _parts(text):
         if (part.owner is not None) != framed:
-            shown += _ends(group, framed)
+            clipped_lines += _ends(group, framed)
             group, framed = [], part.owner is not None
         group.append(part.lines)
-    lines = [*shown, *_ends(group, framed)]
+    lines = [*clipped_lines, *_ends(group, framed)]
     first, last = _ALL
     if len(lines) > first + last + 1:
         lines[first:-last] = [f"... {len(lines) - first - last} lines left out: {_WHOLE} ..."]
@@ -122,9 +122,9 @@ def _parts(text: str) -> Iterator[_TraceLines]:
             at += 1
             continue
         path, lead = frame["path"], frame["lead"]
-        shown = _COPY.sub("", path)
+        short_path = _COPY.sub("", path)
         part = _TraceLines(
-            [lines[at].replace(f'"{path}"', f'"{shown}"', 1)], _owner(path), lead, within=bool(frame["within"])
+            [lines[at].replace(f'"{path}"', f'"{short_path}"', 1)], _owner(path), lead, within=bool(frame["within"])
         )
         at += 1
         while at < len(lines) and (lines[at].startswith(f"{lead}  ") or _REPEATED.fullmatch(lines[at])):

@@ -58,10 +58,10 @@ class VerbHelp(typer.core.TyperCommand):
         return ["[OPTIONS]", *(_row(one)[0] if one.required else f"[{_row(one)[0].strip('[]')}]" for one in arguments)]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        shown = [one for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
-        settings = any(one.name == "help_all" for one in shown)
+        parameters = [one for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
+        settings = any(one.name == "help_all" for one in parameters)
         panels: dict[str, list[Any]] = {}
-        for parameter in shown:
+        for parameter in parameters:
             panels.setdefault(_panel(parameter, settings), []).append(parameter)
         order = ["Arguments", COMMON, "Options"]
         hidden = [title for title in panels if title not in order]

@@ -58,8 +58,8 @@ def init(
     if not dry_run and not _same(path, written):
         _write(path, written)
     if json_output:
-        shown = [{**asdict(proposal), "name": setting_name(f"{backend}.{proposal.name}")} for proposal in proposals]
-        as_json({"file": str(path), "added": added if not dry_run else [], "settings": shown, "text": written})
+        objects = [{**asdict(proposal), "name": setting_name(f"{backend}.{proposal.name}")} for proposal in proposals]
+        as_json({"file": str(path), "added": added if not dry_run else [], "settings": objects, "text": written})
     else:
         answer(written.rstrip("\n") if dry_run else "\n".join(map(text, proposals)))
     _summarize([] if dry_run else added, [proposal.name for proposal in proposals if proposal.value is None], backend)

@@ -29,7 +29,7 @@ class Printer:
         self._following = following
         self._over = terminal and not prefixed
         self._clock = clock
-        self._shown: dict[str, float] = {}
+        self._last_times: dict[str, float] = {}
         self._end, self._attempt = "\n", 0
 
     def show(self, line: LogLine) -> None:
@@ -59,10 +59,10 @@ class Printer:
 
     def _is_time(self, task: str) -> bool:
         now = self._clock.monotonic()
-        if not self._following or now - self._shown.get(task, now) < _STATE_S:
-            self._shown.setdefault(task, now)
+        if not self._following or now - self._last_times.get(task, now) < _STATE_S:
+            self._last_times.setdefault(task, now)
             return False
-        self._shown[task] = now
+        self._last_times[task] = now
         return True
 
     def _time(self, line: LogLine) -> str:

@@ -45,28 +45,28 @@ class MetricTable:
     def __init__(self, columns: int) -> None:
         self._columns = columns
         self._names: list[str] = []
-        self._shown: list[str] = []
+        self._visible_names: list[str] = []
 
     def lines(self, record: MetricRecord, *, again: bool = False) -> list[str]:
         """Return the row of a record, after the head of the table if that is needed."""
         new = sorted(record["metrics"].keys() - set(self._names))
         self._names += new
         head = [self._head()] if new or again else []
-        values = [record["metrics"].get(name, ...) for name in self._shown]
+        values = [record["metrics"].get(name, ...) for name in self._visible_names]
         cells = ["" if value is ... else number(value) for value in values]
-        widths = [_width(name) for name in self._shown]
+        widths = [_width(name) for name in self._visible_names]
         row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         return [*head, f"{_place(record)}{row}"]
 
     def _head(self) -> str:
-        self._shown, left = [], self._columns - len(_place(None))
+        self._visible_names, left = [], self._columns - len(_place(None))
         for name in self._names:
             left -= _width(name)
             if left < len(" +999"):
                 break
-            self._shown.append(name)
-        hidden = len(self._names) - len(self._shown)
-        names = "".join(f"{_named(name):>{_width(name)}}" for name in self._shown)
+            self._visible_names.append(name)
+        hidden = len(self._names) - len(self._visible_names)
+        names = "".join(f"{_named(name):>{_width(name)}}" for name in self._visible_names)
         return f"{_place(None)}{names}{f' +{hidden}' if hidden else ''}"
 
 
@@ -121,7 +121,7 @@ class Drawing:
             self._live.update(self._lines(f"{run.id} ", f"{elapsed}  {state}", update.share, update.tasks))
             self._live.refresh()
         for record in update.records:
-            head = self._heads.before(record, status, update.lost)
+            head = self._heads.before(record, status, update.machine_loss)
             lines = [head] if head else []
             # Text, not markup: a program may name a metric "[/x] loss".
             for line in [*lines, *self._table.lines(record, again=bool(head))]:

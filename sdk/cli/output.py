@@ -96,12 +96,12 @@ def as_json(value: Any) -> None:
     """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
     # Plans and reports have their own version.
     objects = [{"version": JSON_VERSION, **item} for item in (value if isinstance(value, list) else [value])]
-    shown = objects if isinstance(value, list) else objects[0]
+    document = objects if isinstance(value, list) else objects[0]
     try:
-        text = json.dumps(shown, sort_keys=True, allow_nan=False)
+        text = json.dumps(document, sort_keys=True, allow_nan=False)
     except ValueError:
         # A record that podlift did not write may hold NaN, which most readers of JSON refuse.
-        text = json.dumps(json.loads(json.dumps(shown), parse_constant=lambda name: None), sort_keys=True)
+        text = json.dumps(json.loads(json.dumps(document), parse_constant=lambda name: None), sort_keys=True)
     answer(text)
 
 

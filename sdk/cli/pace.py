@@ -41,7 +41,7 @@ class Update:
     records: Sequence[MetricRecord] = ()  # since the last update
     position: str = ""  # how far the training has come, "" if unknown
     share: float | None = None  # of its steps that are done, from 0 to 1
-    lost: str = ""  # a sentence about the lost machine that ended the attempt before, "" if none was
+    machine_loss: str = ""  # a sentence about the lost machine that ended the attempt before, "" if none was
     tasks: Sequence[str] = ()  # a line for each
 
 
@@ -129,14 +129,14 @@ class AttemptHeadings:
     def __init__(self) -> None:
         self._attempt = 1
 
-    def before(self, record: MetricRecord, status: Status, lost: str = "") -> str:
+    def before(self, record: MetricRecord, status: Status, machine_loss: str = "") -> str:
         attempt = record["attempt"]
         if attempt == self._attempt:
             return ""
         self._attempt = attempt
         is_continuation = status.continued_step is not None and status.attempts == attempt
         begins = continuation(attempt, status.continued_step) if is_continuation else f"attempt {attempt}"
-        return f"{lost} {begins[:1].upper()}{begins[1:]}:" if lost else f"{begins}:"
+        return f"{machine_loss} {begins[:1].upper()}{begins[1:]}:" if machine_loss else f"{begins}:"
 
 
 def place(record: MetricRecord) -> str:

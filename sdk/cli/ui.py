@@ -88,7 +88,7 @@ def ui(
     The page is read-only, unless actions are allowed, and reachable from this machine only. The printed URL holds a token. From
     another machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
     """
-    shown, problems = _roots(roots or [])
+    root_urls, problems = _roots(roots or [])
     try:
         from ..ui.server import serve
     except ImportError as error:
@@ -106,13 +106,13 @@ def ui(
             url = f"{url}&actions={acting}"
             answer(url)
             say("The second URL may also act on runs, schedules and models. The first one only reads.")
-        say(f"Serving the runs of {', '.join(shown)}. Ctrl-C stops the page; runs are not affected.")
+        say(f"Serving the runs of {', '.join(root_urls)}. Ctrl-C stops the page; runs are not affected.")
         if open_browser:
             _open(url)
 
     token = secrets.token_urlsafe(24)
     try:
-        serve(shown, PageSources(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
+        serve(root_urls, PageSources(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
     except KeyboardInterrupt:
         pass
     say("Stopped. Runs are not affected.")

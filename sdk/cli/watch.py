@@ -89,9 +89,14 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
                 progress = None if status.state.terminal or status.reason is Reason.EVALUATING else run.progress()
             lines = [] if status.state.terminal else task_lines(run, paces)
             position = pace(caught_up(progress, records, status.attempts), status.attempts)
-            lost = _lost(run, records, count)
+            machine_loss = _machine_loss(run, records, count)
             update = Update(
-                status=status, records=records[count:], position=position, share=pace.share, lost=lost, tasks=lines
+                status=status,
+                records=records[count:],
+                position=position,
+                share=pace.share,
+                machine_loss=machine_loss,
+                tasks=lines,
             )
             shows.show(run, update)
             # The last ones are part of the end.
@@ -104,7 +109,7 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
     return status
 
 
-def _lost(run: Run, records: Sequence[MetricRecord], count: int) -> str:
+def _machine_loss(run: Run, records: Sequence[MetricRecord], count: int) -> str:
     """Return a sentence about the machine that ended the attempt before the new records, "" if none did."""
     # During an outage there are fewer records than before.
     if len(records) <= count or records[-1]["attempt"] == (records[count - 1]["attempt"] if count else 1):
@@ -165,7 +170,7 @@ class Plain:
             say(f"{run.id} {now}")
             self._last = now
         for record in update.records:
-            if head := self._heads.before(record, status, update.lost):
+            if head := self._heads.before(record, status, update.machine_loss):
                 say(f"{run.id} {head}")
             say(f"{run.id} {place(record)} {numbers(record['metrics'])}")
         if position not in ("", self._position) and self._clock.monotonic() - self._last_time >= LINE_S:

@@ -91,7 +91,7 @@ def _parsed(lines: Sequence[str]) -> GitIgnoreSpec:
     return GitIgnoreSpec.from_lines(lines)
 
 
-def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
+def _spec(path: Path, label: str, notes: list[Finding]) -> GitIgnoreSpec:
     try:
         # A broken link has no rules. A pipe must not be opened: that would block.
         regular = path.is_file()
@@ -110,5 +110,5 @@ def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
             _parsed([line])
             good.append(line)
         except ValueError:
-            notes.append(Finding("warning", f"{shown}:{number} is not a pattern, and excludes nothing: {line!r}."))
+            notes.append(Finding("warning", f"{label}:{number} is not a pattern, and excludes nothing: {line!r}."))
     return _parsed(good)

@@ -128,7 +128,7 @@ def prepare(
             mistakes_of_plan.messages += checks.errors(service.review(triggered.draft(spec, plan, now)))
         # The firing brings the keeper.
         fired = service.adapted(plan) if service else plan
-        return [*mistakes_of_plan.messages, *_never_affordable(spec, fired, kept=service is not None)]
+        return [*mistakes_of_plan.messages, *_never_affordable(spec, fired, has_keeper=service is not None)]
 
     destination = replace(target, backend=backend, name=spec.name)
     with problems.closing():
@@ -159,10 +159,10 @@ def _planned(
     return checked(plan, settings, mistakes(plan))
 
 
-def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str]:
+def _never_affordable(spec: ScheduleSpec, plan: Plan, *, has_keeper: bool) -> list[str]:
     """Return why each slot would be skipped for its money."""
     limit = spec.max_cost_usd_per_month
-    service = backends.load(plan.backend).services.deliveries if kept else None
+    service = backends.load(plan.backend).services.deliveries if has_keeper else None
     keeper = service.keeper_price(plan, spec.overlap) if service else None
     reason = "" if limit is None else spending.over_month(plan, limit, 0.0, keeper).removeprefix("budget: ")
     if not reason:

@@ -308,9 +308,9 @@ class SlotMachine:
         waiting = [record for record in slots.open if record.state == WAITING]
         is_free = waiting and len(waiting) == len(slots.open) and not slots.schedule.paused
         if is_free and (not job or waiting[0].keeper == job):
-            held = self._hold(waiting[0], job)
-            if held is not None:
-                self._start(held)
+            leased_record = self._hold(waiting[0], job)
+            if leased_record is not None:
+                self._start(leased_record)
 
     # --- Open slots ------------------------------------------------------------------------------------------------------
 
@@ -342,19 +342,19 @@ class SlotMachine:
         job = self._delivery.job
         mine = not job or job == record.keeper or record.key == self._key
         # Another keeper's slot stays its own: this one neither starts it after a restart nor resumes its run.
-        held = self._hold(record, job if mine else record.keeper)
-        if held is None:
+        leased_record = self._hold(record, job if mine else record.keeper)
+        if leased_record is None:
             return
         if mine:
             name = self._slots.schedule.spec.name
             _log.warning("The schedule %s: the slot %s was left by a killed process", name, record.slot)
-            self._decide(held)
+            self._decide(leased_record)
             return
         try:
-            self.runs.status(url_of(self.book.root, held))
-            self._slots.change(held, state=RUNNING)
+            self.runs.status(url_of(self.book.root, leased_record))
+            self._slots.change(leased_record, state=RUNNING)
         except RunNotFoundError:
-            self._end(held, SKIPPED, f"{MISSED}: its keeper ended before it started the run")
+            self._end(leased_record, SKIPPED, f"{MISSED}: its keeper ended before it started the run")
 
     def _keep_waiting(self, record: SlotRecord) -> None:
         """Renew the hold on a waiting slot; end one that no process holds, because the slots of keepers would wait for it."""

@@ -121,8 +121,8 @@ class Notifier:
                 self._webhook(rest, data)
         except Exception as error:  # a notification must not end the server
             # The message of an error may hold the URL; podlift's own errors do not.
-            shown = str(error) if kind == "command" or isinstance(error, PodliftError) else type(error).__name__
-            _log.warning("The notification %s of the schedule %s failed: %s", target, notice.schedule, shown)
+            error_text = str(error) if kind == "command" or isinstance(error, PodliftError) else type(error).__name__
+            _log.warning("The notification %s of the schedule %s failed: %s", target, notice.schedule, error_text)
 
     def _webhook(self, name: str, data: bytes) -> None:
         url = self._secret(name).strip() if _SECRET.fullmatch(name) else self._environ.get(name)

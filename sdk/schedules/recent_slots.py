@@ -63,8 +63,10 @@ class RecentSlots:
         if record.cause != "manual" and instant.timestamp() <= self.now:
             self.last = max(self.last or instant, instant)
         if len(self.records) > REMEMBERED:
-            kept = {self.success.key} if self.success else set()
-            old = min((key for key, slot in self.records.items() if not slot.is_open and key not in kept), default=None)
+            to_keep = {self.success.key} if self.success else set()
+            old = min(
+                (key for key, slot in self.records.items() if not slot.is_open and key not in to_keep), default=None
+            )
             self.records.pop(old or "", None)
 
     def take(self, record: SlotRecord) -> SlotRecord | None:

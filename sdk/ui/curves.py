@@ -94,29 +94,29 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
         return list(points)
     stretches = max(most // 2 - 1, 1)
     size = (len(points) - 2) / stretches
-    kept = {0, len(points) - 1}
+    indices = {0, len(points) - 1}
     for number in range(stretches):
         stretch = range(1 + int(number * size), 1 + int((number + 1) * size))
         candidates = [at for at in stretch if points[at].value is not None] or stretch[:1]
-        kept |= {
+        indices |= {
             min(candidates, key=lambda at: points[at].value or 0.0),
             max(candidates, key=lambda at: points[at].value or 0.0),
         }
-    return [points[at] for at in sorted(kept)]
+    return [points[at] for at in sorted(indices)]
 
 
 def charts(runs: Mapping[str, Mapping[str, Sequence[Point]]]) -> Charts:
     """Return the charts of runs, each with the curves of all runs."""
     names = sorted({name for metrics in runs.values() for name in metrics})
     room = max(CURVES // max(len(runs), 1), 1)
-    shown = names[:room]
-    drawn = sum(name in metrics for name in shown for metrics in runs.values())
+    chart_names = names[:room]
+    drawn = sum(name in metrics for name in chart_names for metrics in runs.values())
     most = max(POINTS // max(drawn, 1), _FEWEST)
     chart_list = [
         Chart(name, [_series(run, thinned(metrics[name], most)) for run, metrics in runs.items() if name in metrics])
-        for name in shown
+        for name in chart_names
     ]
-    return Charts(shown=chart_list, left_out=len(names) - len(shown))
+    return Charts(shown=chart_list, left_out=len(names) - len(chart_names))
 
 
 def outline(points: Sequence[Point], width: int, height: int) -> list[str]:

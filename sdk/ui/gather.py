@@ -160,15 +160,15 @@ def _machines(plan: Plan, attempt: int) -> dict[str, MachineUse]:
 
 def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", before: int | None = None) -> list[Tail]:
     """Return lines of each task of an attempt, the last ones or those before a place, without reading a whole file."""
-    shown = []
+    tail_list = []
     for name in [task] if task else run.plan.tasks[:_TASKS] if attempt else ():
         path = run.plan.paths.log(attempt, name)
         if os.path.isfile(path):
-            shown.append(_tail(name, attempt, log_pages.before(path, lines, before)))
+            tail_list.append(_tail(name, attempt, log_pages.before(path, lines, before)))
         else:
             last_lines = deque((line.text for line in run.logs(task=name, attempt=attempt)), maxlen=lines)
-            shown.append(Tail(task=name, attempt=attempt, text=_text(last_lines)))
-    return [tail for tail in shown if tail.text or tail.begin is not None]
+            tail_list.append(Tail(task=name, attempt=attempt, text=_text(last_lines)))
+    return [tail for tail in tail_list if tail.text or tail.begin is not None]
 
 
 def newer(run: SeenRun, attempt: int, task: str, offset: int, lines: int = LINES) -> Tail:

@@ -42,16 +42,16 @@ def watch(run: Watched, ref: str, clock: Clock) -> None:
 
 
 def _in_cell(run: Watched, ref: str, clock: Clock, display: Any) -> None:
-    shown = display.display(display.HTML(cell(run, ref, clock)), display_id=True)
+    handle = display.display(display.HTML(cell(run, ref, clock)), display_id=True)
     try:
         with closing(run.following()) as statuses:
             for status in statuses:
-                shown.update(display.HTML(cell(run, ref, clock)))
+                handle.update(display.HTML(cell(run, ref, clock)))
                 if not status.state.terminal:
                     clock.sleep(_POLL_S)
     except KeyboardInterrupt:
         note = f"Stopped watching. The run continues. Next: run.watch(), or podlift wait {ref}"
-        shown.update(display.HTML(cell(run, ref, clock, note)))
+        handle.update(display.HTML(cell(run, ref, clock, note)))
 
 
 def _in_terminal(url: str) -> None:

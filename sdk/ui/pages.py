@@ -101,7 +101,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_HOME / "templates"),
         autoescape=select_autoescape(disabled_extensions=("md",), default=True),
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_harmless,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -128,7 +128,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _shown(value: object) -> object:
+def _harmless(value: object) -> object:
     from markupsafe import Markup
 
     return text.harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -169,10 +169,10 @@ def moment(time: float | None, *, short: bool = False) -> Markup:
     """Return a unix time as an element, which the script of the page moves to the reader's time zone; `short` lacks seconds."""
     from markupsafe import Markup
 
-    shown = clock(time)
-    if not shown:
+    clock_text = clock(time)
+    if not clock_text:
         return Markup("")
-    day, hour, zone = shown.split(" ")
+    day, hour, zone = clock_text.split(" ")
     iso, kind = f"{day}T{hour}{zone}", "short" if short else "long"
     return Markup('<time class="{}" datetime="{}">{} {}</time>').format(kind, iso, day, hour[: 5 if short else 8])
 

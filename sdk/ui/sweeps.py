@@ -150,8 +150,8 @@ class SweepView:
         for trial in self._by_shade():
             epochs = [*trial.curve]
             # The last one is there twice: a line of one point is a dot.
-            kept = [*epochs[:: len(epochs) // _POINTS + 1], *epochs[-1:]]
-            corners = [((at - 1) / (last - 1), _share(trial.curve[at], low, high)) for at in kept]
+            sampled_epochs = [*epochs[:: len(epochs) // _POINTS + 1], *epochs[-1:]]
+            corners = [((at - 1) / (last - 1), _share(trial.curve[at], low, high)) for at in sampled_epochs]
             lines += [self._line(trial, corners)] if corners else []
         return lines, last, low, high
 

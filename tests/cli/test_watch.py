@@ -110,7 +110,7 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     metrics = "digits-aaaaaa epoch 5 step 500 loss: 1.0000"
     assert said[1:] == [metrics, "digits-aaaaaa attempt 2 continues at step 480:", metrics, metrics]
     lost = "The machine of chief-0 was taken away (preempted)."
-    watch.Plain(SystemClock()).show(run, Update(status=again, records=records[1:], lost=lost))
+    watch.Plain(SystemClock()).show(run, Update(status=again, records=records[1:], machine_loss=lost))
     assert f"digits-aaaaaa {lost} Attempt 2 continues at step 480:" in capsys.readouterr().err.splitlines()
     drawn_on = io.StringIO()
     with Live(console=Console(file=drawn_on, force_terminal=True, width=100), auto_refresh=False) as drawn:

@@ -45,9 +45,9 @@ def rejected_by_keras_3(program: Program, trees: Mapping[str, ast.Module]) -> li
     advice = f"Next: {keras2.ADVICE} makes tf.keras Keras 2, or change the program."
     if own:
         advice += " Imports from keras itself stay Keras 3: import from TensorFlow (from tensorflow import keras)."
-    shown, more = "; ".join(lines[:_SHOWN]), len(lines) - _SHOWN
+    first_lines, more = "; ".join(lines[:_SHOWN]), len(lines) - _SHOWN
     beside = f"; and {text.counted(more, 'more line')}" if more > 0 else ""
-    return [Finding("warning", f"Keras 3 rejects code for Keras 2: {shown}{beside}. {advice}")]
+    return [Finding("warning", f"Keras 3 rejects code for Keras 2: {first_lines}{beside}. {advice}")]
 
 
 def _switches(tree: ast.Module) -> bool:

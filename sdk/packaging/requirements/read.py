@@ -284,11 +284,11 @@ def differences(requirements: Requirements, installed: Mapping[str, str]) -> lis
             deviations.append(f"{name} is {installed[name]}, not {requirement.specifier}")
     if not deviations:
         return []
-    shown = text.and_more(list(dict.fromkeys(deviations)), _SHOWN)
+    summary = text.and_more(list(dict.fromkeys(deviations)), _SHOWN)
     return [
         Finding(
             "warning",
-            f"Tasks use the current environment, which differs from {requirements.title}: {shown}. Next: "
+            f"Tasks use the current environment, which differs from {requirements.title}: {summary}. Next: "
             f"{_install(requirements)}, or code_isolated=True (--code-isolated) for one with exactly the requirements.",
         )
     ]

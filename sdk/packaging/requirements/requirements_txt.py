@@ -176,10 +176,10 @@ class _LineReader:
         if reason.startswith("no such option: "):
             self._refuse_option(redacted(reason.split()[-1]), where)
         else:
-            shown = redacted(line)
+            redacted_line = redacted(line)
             # The reason may quote the part of a URL that is a secret.
-            why = f": {reason.rstrip('.')}" if reason and shown == line else ""
-            mistake = f"this is not a requirement{why}. Received: {shown!r}. Expected: such as 'numpy>=1.26'."
+            why = f": {reason.rstrip('.')}" if reason and redacted_line == line else ""
+            mistake = f"this is not a requirement{why}. Received: {redacted_line!r}. Expected: such as 'numpy>=1.26'."
             self._collector.refuse(where, mistake)
 
     def _refuse_option(self, name: str, where: str) -> None:

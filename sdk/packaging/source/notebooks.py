@@ -65,10 +65,10 @@ class _CodeCell:
         return f"cell {self.number} line {line}"
 
     def drop(self, line: int, text: str, more: str = "") -> None:
-        shown = text.strip()
-        if _PRIVATE.search(shown) or len(shown) > 60:
-            shown = f"{shown.split()[0]:.60} ..."
-        note = f"{self.location(line)}: dropped `{shown}`"
+        excerpt = text.strip()
+        if _PRIVATE.search(excerpt) or len(excerpt) > 60:
+            excerpt = f"{excerpt.split()[0]:.60} ..."
+        note = f"{self.location(line)}: dropped `{excerpt}`"
         if more:
             note += f"; {more}"
         self.notes.append(note)
