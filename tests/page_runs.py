@@ -239,7 +239,7 @@ def page_model(root: Path, name: str, values: Sequence[float], runs: Sequence[st
             decision = replace(
                 decision, outcome="ask", reason=f"accuracy is {value}, better by less than ask_below, 0.05"
             )
-        made = evidence.of_decision(decision, version.record, number, gate, data, clock.time, mine, other)
+        made = evidence.of(decision, version.record, number, gate, data, clock.time, mine, other)
         evidence.write(model.store, made)
         if made.outcome == "promote":
             model.promote(version.number, expect=number, note=made.reason)

@@ -267,10 +267,8 @@ def _saved(status: Status, last: int | None) -> str:
     if status.saved_step is None or status.saved_at is None:
         return f"no checkpoint{paced}"
     if last is not None and status.state is not State.SUCCEEDED:
-        steps_lost = last - status.saved_step
-        where = (
-            f"{counted(steps_lost, 'step')} before the last one" if steps_lost > 0 else "the last step: nothing is lost"
-        )
+        steps = last - status.saved_step
+        where = f"{counted(steps, 'step')} before the last one" if steps > 0 else "the last step: nothing is lost"
         return f"step {status.saved_step}, {where}"
     risk_s = at_risk_s(status, SystemClock().now())
     risk = "" if risk_s is None else f": {duration(risk_s)} at risk"

@@ -51,7 +51,7 @@ class TrainingPace:
     def __init__(self, clock: Clock, max_steps: int | None = None) -> None:
         self._clock = clock
         self._max_steps = max_steps
-        self._positions: deque[tuple[float, int]] = deque()
+        self._points: deque[tuple[float, int]] = deque()
         self._step: int | None = None
         self._attempt = 1
         self.share: float | None = None  # of the steps that are done, from 0 to 1; None if their number is unknown
@@ -64,28 +64,26 @@ class TrainingPace:
         self.share = None if left is None else done_share(progress, left)
         now = self._clock.monotonic()
         if self._step is None or progress.step < self._step or attempt != self._attempt:
-            self._positions.clear()  # another attempt, which may repeat steps, and begins with a slow one
+            self._points.clear()  # another attempt, which may repeat steps, and begins with a slow one
         elif progress.step > self._step:
             # From the end of the first step on: that one compiles.
-            self._positions.append((now, progress.step))
+            self._points.append((now, progress.step))
         self._step, self._attempt = progress.step, attempt
-        while len(self._positions) > 2 and now - self._positions[0][0] > _WINDOW_S:
-            self._positions.popleft()
+        while len(self._points) > 2 and now - self._points[0][0] > _WINDOW_S:
+            self._points.popleft()
         return ", ".join([str(progress), *self._rest(progress, now)])
 
     def _rest(self, progress: Progress, now: float) -> list[str]:
         left = steps_left(progress, self._max_steps)
         if left == 0:
             return ["all steps done"]
-        (first_time, first), (last, step) = (
-            (self._positions[0], self._positions[-1]) if self._positions else ((now, 0), (now, 0))
-        )
-        if step == first or last - first_time < 0.5:
+        (start, first), (last, step) = (self._points[0], self._points[-1]) if self._points else ((now, 0), (now, 0))
+        if step == first or last - start < 0.5:
             return []
-        step_s = (last - first_time) / (step - first)
+        step_s = (last - start) / (step - first)
         if now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
             return [f"no step for {duration(int(now - last))}"]
-        settled = step - first >= _SETTLED_STEPS or last - first_time >= _SETTLED_S
+        settled = step - first >= _SETTLED_STEPS or last - start >= _SETTLED_S
         return [rate(1 / step_s), *([f"{_about(left * step_s)} left"] if left and settled else [])]
 
 

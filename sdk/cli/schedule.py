@@ -120,11 +120,9 @@ def _from_table(name: str, entries: object, target: Destination) -> creation.Pre
     if not isinstance(entries, dict):
         raise InputError(f"{name}: expected a table with entry and cron. Received: {entries!r}.")
     values = {key.replace("-", "_"): value for key, value in entries.items()}
-    accepted_keys = [*_OWN, *settings.settings(), "backend", "root"]
+    keys = [*_OWN, *settings.settings(), "backend", "root"]
     problems = Problems()
-    problems.messages += [
-        f"{name}: unknown key {key!r}. {nearest(key, accepted_keys)}" for key in values if key not in accepted_keys
-    ]
+    problems.messages += [f"{name}: unknown key {key!r}. {nearest(key, keys)}" for key in values if key not in keys]
     problems.messages += [f"{name}: {key} is missing." for key in ("entry", "cron") if key not in values]
     problems.raise_if_any()
     own = {key: values.pop(key) for key in _OWN if key in values}

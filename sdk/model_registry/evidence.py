@@ -69,7 +69,7 @@ def evidence_id(number: int, champion: int, gate: Gate, data: VersionData, judge
     return digest_of(json.dumps(about, sort_keys=True).encode())[:_ID_LENGTH]
 
 
-def of_decision(
+def of(
     decision: Decision,
     version: VersionRecord,
     champion: int,

@@ -63,7 +63,7 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
     decision = Decision(outcome="ask", reason=reason)
     champion, data = model.record()[0].champion, lineage.data_of(trial.data)
     unknown, judgement = Evaluation(), trial.judgement
-    evaluation = evidence.of_decision(
+    evaluation = evidence.of(
         decision, version.record, champion, trial.gate, data, trial.now(), unknown, None, judgement
     )
     evidence.write(model.store, evaluation)
@@ -92,9 +92,7 @@ def _measured(version: ModelVersion, champion: int, trial: Trial, data: VersionD
         challenger = Evaluation(problem=problem)
     decision = decide(trial.gate, challenger, champions)
     gate, judgement = trial.gate, trial.judgement
-    return evidence.of_decision(
-        decision, version.record, champion, gate, data, trial.now(), challenger, champions, judgement
-    )
+    return evidence.of(decision, version.record, champion, gate, data, trial.now(), challenger, champions, judgement)
 
 
 def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:

@@ -67,10 +67,8 @@ def _of_this_folder(version: ModelVersion, environ: Mapping[str, str]) -> Plan |
 
 
 def _about_gates(settings: Settings) -> Settings:
-    names = (*_ABOUT_GATES, "backend", "root", "name")
-    return settings.without(
-        [name for name in settings.values if name not in names and not _is_of(name, "gate", "code")]
-    )
+    kept = (*_ABOUT_GATES, "backend", "root", "name")
+    return settings.without([name for name in settings.values if name not in kept and not _is_of(name, "gate", "code")])
 
 
 def _is_of(name: str, *groups: str) -> bool:

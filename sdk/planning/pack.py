@@ -149,13 +149,11 @@ def packaged(plan: Plan) -> Plan:
     before = bundle.of(plan)
     archive_path = RootPaths(plan.local or plan.root).bundle
     entry = plan.code.program if plan.code.kind == "script" else ""
-    packed = bundle.take(before, Path(plan.code.project), archive_path, entry=entry)
-    if packed.digest == plan.code.digest:
+    after = bundle.take(before, Path(plan.code.project), archive_path, entry=entry)
+    if after.digest == plan.code.digest:
         return plan
-    now = {member.path: member for member in packed.members}
+    now = {member.path: member for member in after.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
     later = note(f"Changed while the plan was made, and packaged with the later content: {changed}")
-    code = replace(
-        plan.code, digest=packed.digest, files=packed.members, left_out=[*plan.code.left_out, *packed.left_out]
-    )
+    code = replace(plan.code, digest=after.digest, files=after.members, left_out=[*plan.code.left_out, *after.left_out])
     return replace(plan, code=code, findings=(*plan.findings, later))

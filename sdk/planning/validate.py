@@ -135,9 +135,5 @@ def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
         findings.append(
             Finding("warning", f"local_cluster='workers': ignored by {backend}, which always creates a chief.")
         )
-    argument_names = ", ".join(name for name in names if settings.origins[name] == "argument")
-    return (
-        [*findings, Finding("warning", f"{argument_names}: ignored by backend={backend!r}.")]
-        if argument_names
-        else findings
-    )
+    ignored = ", ".join(name for name in names if settings.origins[name] == "argument")
+    return [*findings, Finding("warning", f"{ignored}: ignored by backend={backend!r}.")] if ignored else findings

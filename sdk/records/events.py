@@ -179,11 +179,9 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
             **common,
         )
     if not supervisor_alive:
-        supervisor_loss = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
+        cause = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
         last_time = ordered[-1].time if ordered else 0.0
-        return Status(
-            state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=supervisor_loss, since=last_time, **common
-        )
+        return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=cause, since=last_time, **common)
     if resumed is not None and resumed.data["attempts"] == attempts:
         if continues(resumed):
             return Status(state=State.RUNNING, reason=Reason.RESTARTING, since=resumed.time, **common)

@@ -74,10 +74,8 @@ class MachineUse:
         """Return the mean over the time: each sample stands for the time since the previous one, which grows with the run."""
         times = [self.samples[0].time - FIRST_S, *(sample.time for sample in self.samples)]
         # A clock that was set back gives no negative time.
-        value_durations = [
-            (value, max(end - begin, 1e-3)) for value, (begin, end) in zip(values, pairwise(times), strict=True)
-        ]
-        weighted = [(value, weight) for value, weight in value_durations if value is not None]
+        pairs = [(value, max(end - begin, 1e-3)) for value, (begin, end) in zip(values, pairwise(times), strict=True)]
+        weighted = [(value, weight) for value, weight in pairs if value is not None]
         return sum(value * weight for value, weight in weighted) / sum(weight for _, weight in weighted)
 
 

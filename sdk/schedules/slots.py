@@ -195,10 +195,10 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    zone_names = sorted(zoneinfo.available_timezones())
-    if not zone_names:
+    names = sorted(zoneinfo.available_timezones())
+    if not names:
         raise InputError("time_zone: this system has no time zones. Next: pip install 'podlift[schedule]'.")
-    raise InputError(f"time_zone: unknown time zone. Received: {name!r}. {_near_zone(name, zone_names)}")
+    raise InputError(f"time_zone: unknown time zone. Received: {name!r}. {_near_zone(name, names)}")
 
 
 def zone_data(name: str) -> bytes:
@@ -210,15 +210,13 @@ def zone_data(name: str) -> bytes:
         return Path(folders[0], name).read_bytes() if folders else b""
 
 
-def _near_zone(name: str, zone_names: list[str]) -> str:
-    normalized_name = re.sub(r"[\s_-]+", "_", name.strip()).lower()
-    cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(zone_names)}
-    same = {zone.lower(): zone for zone in zone_names}.get(normalized_name) or cities.get(
-        normalized_name.rpartition("/")[2]
-    )
+def _near_zone(name: str, names: list[str]) -> str:
+    word = re.sub(r"[\s_-]+", "_", name.strip()).lower()
+    cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(names)}
+    same = {zone.lower(): zone for zone in names}.get(word) or cities.get(word.rpartition("/")[2])
     if same:
         return f"Did you mean {same!r}?"
-    near = get_close_matches(name, zone_names, n=1)
+    near = get_close_matches(name, names, n=1)
     return (
         f"Did you mean {near[0]!r}?" if near else "Known: names such as 'Europe/Berlin', 'America/New_York' and 'UTC'."
     )

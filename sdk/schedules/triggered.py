@@ -204,10 +204,8 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
             states[record.spec.name] = TriggerState(service=service.title, sync=UNKNOWN, why=failed[place])
         else:
             states[record.spec.name] = compared(record, service, triggers.get(record.trigger))
-    expected_names = {record.trigger for record in records} | {
-        trigger.name for record in records for trigger in record.former
-    }
-    orphans = [trigger for trigger in triggers.values() if trigger.root == root and trigger.name not in expected_names]
+    names = {record.trigger for record in records} | {trigger.name for record in records for trigger in record.former}
+    orphans = [trigger for trigger in triggers.values() if trigger.root == root and trigger.name not in names]
     return Survey(states=states, orphans=orphans, problems=problems, services=services)
 
 

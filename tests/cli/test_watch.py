@@ -137,7 +137,7 @@ def test_a_preemption_is_said_in_words_at_the_attempt_that_follows(text: str, sa
     run: Any = type("", (), {"timeline": lambda self: told})()
     records: Any = [{"attempt": number} for number in (1, 2)]
     assert watch._machine_loss(run, records, 1) == said
-    assert watch._machine_loss(run, records, 2) == watch._lost(run, records[:1], 0) == "", "said once"
+    assert watch._machine_loss(run, records, 2) == watch._machine_loss(run, records[:1], 0) == "", "said once"
     assert watch._machine_loss(run, [], 2) == "", "during an outage the records cannot be read"
 
 

@@ -65,9 +65,7 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
         ]
         challenger, other = parts[0], None if theirs is None else parts[1]
         about = model.version(number).record
-        made = evidence.of_decision(
-            decide(GATE, challenger, other), about, champion, GATE, DATA, time, challenger, other
-        )
+        made = evidence.of(decide(GATE, challenger, other), about, champion, GATE, DATA, time, challenger, other)
         return evidence.write(model.store, made)
 
     return write

@@ -371,10 +371,8 @@ def _importable_names(values: tuple[Any, ...], names: set[str]) -> list[tuple[st
     for path in list(sys.modules):
         module = importable(path)
         if module is not None:
-            namespace = vars(module)
-            origins += [
-                (path, key) for key in names if key in namespace and any(namespace[key] is value for value in values)
-            ]
+            scope = vars(module)
+            origins += [(path, key) for key in names if key in scope and any(scope[key] is value for value in values)]
     return origins
 
 
