@@ -1,4 +1,4 @@
-"""The abilities of a terminal: its width, colours, drawing in place; lines with labels, and tables."""
+"""The features of a terminal: its width, colours, drawing in place; lines with labels, and tables."""
 
 from __future__ import annotations
 
