@@ -30,8 +30,8 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
         redirect: Any = importlib.import_module(_REDIRECT, __package__).Redirect
     except ImportError as error:
         raise InputError(
-            f"{emulator.EMULATOR} is set, but the packages that tasks need for it are not installed ({error}). Next: pip install "
-            f"'podlift[emulator]', or unset {emulator.EMULATOR}."
+            f"{emulator.EMULATOR} is set, but the packages that tasks need for it are not installed ({error}). Next: pip "
+            f"install 'podlift[emulator]', or unset {emulator.EMULATOR}."
         ) from error
     running = redirect(url, Path(temporary) / "redirect", environ)
     running.start()
