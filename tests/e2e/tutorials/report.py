@@ -35,8 +35,8 @@ tests use generated images and labels of the same shapes and types, because they
 that the cell depends on an earlier one that failed. Programs that test `task_id == 0` or use
 `len(cluster["worker"])` assume a cluster without a chief, so they ran with `local_cluster="workers"`.
 
-"runs" means that the program got past the cell and, if it trained to the end, that the log of every task shows it.
-The fifth text, a talk from 2018, contains no code; the end of this page has what it describes and has since been removed.
+"runs" means that the program got past the cell and, if it trained to the end, that the log of every task shows it. The
+fifth text, a talk from 2018, contains no code; the end of this page has what it describes and has since been removed.
 """
 
 
