@@ -245,14 +245,14 @@ class Fit:
 
 @pytest.mark.parametrize(("gib", "levels"), [(10, []), (15, ["warning"]), (19, ["warning"]), (21, ["refused"])])
 def test_memory_is_refused_only_where_no_compiler_could_make_it_fit(gib, levels):
-    about = advice.StepFacts(Fit(), batch=64, known=True, uneven=None)
+    about = advice.StepFacts(Fit(), batch=64, batch_is_exact=True, uneven=None)
     findings = advice.memory(about, gib << 30, 16 << 30, 48, 8)
     assert [finding.level for finding in findings] == levels
     assert all("at most 48 examples on each replica, 384 in a global batch" in finding.instead for finding in findings)
 
 
 def test_padding_is_reported_for_large_products_only():
-    about = advice.StepFacts(Fit(), batch=64, known=True, uneven=None)
+    about = advice.StepFacts(Fit(), batch=64, batch_is_exact=True, uneven=None)
     small = Layer(name="dense", flops=10**6, padded=0.9, shape=(64, 10, 10))
     large = Layer(name="dense", flops=10**11, padded=0.9, shape=(64, 10, 10))
     backwards = Layer(name="gradient_tape/dense", flops=10**11, padded=0.9, shape=(10, 64, 10))
@@ -265,6 +265,6 @@ def test_padding_is_reported_for_large_products_only():
 
 @pytest.mark.parametrize(("batch", "rules_of_it"), [(8, []), (64, []), (5, ["batch"]), (12, ["batch"])])
 def test_a_batch_is_counted_in_eights(batch, rules_of_it):
-    about = advice.StepFacts(Fit(), batch=batch, known=True, uneven=None)
+    about = advice.StepFacts(Fit(), batch=batch, batch_is_exact=True, uneven=None)
     assert [finding.rule for finding in advice.feeding(about)] == rules_of_it
-    assert advice.feeding(advice.StepFacts(Fit(), batch=batch, known=False, uneven=None)) == []
+    assert advice.feeding(advice.StepFacts(Fit(), batch=batch, batch_is_exact=False, uneven=None)) == []

@@ -160,7 +160,7 @@ def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told
         podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": name, "location": "us-central1"})
     assert rows(told("init", "vertex", "--dry-run", "--json"))["vertex_bucket"]["value"] == "podlift-runs"
     places = [{"name": each, "location": "US-CENTRAL1", "locationType": "region"} for each in ("data", "logs")]
-    several = proposal._bucket("podlift", "us-central1", ServiceReply(status=200, found={"items": places}))
+    several = proposal._bucket("podlift", "us-central1", ServiceReply(status=200, body={"items": places}))
     assert several.said == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
 
 

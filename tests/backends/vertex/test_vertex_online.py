@@ -135,7 +135,7 @@ def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.Monkey
         asked[name] = host + path
         status = answers.get(name, 200)
         return client.ServiceReply(
-            status=status, found={"state": "RUNNING"}, error="" if status == 200 else f"{status}: no"
+            status=status, body={"state": "RUNNING"}, error="" if status == 200 else f"{status}: no"
         )
 
     monkeypatch.setattr(client, "read", read)
