@@ -49,7 +49,8 @@ def page(measured: Mapping[str, Any]) -> str:
     """Return the page; `measured` is the content of MEASURED."""
     days = sorted({row["on"] for row in measured.values()})
     versions = sorted({f"TensorFlow {row['tensorflow']}" for row in measured.values()})
-    versions += sorted({f"Keras {row['keras']}" for row in measured.values()})
+    keras = {row["keras"] for row in measured.values()}
+    versions += sorted(f"{'tf_keras' if number.startswith('2') else 'Keras'} {number}" for number in keras)
     dates = days[0] if len(days) == 1 else f"from {days[0]} to {days[-1]}"
     numbers: dict[str, int] = {}
     lines = list(_tables(measured, numbers))
