@@ -17,6 +17,7 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import PodliftError, SaveFailedError, WaitTimeoutError, nearest
@@ -190,9 +191,10 @@ class AsyncSaver:
                 if not ticket.done():
                     # A ticket without an error would count as saved.
                     ticket.set_exception(self.error or _broken(save, None))
-                ticket.settled.set()
-                # While it waits, this thread must not keep the arrays of the last save alive.
+                settled = ticket.settled
+                # A step copies each array that this thread still keeps alive.
                 del item, save, ticket
+                settled.set()
 
     def _cpu_s(self) -> float:
         """Return the processor time of the threads since the last call."""
@@ -270,12 +272,13 @@ class _MeteredPool(ThreadPoolExecutor):
         return sum(self._used.get() for _ in range(self._used.qsize()))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(self._metered, fn, *args, **kwargs)
+        return super().submit(self._metered, [partial(fn, *args, **kwargs)])
 
-    def _metered(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _metered(self, call: list[Callable[[], Any]]) -> Any:
         started = time.thread_time()
         try:
-            return fn(*args, **kwargs)
+            # The pool keeps its arguments until after the result is known: they must not keep arrays alive.
+            return call.pop()()
         finally:
             self._used.put(time.thread_time() - started)
 

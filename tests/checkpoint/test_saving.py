@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -84,6 +86,26 @@ def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -
         "000000000001-000000.json",
         "000000000003-000000.json",
     ]
+
+
+class Memory(bytearray):
+    """The memory of a variable."""
+
+
+def test_a_wait_ends_after_the_last_thread_has_let_go_of_the_memory(store: PosixStore) -> None:
+    """The next step would copy memory that another thread still reads."""
+    attempt, go, alive = Attempt(store), threading.Event(), list[bool]()
+    memory = Memory(64)
+    array = Array("a", "uint8", (64,), partial(lambda kept: memoryview(kept if go.wait(20) else b""), memory))
+    gone = weakref.ref(memory)
+    ticket = attempt.savers[0].save(Contents((array,)), step=1)
+    settle = ticket.settled.set
+    ticket.settled.set = lambda: (alive.append(gone() is not None), settle())
+    del memory, array
+    go.set()
+    attempt.savers[0].wait(20)
+    attempt.close()
+    assert alive == [False]
 
 
 def test_two_saves_of_one_step_are_two_checkpoints_and_the_later_one_counts(store: PosixStore) -> None:

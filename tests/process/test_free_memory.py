@@ -94,7 +94,7 @@ def test_42_training_with_little_memory_waits_for_its_checkpoints(tmp_path: Path
         "import sdk; run = sdk.submit(sdk.Job('train.py', checkpoints=sdk.Checkpoints(every_steps=2))); "
         "print(run.url, run.wait(120).state)"
     )
-    url, state = with_memory("1300M", program).split()
+    url, state = with_memory("1400M", program).split()
     assert state == "State.SUCCEEDED", sdk.attach(url).why()
     said = [line.text for line in sdk.attach(url).logs()]
     assert "done 6.0" in said
