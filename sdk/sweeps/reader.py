@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .study import Study, Trial
 
 # Errors that damaged records cause, also as Optuna meets them; others mean that the root cannot be read now.
-DAMAGE = (CorruptObjectError, CorruptRunError, MissingError, LookupError, TypeError, ValueError, AttributeError)
+DAMAGE = (
+    CorruptObjectError, CorruptRunError, MissingError, LookupError, TypeError, ValueError, AttributeError, AssertionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +152,14 @@ class Reader:
             return self._studies[record.id].trials()
         except MissingError:
             return []  # no driver has begun
-        except (CorruptObjectError, CorruptRunError) as error:
+        except DAMAGE as error:
+            # The next look reads it from the beginning: Optuna has passed over what it could not apply.
             self._studies.pop(record.id, None)
-            self._damage[record.id] = error
+            self._damage[record.id] = damage_of(error)
             return Study(store, record, MendedJournal(store, record)).trials()
 
 
 def damage_of(error: Exception) -> PodliftError:
-    return error if isinstance(error, PodliftError) else CorruptRunError(f"It is damaged: {error!r}.")
+    return (
+        error if isinstance(error, PodliftError) else CorruptRunError(f"A record of the sweep is damaged: {error!r}.")
+    )

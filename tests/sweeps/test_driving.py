@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from support import REPO
 import sdk
 from sdk import Reason, State, Status
 from sdk.cli import app
-from sdk.errors import CorruptObjectError, StoreUnavailableError
+from sdk.errors import CorruptObjectError, CorruptRunError, StoreUnavailableError
 from sdk.job.capabilities import LOCAL
 from sdk.process.heartbeats import Heart
 from sdk.schedules.server import Server
@@ -28,6 +29,7 @@ from sdk.sweeps import creation, handle
 from sdk.sweeps import driver as driving
 from sdk.sweeps.creation import start
 from sdk.sweeps.journal import SNAPSHOT_EVERY, StoreJournal
+from sdk.sweeps.reader import Reader
 from sdk.sweeps.records import Book, heartbeat_key
 from sdk.sweeps.serving import Drivers
 from sdk.sweeps.study import Study, Trial
@@ -478,6 +480,19 @@ def test_the_written_journal_is_a_study_of_optuna(world: World, tmp_path) -> Non
     study = optuna.load_study(study_name="one", storage=storage)
     assert study.best_params == sweep.best().params
     assert [len(trial.intermediate_values) for trial in study.trials] == [9, 9, 9]
+
+
+@pytest.mark.parametrize("content", ['{"op_code": 99}', '{"op_code": 8}'])
+def test_a_part_that_optuna_does_not_know_stays_damage_and_ends_no_server(far: World, content: str, caplog) -> None:
+    sweep, reader = far.create(), Reader(far.root, far.clock)
+    journal = Study(Book(far.root).store, sweep.read().record).journal
+    assert reader.one("one").damage is None
+    journal.append_logs([json.loads(content)])
+    assert all(isinstance(reader.one("one").damage, CorruptRunError) for _ in range(2))
+    server = Server(far.root, far.clock, sweeps=Drivers(far.root, far.clock, far.runs))
+    for _ in range(2):
+        server.tick()
+    assert caplog.text.count("The sweep one: A record of the sweep is damaged") == 1
 
 
 @pytest.mark.parametrize("content", [b'{"half', None])
