@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import secrets
@@ -211,8 +212,10 @@ def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, 
         if old.get(each) != new.get(each):
             was, now = (str(found[each]) if each in found else "not there" for found in (old, new))
             changes.append(f"the space has another {each}: it was {was}, and is {now} now")
-    if before.args != prepared.args:
-        changes.append(f"the arguments were {shown(before.args)}, and are {shown(prepared.args)} now")
+    # The stored ones are JSON, which has lists for tuples; no arguments are none in each form.
+    args = json.loads(json.dumps(prepared.args))
+    if (before.args or None) != (args or None):
+        changes.append(f"the arguments were {shown(before.args)}, and are {shown(args)} now")
     stored = book.plan(before)
     changes += _differences(stored, _shared(plan, before.spec.parallel, stored.facts.cpus))
     if changes:

@@ -402,6 +402,13 @@ def test_a_sweep_continues_with_no_other_program_data_or_settings(world: World, 
     ]
 
 
+@pytest.mark.parametrize(("first", "second"), [({"layers": (8, 4)}, {"layers": (8, 4)}), (None, {}), ([], None)])
+def test_a_sweep_continues_with_equal_arguments_in_another_form(world: World, first: object, second: object) -> None:
+    for args in (first, second):
+        world.given = {"args": args}
+        assert world.create().name == "one"
+
+
 def test_no_driver_starts_without_the_variables_of_its_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "x")
     world.given = {"env": {"TOKEN": sdk.FromCaller()}}
