@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import typer
 
 from ..clock import SystemClock
-from ..errors import InputError, Problems, nearest
+from ..errors import InputError, PodliftError, Problems, nearest
 from ..job import plan_text
 from ..packaging.project import parse_toml
 from ..planning.roots import elsewhere, resolve_root
@@ -304,7 +304,10 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
             server.serve_once()
             return
         book = Book(folder)
-        names = [name for name in book.names() if not book.read(name).trigger]
+        names = list[str]()
+        for name in book.names():
+            with suppress(PodliftError):  # the server names a damaged one, and serves the others
+                names += [] if book.read(name).trigger else [name]
         what = joined(names, "and") if names else "no schedules yet"
         say(f"Serving {what} below {folder}. Ctrl-C ends the server, not its runs.")
         # As after Ctrl-C, its heartbeat says that it has ended.

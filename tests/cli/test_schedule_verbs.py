@@ -137,6 +137,18 @@ def test_a_schedule_without_a_server_says_so_before_one_runs_and_after_it_has_en
     assert ended.stderr.startswith("podlift: weekly: no server has run since 20") and ended.stderr.endswith(step)
 
 
+def test_a_server_begins_beside_a_damaged_schedule(here, write, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(server: Server) -> None:
+        raise KeyboardInterrupt
+
+    write("train.py", "print(1)")
+    here("schedule", "create", "weekly", "train.py", *CRON)
+    (root / "schedules/specs/odd.json").write_bytes(b"{")
+    monkeypatch.setattr(Server, "serve", interrupted)
+    served = here("schedule", "serve")
+    assert (served.code, "Serving weekly below" in served.stderr) == (0, True)
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_is_terminated_says_so_at_once(here, write, root: Path, environment, by: int) -> None:
