@@ -127,7 +127,11 @@ class Sweep:
                 from .driver import Driver
 
                 # On a cloud, no other process may be there to cancel the runs.
-                Driver(self.root, self.name, self._clock).step()
+                driver = Driver(self.root, self.name, self._clock)
+                try:
+                    driver.step()
+                finally:
+                    driver.close()
 
     def resume(self) -> None:
         """Continue a sweep that has ended, or that no process drives: `sweep.resume(); sweep.wait()`.

@@ -197,6 +197,12 @@ def test_a_server_drives_sweeps_on_a_cloud_while_no_client_does(far: World, capl
     assert caplog.text.count("The sweep damaged: The object 'journals/") == 1
 
 
+def test_a_client_that_cancels_a_sweep_on_a_cloud_leaves_it_to_the_next_driver(far: World) -> None:
+    sweep = far.create()
+    sweep.cancel()
+    assert (sweep.read().state, sweep.read().driven) == ("CANCELLED", False)
+
+
 def test_a_client_that_waits_replaces_each_killed_driver_while_the_trials_go_on(world: World, monkeypatch) -> None:
     monkeypatch.setattr(creation, "start", lambda *about: True)
     following = world.create(trials=1).following()
