@@ -530,6 +530,9 @@ def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(
     shown = capsys.readouterr()
     assert path.name in shown.err
     assert (world.runs.all.popitem()[1].plan.run_id in shown.out) == readable
+    export = ["export", "html", "two", "--root", world.root, "--output", str(Path(world.root, "two.html"))]
+    assert app.run(export) == raised.value.exit_code
+    assert path.name in capsys.readouterr().err
 
 
 def test_reading_a_sweep_that_no_driver_has_begun_writes_nothing(world: World) -> None:
