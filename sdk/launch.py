@@ -175,10 +175,16 @@ def _continued(
         plan, difference = _current(plan)
         about = {"digest": plan.code.digest, "difference": str(difference)}
         return plan, {"plan": _revised(plan, events), "code": about}, difference
-    if plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
-        # Python has another path on this machine, or has it by now.
-        plan, revised = replace(plan, facts=replace(plan.facts, executable=sys.executable)), True
+    before, plan = plan, with_interpreter(plan)
+    revised = revised or plan is not before
     return plan, {"plan": _revised(plan, events)} if revised else {}, CodeDifference()
+
+
+def with_interpreter(plan: Plan) -> Plan:
+    """Return the plan with the Python of this process if the plan's own one has moved, or is not for this user."""
+    if not plan.capabilities.runs_here or os.access(plan.facts.executable, os.X_OK):
+        return plan
+    return replace(plan, facts=replace(plan.facts, executable=sys.executable))
 
 
 def _revised(plan: Plan, events: Sequence[Event]) -> str:

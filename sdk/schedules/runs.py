@@ -6,7 +6,6 @@ A keeper does it in a container: nothing here needs the folder or the packages o
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -145,10 +144,7 @@ def with_arguments(template: Plan, args: Any, run_id: str) -> Plan:
     is_call = bool(template.code.function) and isinstance(args, dict)
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
     plan = replace(template, run_id=run_id, job=job, code=code)
-    plan = replace(plan, local=roots.local_folder(plan.root, os.environ))
-    if plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
-        # The environment that made the plan has moved.
-        plan = replace(plan, facts=replace(plan.facts, executable=sys.executable))
+    plan = launch.with_interpreter(replace(plan, local=roots.local_folder(plan.root, os.environ)))
     if plan.local:
         remote.fetch_code(plan)
     with suppress(FileNotFoundError):

@@ -430,6 +430,16 @@ def test_no_driver_starts_without_the_variables_of_its_runs(world: World, monkey
     assert (sweep.read().state, sweep.trials()) == ("STOPPED", [])
 
 
+def test_a_trial_runs_with_this_python_if_that_of_the_plan_is_not_for_this_user(world: World, monkeypatch) -> None:
+    (closed := Path(world.root + "-python")).write_bytes(b"")
+    plan = Book.plan
+    made = lambda plan: replace(plan, facts=replace(plan.facts, executable=str(closed)))  # noqa: E731
+    monkeypatch.setattr(Book, "plan", lambda book, record: made(plan(book, record)))
+    world.create()
+    world.driver().step()
+    assert {run.plan.facts.executable for run in world.runs.all.values()} == {sys.executable}
+
+
 def test_an_outage_of_the_store_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.create(trials=2)
     driver, status, outages = world.driver(), world.runs.status, iter([True, True])
