@@ -222,6 +222,8 @@ def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, 
         step = f"Next: another --name, or podlift sweep resume {name}, which continues it as it was"
         raise InputError([f"The sweep {name!r} exists: {change}. {step}." for change in changes])
     changed = {field: getattr(spec, field) for field in _CHANGEABLE}
+    if spec.max_cost_usd is None:
+        changed["max_cost_usd"] = before.spec.max_cost_usd  # a limit is never lost without a word
     record = book.change(name, spec=replace(before.spec, **changed))
     return resume(book, record, plan, clock)
 

@@ -415,6 +415,14 @@ def test_a_sweep_continues_with_equal_arguments_in_another_form(world: World, fi
         assert world.create().name == "one"
 
 
+def test_a_sweep_that_continues_keeps_its_limit_on_the_cost_until_another_is_given(world: World) -> None:
+    kept = []
+    for limits in ({"max_cost_usd": 6.0}, {}, {"max_cost_usd": 9.0}):
+        world.given = limits
+        kept.append(world.create().read().record.spec.max_cost_usd)
+    assert kept == [6.0, 6.0, 9.0]
+
+
 def test_no_driver_starts_without_the_variables_of_its_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "x")
     world.given = {"env": {"TOKEN": sdk.FromCaller()}}
