@@ -103,8 +103,8 @@ class StoreJournal(BaseJournalBackend):
         """Read the last snapshot, and the objects after it."""
         snapshots = [stat.key for stat in self._store.list(f"{self._prefix}/snapshots/")]
         for key in reversed(snapshots):
-            # A damaged snapshot loses nothing: it only repeats the objects before it.
-            with suppress(CorruptRunError, CorruptObjectError):
+            # A damaged or missing snapshot loses nothing: it only repeats the objects before it.
+            with suppress(CorruptRunError, CorruptObjectError, MissingError):
                 self._logs, self._next = self._get(key), int(key[-8:])
                 break
         rest = self._keys(self._next)
