@@ -117,9 +117,10 @@ def _key(name: str) -> str:
 def remember(noun: str, names: Iterable[str], root: str) -> None:
     """Note the names of records in a bucket, for completion and for hints when a name is not found."""
     folder = cache.seen(cache.cache_folder(os.environ), noun)
-    with suppress(OSError, RuntimeError):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
+    for name in names:
+        # A name with a slash, which a bucket may hold, must not hide the others.
+        with suppress(OSError, RuntimeError):
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(root)
 
 

@@ -86,7 +86,7 @@ def test_sweeps_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(
     (root / "sweeps" / "specs").mkdir(parents=True)
     (root / "sweeps" / "specs" / "digits.json").write_text("{}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    named.remember("sweep", ["far"], "gs://bucket/podlift")
+    named.remember("sweep", ["odd/one", "far"], "gs://bucket/podlift")
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     for verb in ("status", "best", "cancel", "resume"):
         assert complete("sweep", verb, "", **cache) == ["digits", "far"]
