@@ -35,7 +35,7 @@ class Heartbeat:
 
 
 def is_gone(process: str) -> bool:
-    """Return whether a process has ended, as far as this machine can tell."""
+    """Return whether this machine knows that a process has ended."""
     identity = process.partition("/")[0]
     return spawn.same_machine(identity) and not spawn.alive(identity)
 
@@ -49,7 +49,7 @@ class Heart:
         self._other: Heartbeat | None = None
 
     def beat(self, *, ended: bool = False) -> None:
-        """Write a heartbeat if one is due. At the end of this process, the one of another that goes on is left."""
+        """Write a heartbeat if one is due. The last one of this process leaves the heartbeat of another live process."""
         now = self._clock.now()
         if not ended and 0 <= now - self._beaten < HEARTBEAT_S:
             return

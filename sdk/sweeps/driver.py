@@ -255,7 +255,7 @@ class Driver:
     # --- Trials that begin or continue
 
     def _filled(self) -> End | None:
-        """Start trials while there is room, and return how the sweep has ended; None while it goes on."""
+        """Start trials while there is room, and return the end of the sweep; None if it continues."""
         spec = self._record.spec
         while True:
             trials, position = self._study.trials(), self._study.journal.position

@@ -8,6 +8,7 @@ snapshot, with which reading begins. Everything is JSON: Optuna's own snapshots 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -20,6 +21,9 @@ from ..storage.store import Store, create
 
 SNAPSHOT_EVERY = 100
 _VERSION = 1
+_NUMBER = re.compile(r"[0-9]{8}")
+# An object after more missing ones is none of a driver.
+_LONGEST_GAP = 1000
 Log = dict[str, Any]
 
 
@@ -113,10 +117,15 @@ class StoreJournal(BaseJournalBackend):
         self._next += len(rest)
 
     def _keys(self, first: int = 0) -> list[str]:
-        """Return the keys of the objects from a number to the last one, also if one of them is missing."""
-        numbers = [stat.key[-8:] for stat in self._store.list(f"{self._prefix}/logs/")]
-        last = max((int(number) for number in numbers if number.isdecimal()), default=-1)
-        return [self._key(number) for number in range(first, last + 1)]
+        """Return the keys of the objects from a number on: each missing one before the last one, too."""
+        names = (stat.key.removeprefix(f"{self._prefix}/logs/") for stat in self._store.list(f"{self._prefix}/logs/"))
+        keys, after = list[str](), first
+        for number in sorted(int(name) for name in names if _NUMBER.fullmatch(name)):
+            if number - after > _LONGEST_GAP:
+                return [*keys, self._key(after)]
+            keys += map(self._key, range(after, number + 1))
+            after = max(after, number + 1)
+        return keys
 
     def _part(self, key: str) -> list[Log]:
         """Return an object that was written before another one: it may be later than the listing, but it is there."""

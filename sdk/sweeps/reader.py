@@ -31,7 +31,7 @@ class SweepView:
     plan: Plan  # of a trial
     trials: Sequence[Trial]  # by number, each with its curve
     best: Trial | None  # None before the first value
-    end: End | None  # None while it goes on
+    end: End | None  # None for a sweep that continues
     driven: bool  # whether a process drives it
     log: str  # file of its last driver, "" without one
 

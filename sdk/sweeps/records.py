@@ -83,7 +83,7 @@ class Book(NamedRecords[SweepRecord]):
         super().__init__(root, RootPaths(root).sweeps, SweepRecord, "sweep")
 
     def end(self, record: SweepRecord) -> End | None:
-        """Return how a sweep ended since its last resume; None while it goes on."""
+        """Return the end of a sweep since its last resume; None for a sweep that continues."""
         key = _this("ends", record)
         try:
             return self.decoded(End, current(self.store, key)[0], key)

@@ -32,7 +32,7 @@ class Drivers:
             driver = self._drivers.get(name) or self._begun(name)
             goes_on = driver is not None and driver.step() is None
         except DAMAGE as error:
-            raise damage_of(error) from None
+            raise damage_of(error) from error
         finally:
             if not goes_on:
                 self._end(name)

@@ -504,7 +504,13 @@ def test_writers_that_meet_take_the_next_number_and_a_missing_one_is_damage(worl
     late = lambda store, prefix: [stat for stat in listed(store, prefix) if stat.key[-1] != "4"]  # noqa: E731
     monkeypatch.setattr(PosixStore, "list", late)
     assert [log["number"] for log in StoreJournal(PosixStore(world.root), "journals/x").read_logs(0)] == list(range(9))
-    Path(world.root, "journals/x/logs/00000004").unlink()
+    folder = Path(world.root, "journals/x/logs")
+    # Objects of somebody else: the second one has a hundred million numbers before it.
+    for name in ("x0000011", "99999999"):
+        (folder / name).write_text("[]")
+    with pytest.raises(CorruptObjectError, match="logs/00000009"):
+        StoreJournal(PosixStore(world.root), "journals/x").read_logs(0)
+    (folder / "00000004").unlink()
     with pytest.raises(CorruptObjectError, match="logs/00000004"):
         StoreJournal(PosixStore(world.root), "journals/x").read_logs(0)
 
