@@ -425,10 +425,8 @@ class Container:
         recorder.record(TRAINED)
         self._output = self._new_output(self._scratch(number), log_tail.buffer.add)
         about = replace(self._start(number, self._environment(number)), cwd=self.paths.attempt(number))
-        payload, is_stopped = (
-            replace(self._payload, attempt=number),
-            partial(self._is_over, self._agreement.cancel_watch()),
-        )
+        payload = replace(self._payload, attempt=number)
+        is_stopped = partial(self._is_over, self._agreement.cancel_watch())
         why = run_phase(
             about, self.start_again, self._output, payload, self.paths, is_stopped=is_stopped, clock=self.clock
         )
