@@ -126,10 +126,10 @@ def _write_sweep(sweep: tuple[str, str], format: str, refs: Sequence[str], outpu
             f"A sweep is written as html, by itself. Received: {format} {' '.join(refs)}. Next: podlift export html {name}"
         )
     path = _place(output, format, name)
-    seen = Reader(root, clock).one(name)
-    _write(pages.sweep_report(view_of(seen), clock.now()), path)
-    if seen.damage:
-        raise seen.damage
+    reading = Reader(root, clock).one(name)
+    _write(pages.sweep_report(view_of(reading), clock.now()), path)
+    if reading.damage:
+        raise reading.damage
 
 
 def _view_and_plan(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[RunView, Plan | None]:

@@ -56,14 +56,14 @@ def create(
     on; on a cloud, its runs do, and the next command that watches starts further trials.
     """
     about = {name: value for name, value in locals().items() if name in creation.CHOSEN}
-    problems, known = Problems(), dict[str, object]()
-    given = {"--space": parameters, "--metric": metric, "--trials": trials}
-    problems.messages += [f"{name} is missing. Example: {_CREATE}" for name, value in given.items() if not value]
+    problems, search_space = Problems(), dict[str, object]()
+    options = {"--space": parameters, "--metric": metric, "--trials": trials}
+    problems.messages += [f"{name} is missing. Example: {_CREATE}" for name, value in options.items() if not value]
     with problems.collect():
-        known |= _space(parameters or []) if parameters else {}
+        search_space |= _space(parameters or []) if parameters else {}
     entry, settings = command.settings(problems)
     problems.raise_if_any()
-    prepared = creation.prepare(entry, settings, command.target, {**about, "space": known})
+    prepared = creation.prepare(entry, settings, command.target, {**about, "space": search_space})
     lines = [*prepared.lines(), *plan_text.short(prepared.plan)]
     if dry_run and json_output:
         as_json({**asdict(prepared.spec), "plan": dict(prepared.lines())})
@@ -77,14 +77,14 @@ def create(
 
 def _space(texts: list[str]) -> space.Space:
     """Return the space of options NAME=RANGE and of files."""
-    read, options = dict[str, object](), list[str]()
+    tables, options = dict[str, object](), list[str]()
     for text in texts:
         if "=" in text or not text.endswith(".toml"):
             options.append(text)
             continue
         with usable("The file", Path(text)):
-            read |= parse_toml(Path(text).read_bytes(), text)
-    return space.from_options(options, read)
+            tables |= parse_toml(Path(text).read_bytes(), text)
+    return space.from_options(options, tables)
 
 
 @sweep.command(cls=VerbHelp)
@@ -99,16 +99,16 @@ def status(
     if journal is not None:
         named.write_journal(journal)
         say(f"Written: {journal}. Next: optuna-dashboard {journal}")
-    seen = Reader(named.root, SystemClock()).one(named.name)
-    view = seen.readable()
-    for problem in seen.problems:
+    reading = Reader(named.root, SystemClock()).one(named.name)
+    view = reading.readable()
+    for problem in reading.problems:
         say(f"podlift: {problem} The other trials are shown.")
     if json_output:
-        as_json({**_facts(view), "problems": seen.problems})
+        as_json({**_facts(view), "problems": reading.problems})
     else:
         _show(view)
-    if seen.damage:
-        raise typer.Exit(seen.damage.exit_code)
+    if reading.damage:
+        raise typer.Exit(reading.damage.exit_code)
 
 
 def _show(view: SweepView) -> None:
@@ -162,15 +162,15 @@ def resume(name: p.SweepName, root: p.Root = None, detach: p.SweepDetach = False
 
 
 def _watch(named: Sweep, *, detach: bool, json_output: bool) -> None:
-    view, shown = named.read(), ""
+    view, last_line = named.read(), ""
     if detach and not view.plan.capabilities.supervised_here:
         step = f"podlift sweep resume {named.name}, or podlift schedule serve --root {shlex.quote(named.root)}"
         say(f"On a cloud, the client that waits drives a sweep, or a server. Next: {step}")
     elif not detach:
         with relayed("sweeps"), relayed("backends"):
             for view in named.following():
-                if (line := f"{_counts(view)}; best: {_best(view)}") != shown:
-                    say(shown := line)
+                if (line := f"{_counts(view)}; best: {_best(view)}") != last_line:
+                    say(last_line := line)
         if view.end and view.end.why:
             say(f"{named.name}: {view.end.state}: {view.end.why}")
     if json_output:

@@ -24,8 +24,8 @@ def unknown(plan: Plan, names: Iterable[str]) -> list[str]:
 
 
 def _sentence(plan: Plan, name: str, options: set[str]) -> str:
-    known = sorted(option.lstrip("-") for option in options if option.startswith("--"))
-    return f"space: {plan.code.program} takes no argument --{name}. {nearest(name, known)}"
+    names = sorted(option.lstrip("-") for option in options if option.startswith("--"))
+    return f"space: {plan.code.program} takes no argument --{name}. {nearest(name, names)}"
 
 
 def _is_taken(name: str, options: set[str]) -> bool:
@@ -37,8 +37,8 @@ def _options(tree: ast.Module) -> set[str]:
     """Return the options of a script's parser; none if it also accepts options that its source does not list."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     methods = {node.func.attr for node in calls if isinstance(node.func, ast.Attribute)}
-    made = [node for node in calls if _name(node.func) == "ArgumentParser"]
-    if len(made) != 1 or any(keyword.arg in (None, "parents") for keyword in made[0].keywords):
+    creations = [node for node in calls if _name(node.func) == "ArgumentParser"]
+    if len(creations) != 1 or any(keyword.arg in (None, "parents") for keyword in creations[0].keywords):
         return set()
     if "parse_args" not in methods or methods & {"parse_known_args", "add_subparsers"}:
         return set()
@@ -47,13 +47,13 @@ def _options(tree: ast.Module) -> set[str]:
     if any(not words or not all(isinstance(word, str) for word in words) for words in texts):
         return set()
     # Another function may add options to a parser that it receives.
-    parsers = {node.targets[0].id for node in ast.walk(tree) if _makes_parser(node, made[0])}  # type: ignore[attr-defined]
+    parsers = {node.targets[0].id for node in ast.walk(tree) if _makes_parser(node, creations[0])}  # type: ignore[attr-defined]
     handed = any(isinstance(each, ast.Name) and each.id in parsers for node in calls for each in node.args)
     return set() if handed or not parsers else {str(word) for words in texts for word in words}
 
 
-def _makes_parser(node: ast.AST, made: ast.Call) -> bool:
-    return isinstance(node, ast.Assign) and node.value is made and isinstance(node.targets[0], ast.Name)
+def _makes_parser(node: ast.AST, call: ast.Call) -> bool:
+    return isinstance(node, ast.Assign) and node.value is call and isinstance(node.targets[0], ast.Name)
 
 
 def _name(node: ast.expr) -> str:

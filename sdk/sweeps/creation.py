@@ -78,13 +78,13 @@ class Prepared:
         return whole if limit is None else f"{whole}; no trial starts that could bring the sum above {money(limit)}"
 
 
-def prepare(what: Any, given: Mapping[str, object], target: Destination, about: Mapping[str, Any]) -> Prepared:
+def prepare(what: Any, flat_settings: Mapping[str, object], target: Destination, about: Mapping[str, Any]) -> Prepared:
     """Return the sweep that `create` will write, or raise InputError with every mistake; `about` has `space` and `CHOSEN`."""
     refuse_inside_task("sweep")
     check_installed()
-    problems, known = Problems(), dict[str, space.Parameter]()
+    problems, parameters = Problems(), dict[str, space.Parameter]()
     with problems.collect():
-        known |= space.of(about["space"])
+        parameters |= space.of(about["space"])
     for name, among in _AMONG.items():
         if about[name] not in among:
             problems.add(f"{name}: unknown. Received: {about[name]!r}. {nearest(str(about[name]), among)}")
@@ -94,13 +94,13 @@ def prepare(what: Any, given: Mapping[str, object], target: Destination, about: 
             problems.add(f"{name} must be a whole number from 1. Received: {number!r}.")
     if not isinstance(about["metric"], str) or not about["metric"]:
         problems.add(f"metric: name the metric that the program reports. Received: {about['metric']!r}.")
-    if known and isinstance(trials, int):
-        problems.messages += _size(known, trials, about["sampler"])
+    if parameters and isinstance(trials, int):
+        problems.messages += _size(parameters, trials, about["sampler"])
     with problems.closing():
-        made, args, limit = _planned(what, given, target, known)
-    name = target.name or f"{ids.name_of(made.run_id)[: MAX_NAME - 5].rstrip('-')}-{secrets.token_hex(2)}"
-    chosen = {**about, "space": known, "parallel": parallel or _parallel(made, trials, limit), "max_cost_usd": limit}
-    return Prepared(spec=SweepSpec(name=name, **chosen), plan=replace(made, run_id=f"{name}-{_TEMPLATE}"), args=args)
+        plan, args, limit = _planned(what, flat_settings, target, parameters)
+    name = target.name or f"{ids.name_of(plan.run_id)[: MAX_NAME - 5].rstrip('-')}-{secrets.token_hex(2)}"
+    spec = {**about, "space": parameters, "parallel": parallel or _parallel(plan, trials, limit), "max_cost_usd": limit}
+    return Prepared(spec=SweepSpec(name=name, **spec), plan=replace(plan, run_id=f"{name}-{_TEMPLATE}"), args=args)
 
 
 def check_installed() -> None:
@@ -109,8 +109,8 @@ def check_installed() -> None:
         raise InputError("Sweeps need a package that is not installed: optuna. Next: pip install 'podlift[sweep]'.")
 
 
-def _size(known: space.Space, trials: int, sampler: str) -> list[str]:
-    counts = {name: None if (among := space.values(each)) is None else len(among) for name, each in known.items()}
+def _size(parameters: space.Space, trials: int, sampler: str) -> list[str]:
+    counts = {name: None if (among := space.values(each)) is None else len(among) for name, each in parameters.items()}
     many = next((name for name, count in counts.items() if count is None), None)
     if many is not None:
         grid = f"sampler: a grid needs parameters with values that can be counted, and {many} has a range of numbers."
@@ -124,11 +124,11 @@ def _size(known: space.Space, trials: int, sampler: str) -> list[str]:
 
 
 def _planned(
-    what: Any, given: Mapping[str, object], target: Destination, known: space.Space
+    what: Any, flat_settings: Mapping[str, object], target: Destination, parameters: space.Space
 ) -> tuple[Plan, Any, float | None]:
     """Return the plan of a trial, the arguments without parameters, and the limit on the cost of the sweep."""
     problems = Problems()
-    settings = gather(what, given, target, os.environ, problems)
+    settings = gather(what, flat_settings, target, os.environ, problems)
     args, limit = settings.values.get("args"), settings.values.get("max_cost_usd")
     settings = settings.without(["max_cost_usd"])
     swept = options_of(str(settings.values.get("backend", "local"))).swept
@@ -141,22 +141,22 @@ def _planned(
     if isinstance(limit, int | float) and limit <= 0:
         problems.add(f"max_cost_usd must be above 0. Received: {limit!r}.")
     if args is None or isinstance(args, dict | list):
-        twice = [name for name in known if isinstance(args, dict) and name in args]
+        twice = [name for name in parameters if isinstance(args, dict) and name in args]
         problems.messages += [
             f"{name} is a parameter of the space and an argument. Next: remove one." for name in twice
         ]
         # A plan of one point: the program is checked with the names of the parameters.
         sample = with_parameters(
-            args, {name: each.options[0] if each.options else each.low for name, each in known.items()}
+            args, {name: each.options[0] if each.options else each.low for name, each in parameters.items()}
         )
         settings = replace(
             settings, values={**settings.values, "args": sample}, origins={**settings.origins, "args": ""}
         )
-    made = planned(settings, os.environ, problems, starting=True)
-    mistakes = arguments.unknown(made, known)
-    if isinstance(limit, int | float) and (reason := spending.over_limit(made, limit, 0.0, what="trial")):
+    plan = planned(settings, os.environ, problems, starting=True)
+    mistakes = arguments.unknown(plan, parameters)
+    if isinstance(limit, int | float) and (reason := spending.over_limit(plan, limit, 0.0, what="trial")):
         mistakes.append(f"max_cost_usd={limit:g}: no trial could start: {reason.removeprefix('budget: ')}.")
-    return checked(made, settings, mistakes), args, limit
+    return checked(plan, settings, mistakes), args, limit
 
 
 def _parallel(plan: Plan, trials: int, limit: float | None) -> int:
@@ -210,7 +210,7 @@ def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, 
     old, new = before.spec.space, spec.space
     for each in dict.fromkeys([*old, *new]):
         if old.get(each) != new.get(each):
-            was, now = (str(found[each]) if each in found else "not there" for found in (old, new))
+            was, now = (str(parameters[each]) if each in parameters else "not there" for parameters in (old, new))
             changes.append(f"the space has another {each}: it was {was}, and is {now} now")
     # The stored ones are JSON, which has lists for tuples; no arguments are none in each form.
     args = json.loads(json.dumps(prepared.args))
@@ -230,10 +230,10 @@ def _continued(book: Book, before: SweepRecord, prepared: Prepared, plan: Plan, 
 
 def _differences(old: Plan, new: Plan) -> list[str]:
     """Return a sentence for each difference between two plans that a sweep may not have."""
-    found = diff.compare(old, new, ({}, {}))
-    files = [change.path for change in found if change.section == "code"]
+    changes = diff.compare(old, new, ({}, {}))
+    files = [change.path for change in changes if change.section == "code"]
     sentences = [f"the code is another one ({and_more(files, 5)})"] if files else []
-    for change in found:
+    for change in changes:
         if change.section not in ("entry", "job", "target") or f"{change.section}.{change.path}.".startswith(_DERIVED):
             continue
         group, _, rest = change.path.partition(".")

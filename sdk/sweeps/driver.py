@@ -182,8 +182,8 @@ class Driver:
                 self._end(trial, FAILED_TRIAL, f"all values of {spec.metric!r} are NaN or infinite", status)
                 return
             reported = sorted({name for record in self._runs.metrics(self._url(trial)) for name in record["metrics"]})
-            said = nearest(spec.metric, reported) if reported else "It reports no metric."
-            why = f"the program has never reported the metric {spec.metric!r}. {said}"
+            hint = nearest(spec.metric, reported) if reported else "It reports no metric."
+            why = f"the program has never reported the metric {spec.metric!r}. {hint}"
             self._end(trial, FAILED_TRIAL, why, status, fatal=True)
         elif phase["stopped"] and spec.pruner != "asha":
             self._end(trial, PRUNED, phase["stopped"], status)

@@ -55,10 +55,10 @@ class Sweep:
         Raises:
             CorruptRunError, CorruptObjectError: a part of it is damaged. `podlift sweep status` shows the others.
         """
-        seen = self._reader.one(self.name)
-        if seen.damage:
-            raise seen.damage
-        return seen.readable()
+        reading = self._reader.one(self.name)
+        if reading.damage:
+            raise reading.damage
+        return reading.readable()
 
     def trials(self) -> list[Trial]:
         """Return the trials by number: `for trial in sweep.trials(): print(trial.params, trial.value)`."""
@@ -202,8 +202,8 @@ def sweep(
         InputError: with every mistake that was found; nothing was written or started.
     """
     about = {name: value for name, value in locals().items() if name in ("space", *creation.CHOSEN)}
-    given, target = from_keywords(keywords_of({**dict.fromkeys(COMMON, UNSET), "more": settings}))
-    prepared = creation.prepare(what, given, target, about)
+    flat_settings, target = from_keywords(keywords_of({**dict.fromkeys(COMMON, UNSET), "more": settings}))
+    prepared = creation.prepare(what, flat_settings, target, about)
     creation.create(prepared)
     return Sweep(prepared.spec.name, root=prepared.plan.root)
 
@@ -216,11 +216,11 @@ def listed(root: str | Path | None = None) -> tuple[list[SweepView], list[str]]:
         try:
             members = Reader(place, SystemClock()).all()
             if in_bucket(place):
-                remember("sweep", (seen.name for seen in members), place)
-            for seen in members:
-                views += [seen.view] if seen.view else []
-                what = f"The sweep {seen.name} is damaged" if seen.view else f"The sweep {seen.name} is not listed"
-                problems += [f"{what}: {problem}" for problem in seen.problems]
+                remember("sweep", (sweep.name for sweep in members), place)
+            for sweep in members:
+                views += [sweep.view] if sweep.view else []
+                what = f"The sweep {sweep.name} is damaged" if sweep.view else f"The sweep {sweep.name} is not listed"
+                problems += [f"{what}: {problem}" for problem in sweep.problems]
         except StoreError as error:
             # Sweeps of other roots are still listed.
             if len(roots) == 1:

@@ -39,7 +39,7 @@ class StoreJournal(BaseJournalBackend):
         self._logs: list[Log] = []
         self._next = 0  # number of the next object
         self._only: int | None = None
-        self._held: list[Log] | None = None
+        self._batch: list[Log] | None = None
         self._read_all = False
 
     @property
@@ -48,13 +48,13 @@ class StoreJournal(BaseJournalBackend):
         return self._next
 
     def read_logs(self, log_number_from: int) -> Iterable[Log]:
-        if self._held is None:
+        if self._batch is None:
             self._refresh()
         return self._logs[log_number_from:]
 
     def append_logs(self, logs: list[Log]) -> None:
-        if self._held is not None:
-            self._held += logs
+        if self._batch is not None:
+            self._batch += logs
             return
         data = _encoded(logs)
         while self._only not in (None, self._next) or not create(self._store, self._key(self._next), data):
@@ -78,13 +78,13 @@ class StoreJournal(BaseJournalBackend):
     @contextmanager
     def together(self) -> Iterator[None]:
         """Write the lines that the block appends as one object."""
-        self._held = held = list[Log]()
+        self._batch = batch = list[Log]()
         try:
             yield
         finally:
-            self._held = None
-        if held:
-            self.append_logs(held)
+            self._batch = None
+        if batch:
+            self.append_logs(batch)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of Optuna's journal file."""

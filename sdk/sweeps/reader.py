@@ -42,7 +42,7 @@ class SweepView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenSweep:
+class SweepReading:
     """A sweep, or why it cannot be read; with both, a part is damaged, and the view has the other trials."""
 
     name: str
@@ -72,21 +72,21 @@ class Reader:
         self._studies = dict[str, "Study"]()
         self._damage = dict[str, PodliftError]()
         # By name: the generation of its specification, whether it had ended when it was read before, and the sweep.
-        self._known = dict[str, tuple[str, bool, SeenSweep]]()
+        self._readings = dict[str, tuple[str, bool, SweepReading]]()
         self._sweeps = dict[str, str]()  # by run
 
     def any(self) -> bool:
         """Return whether there is a sweep."""
-        return bool(self._known or self._book.names())
+        return bool(self._readings or self._book.names())
 
-    def all(self) -> list[SeenSweep]:
+    def all(self) -> list[SweepReading]:
         """Return the sweeps by name."""
-        return in_parallel(lambda pair: self._seen(*pair), self._book.generations().items())
+        return in_parallel(lambda pair: self._reading(*pair), self._book.generations().items())
 
-    def one(self, name: str) -> SeenSweep:
+    def one(self, name: str) -> SweepReading:
         """Return one sweep, or raise InputError with the nearest name."""
         try:
-            return self._seen(name, self._book.store.stat(f"specs/{name}.json").generation)
+            return self._reading(name, self._book.store.stat(f"specs/{name}.json").generation)
         except (MissingError, InputError):
             self._book.read(name)
             raise
@@ -102,9 +102,9 @@ class Reader:
             self._sweeps[run] = name if record is not None and record.run_id(number) == run else ""
         return self._sweeps.get(run, "")
 
-    def _seen(self, name: str, generation: str) -> SeenSweep:
+    def _reading(self, name: str, generation: str) -> SweepReading:
         """Read a sweep, unless it had ended when it was read last and was not resumed since."""
-        before = self._known.get(name)
+        before = self._readings.get(name)
         same = before is not None and before[0] == generation
         if before is not None and same and before[1]:
             return before[2]
@@ -113,11 +113,11 @@ class Reader:
         try:
             view = self._view(name)
         except DAMAGE as error:
-            return SeenSweep(name=name, damage=damage_of(error))
-        seen = SeenSweep(name=name, view=view, damage=self._damage.get(view.record.id))
+            return SweepReading(name=name, damage=damage_of(error))
+        reading = SweepReading(name=name, view=view, damage=self._damage.get(view.record.id))
         # Trials are read before the end: the first reading with an end may lack something.
-        self._known[name] = generation, same and before is not None and before[2].has_ended, seen
-        return seen
+        self._readings[name] = generation, same and before is not None and before[2].has_ended, reading
+        return reading
 
     def _view(self, name: str) -> SweepView:
         """Return a sweep as it is now, from its records only."""

@@ -20,16 +20,16 @@ class Drivers:
         self._book, self._clock, self._runs = Book(root), clock, runs
         self._drivers = dict[str, "Driver"]()
         # Generations of specifications: at the last listing, and of sweeps that need no driver of a server.
-        self._known, self._done = dict[str, str](), dict[str, str]()
+        self._generations, self._done = dict[str, str](), dict[str, str]()
 
     def names(self) -> list[str]:
-        self._known = self._book.generations()
-        return [name for name, generation in self._known.items() if self._done.get(name) != generation]
+        self._generations = self._book.generations()
+        return [name for name, generation in self._generations.items() if self._done.get(name) != generation]
 
     def serve(self, name: str) -> float:
         driver, goes_on = None, False
         try:
-            driver = self._drivers.get(name) or self._begun(name)
+            driver = self._drivers.get(name) or self._driver(name)
             goes_on = driver is not None and driver.step() is None
         except DAMAGE as error:
             raise damage_of(error) from error
@@ -42,11 +42,11 @@ class Drivers:
         for name in [*self._drivers]:
             self._end(name)
 
-    def _begun(self, name: str) -> Driver | None:
+    def _driver(self, name: str) -> Driver | None:
         """Return a driver of a sweep; None if it has one, needs none, or is driven on the machine of its runs."""
         record = self._book.read(name)
         if self._book.end(record) is not None or self._book.plan(record).capabilities.supervised_here:
-            self._done[name] = self._known[name]
+            self._done[name] = self._generations[name]
             return None
         if self._book.heartbeat(record).is_live(self._clock.now()):
             return None

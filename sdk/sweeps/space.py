@@ -103,10 +103,10 @@ def _problems(parameter: Parameter) -> list[str]:
         texts = [] if strange else [json.dumps(value) for value in options]
         # Optuna takes the first one for both.
         equal = [pair for pair in itertools.combinations(options, 2) if pair[0] == pair[1] and not strange]
-        found = [f"a choice has texts, numbers, True, False or None, not {shown(value)}" for value in strange]
-        found += [] if options else ["a choice needs at least one value"]
-        found += [f"{json.dumps(a)} and {json.dumps(b)} are equal" for a, b in equal if json.dumps(a) != json.dumps(b)]
-        return found + [f"{text} is there twice" for text in dict.fromkeys(texts) if texts.count(text) > 1]
+        faults = [f"a choice has texts, numbers, True, False or None, not {shown(value)}" for value in strange]
+        faults += [] if options else ["a choice needs at least one value"]
+        faults += [f"{json.dumps(a)} and {json.dumps(b)} are equal" for a, b in equal if json.dumps(a) != json.dumps(b)]
+        return faults + [f"{text} is there twice" for text in dict.fromkeys(texts) if texts.count(text) > 1]
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (low, high, step or 0)):
         return ["the bounds and the step must be finite numbers"]
     if parameter.log and low <= 0:
@@ -120,12 +120,12 @@ def _problems(parameter: Parameter) -> list[str]:
 
 def parse(name: str, value: object) -> Parameter:
     """Return a parameter from a value of this module, a text as of an option, or a list of choices; InputError else."""
-    found = Choice(*value) if isinstance(value, list | tuple) else _parsed(value) if isinstance(value, str) else value
-    if not isinstance(found, Parameter):
+    domain = Choice(*value) if isinstance(value, list | tuple) else _parsed(value) if isinstance(value, str) else value
+    if not isinstance(domain, Parameter):
         raise InputError(f"space: {name}: not a range or a choice. Received: {shown(value)}. Known forms: {_FORMS}.")
-    if problems := _problems(found):
+    if problems := _problems(domain):
         raise InputError([f"space: {name}: {problem}. Received: {str(value)!r}." for problem in problems])
-    return found
+    return domain
 
 
 def _parsed(text: str) -> Parameter | None:
@@ -151,39 +151,39 @@ def _value(text: str) -> Value:
     return value if isinstance(value, str | int | float | None) else text
 
 
-def of(given: object) -> Space:
+def of(definition: object) -> Space:
     """Return a checked space; InputError with every mistake."""
-    if not isinstance(given, Mapping) or not given:
-        raise InputError(f'space: name a parameter, such as {{"lr": "log:1e-5..1e-1"}}. Received: {shown(given)}.')
-    problems, found = Problems(), dict[str, Parameter]()
-    for name, value in given.items():
+    if not isinstance(definition, Mapping) or not definition:
+        raise InputError(f'space: name a parameter, such as {{"lr": "log:1e-5..1e-1"}}. Received: {shown(definition)}.')
+    problems, space = Problems(), dict[str, Parameter]()
+    for name, value in definition.items():
         with problems.collect():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise InputError(f"space: not the name of an argument. Received: {shown(name)}. Example: lr.")
-            found[name] = parse(name, value)
+            space[name] = parse(name, value)
     problems.raise_if_any()
-    return found
+    return space
 
 
-def from_options(texts: Iterable[str], read: Mapping[str, object]) -> Space:
+def from_options(texts: Iterable[str], table: Mapping[str, object]) -> Space:
     """Return the space of repeated options NAME=RANGE, added to the table of a file."""
-    problems, given = Problems(), dict(read)
+    problems, definition = Problems(), dict(table)
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             problems.add(f"--space takes NAME=RANGE or FILE.toml. Received: {text!r}. Known ranges: {_FORMS}.")
-        elif name in given:
+        elif name in definition:
             problems.add(f"--space: {name} is there twice.")
-        given[name] = value
+        definition[name] = value
     problems.raise_if_any()
-    return of(given)
+    return of(definition)
 
 
 def point(space: Space, number: int) -> dict[str, Value]:
     """Return a point of a space that can be counted: the last parameter changes first."""
-    found = dict[str, Value]()
+    params = dict[str, Value]()
     for name, each in reversed([*space.items()]):
         among = values(each) or ()
         number, at = divmod(number, len(among))
-        found[name] = among[at]
-    return {name: found[name] for name in space}
+        params[name] = among[at]
+    return {name: params[name] for name in space}

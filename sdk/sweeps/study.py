@@ -178,10 +178,10 @@ class Study:
             else optuna.samplers.TPESampler(seed=seed, constant_liar=spec.parallel > 1)
         )
         study = optuna.create_study(direction=self._direction, sampler=sampler)
-        study.add_trials([] if random else [self._known(trial) for trial in trials])
+        study.add_trials([] if random else [self._observation(trial) for trial in trials])
         return study.ask(fixed_distributions=self._distributions).params
 
-    def _known(self, trial: Trial) -> FrozenTrial:
+    def _observation(self, trial: Trial) -> FrozenTrial:
         """Return a trial as the sampler sees it: one that is paused counts with its value so far, as a pruned one."""
         paused = PRUNED if trial.curve else FAILED
         state = paused if trial.state == PAUSED else trial.state
