@@ -5,11 +5,14 @@ from __future__ import annotations
 import builtins
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,14 +37,29 @@ READS = [
 
 @contextmanager
 def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def refused(*args: object, **named: object) -> None:
-        pytest.fail(f"a pure step reads: {args}")
+    """Fail where this thread reads. Servers of other tests run in other threads of the process."""
+    here = threading.get_ident()
+
+    def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: object, **keywords: object) -> Any:
+            if threading.get_ident() == here:
+                pytest.fail(f"a pure step reads: {args}")
+            return read(*args, **keywords)
+
+        return called
 
     with monkeypatch.context() as patched:
         for holder, names in READS:
             for name in names.split():
-                patched.setattr(holder, name, refused)
+                patched.setattr(holder, name, refusing(getattr(holder, name)))
         yield
+
+
+def test_a_read_of_this_thread_is_refused_and_of_another_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor() as threads, nothing_is_read(monkeypatch):
+        assert threads.submit(os.listdir, "/").result()
+        with pytest.raises(pytest.fail.Exception, match="a pure step reads"):
+            os.listdir("/")
 
 
 @pytest.mark.parametrize(
