@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 import sdk
 from sdk import tracebacks
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 COPY = "/root/.podlift/runs/digits-aaaaaa/attempts/0001/tasks/chief-0/code"
 SITE = "/home/me/.venv/lib/python3.11/site-packages"
 OURS = str(Path(sdk.__file__).parent)

@@ -1,49 +1,42 @@
-"""Fixtures with which the runs of tests begin as forks (`sdk/backends/local/warm.py`), unless pytest is called with --cold."""
+"""Lets the runs of tests begin as forks (`sdk/backends/local/warm.py`), which saves imports, not what a program computes.
+
+A run of a test marked `tensorflow` is a fork of a process that has imported TensorFlow, one of a test marked `process` of one
+with podlift alone. A test marked `cold`, and each one with --cold, starts its processes anew.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 from sdk.backends.local.warm import WarmRuns
+
+_warm: dict[str, WarmRuns] = {}
+_MODULES = {"tensorflow": ("tensorflow", "keras"), "process": ()}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cold", action="store_true", help="start each process of a run anew, as users' runs do")
 
 
-def _warm(request: pytest.FixtureRequest, *modules: str) -> Iterator[WarmRuns | nullcontext[None]]:
-    if request.config.getoption("--cold") or not sys.platform.startswith("linux"):
-        yield nullcontext()
-        return
-    process = WarmRuns(*modules)
-    yield process
-    process.close()
+def _starts(item: pytest.Item) -> AbstractContextManager[None]:
+    mark = next(filter(item.get_closest_marker, _MODULES), None)
+    cold = item.config.getoption("--cold") or item.get_closest_marker("cold")
+    if mark is None or cold or not sys.platform.startswith("linux"):
+        return nullcontext()
+    return _warm.setdefault(mark, WarmRuns(*_MODULES[mark]))
 
 
-@pytest.fixture(scope="session")
-def warm_runs(request: pytest.FixtureRequest) -> Iterator[WarmRuns | nullcontext[None]]:
-    """Begins runs as forks of a process that has imported TensorFlow: `with warm_runs: sdk.submit(...)`."""
-    yield from _warm(request, "tensorflow", "keras")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Around the test and its fixtures, those of its module and session included."""
+    with _starts(item):
+        return (yield)
 
 
-@pytest.fixture(scope="session")
-def _warm_podlift(request: pytest.FixtureRequest) -> Iterator[WarmRuns | nullcontext[None]]:
-    yield from _warm(request)
-
-
-@pytest.fixture
-def warm_podlift(_warm_podlift: WarmRuns | nullcontext[None]) -> Iterator[None]:
-    """The runs of a test begin as forks of a process that has imported podlift."""
-    with _warm_podlift:
-        yield
-
-
-@pytest.fixture
-def warm_tensorflow(warm_runs: WarmRuns | nullcontext[None]) -> Iterator[None]:
-    """The runs of a test save themselves the import of TensorFlow, unless pytest was called with --cold."""
-    with warm_runs:
-        yield
+def pytest_unconfigure() -> None:
+    for process in _warm.values():
+        process.close()

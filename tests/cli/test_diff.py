@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 @pytest.mark.process
 def test_diff_ends_as_diff_does_and_takes_files_and_runs(write, here) -> None:

@@ -15,7 +15,7 @@ from support import LIMIT_S
 import sdk
 from sdk.records.recorder import read_events
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 LEAVE = """
     import os, sdk

@@ -21,8 +21,6 @@ from sdk.job.layout import RunPaths
 from sdk.planning.preflight_findings import PreflightReport as Preflight
 from sdk.runtime.reporting import ProgressWriter
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput", "schedule create")
 PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 

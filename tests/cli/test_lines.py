@@ -10,7 +10,7 @@ from support import FakeClock
 from sdk.backends.base import LogLine
 from sdk.cli.lines import Printer, since_then, too_many
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 BAR = [("start", "\n"), ("1/3", "\r"), ("2/3", "\r"), ("3/3", "\n"), ("half ", ""), ("whole", "\n"), ("last", "")]
 

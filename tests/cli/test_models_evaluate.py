@@ -17,7 +17,7 @@ import sdk
 from sdk.model_registry import evidence
 from sdk.planning import trial
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 SETTINGS = """
     model = "digits"

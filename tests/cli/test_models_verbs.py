@@ -15,7 +15,7 @@ import sdk
 from sdk.cli import screen
 from sdk.upkeep import remove
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 TRAIN = """
     import pathlib, sys, sdk

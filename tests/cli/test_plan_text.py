@@ -10,8 +10,6 @@ import pytest
 import sdk
 from sdk.job import plan_text
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 @pytest.mark.process
 def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(write, here, monkeypatch) -> None:

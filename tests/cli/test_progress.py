@@ -27,7 +27,7 @@ from sdk.runtime import reporting as runtime
 from sdk.status import Progress
 from sdk.storage.gcs.store import GcsStore
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 IN_EPOCH = Progress(step=107, epoch=2, epochs=5, epoch_step=7, epoch_steps=100)
 RUNNING = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
@@ -101,7 +101,6 @@ def test_a_row_of_metrics_never_stands_above_the_bar_of_before() -> None:
 @pytest.mark.full
 @pytest.mark.tensorflow
 @pytest.mark.xdist_group("forked")
-@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, tmp_path: Path) -> None:
     write("train.py", FITTING)
     go_on = tmp_path / "go on"

@@ -9,8 +9,6 @@ import pytest
 
 import sdk
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_attach(ended_runs, here) -> None:
     digits, other = ended_runs("digits-aaaaaa", "mnist-bbbbbb")

@@ -9,8 +9,6 @@ from sdk.job.findings import Finding
 from sdk.job.setting_names import table_of, tables
 from sdk.planning.settings import table
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_RETRY_PREEMPTIONS")

@@ -11,8 +11,6 @@ import pytest
 import sdk
 from sdk.planning.settings import table
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def workers(*args, **options) -> int:
     return len(sdk.plan(*args, **options).tasks)

@@ -9,8 +9,6 @@ import pytest
 
 import sdk
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 @pytest.mark.process
 def test_a_written_plan_is_executed_exactly(write, here, tmp_path: Path, monkeypatch) -> None:

@@ -20,7 +20,7 @@ from sdk.drill import DrillReport, run_drill, runs
 from sdk.job.payload import Drill
 from sdk.testing import tasks
 
-pytestmark = [pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.spread]
 
 FIT = """
     import keras

@@ -19,7 +19,7 @@ from sdk.schedules.records import Book, SlotRecord
 from sdk.schedules.runs import LocalRuns
 from sdk.schedules.server import Server
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 needs("cronsim", "google.cloud.scheduler_v1")
 # A nearest-mean classifier of points on a line, in Python alone: the more rows, the better the means.

@@ -19,7 +19,7 @@ from support import full_only
 
 from .hosts import LOCAL, Containers, Given, OnKubernetes, OnRay, Play, Player, Submitted
 
-pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 # Where the tasks run, or where their containers have their records, and how many tasks there are.
 HOSTS = {"local 1": 1, "local 3": 3, "folder 2": 2, "bucket 1": 1, "bucket 2": 2, "ray 2": 2, "kubernetes 2": 2}

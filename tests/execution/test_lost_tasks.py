@@ -15,7 +15,7 @@ from sdk.records.recorder import read_events
 
 from .hosts import Containers, Given, Play, Player
 
-pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 RETRY = {"infrastructure": 2, "preemptions": None}
 SERVED = {"workers": 2, "ps": 1}

@@ -19,7 +19,7 @@ from support import REPO
 import sdk
 from sdk.packaging.source.functions import FunctionModule, function_module, import_name
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 COUNTER = itertools.count()
 

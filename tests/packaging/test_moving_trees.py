@@ -29,7 +29,7 @@ from sdk.planning.prepare import make_plan
 from sdk.planning.settings.merge import Destination
 from sdk.run import Run
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 PODLIFT = f"{sys.executable} -m sdk"
 

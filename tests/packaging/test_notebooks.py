@@ -14,7 +14,7 @@ import sdk
 from sdk.packaging.source.notebooks import Script, script
 from sdk.runtime import cells
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 
 def notebook(*cells: str | list[str], **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from sdk.errors import InputError
 from sdk.packaging import project
 from sdk.packaging.ignore import IgnoreRules
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 
 def files(plan: sdk.Plan) -> list[str]:

@@ -9,8 +9,6 @@ import pytest
 
 import sdk
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def test_all_mistakes_are_in_one_error_and_nothing_is_written(write, root: Path) -> None:
     write("train.py", "import helpr\n")

@@ -8,8 +8,6 @@ import sdk
 from sdk.errors import Problems
 from sdk.planning.settings import table
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 BARE = {
     "entry", "args", "env", "inputs", "workers", "accelerator", "ps", "evaluator", "timeout", "max_steps", "max_cost_usd",
     "model", "warm_start", "allow_secret",

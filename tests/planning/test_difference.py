@@ -14,8 +14,6 @@ from sdk.job.plan import Plan
 from sdk.planning import diff
 from sdk.planning.diff import Change
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def compared(first: Plan, second: Plan) -> list[Change]:
     bodies = [backends.load(plan.backend).render(diff.anonymous(plan)).body for plan in (first, second)]

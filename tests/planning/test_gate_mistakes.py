@@ -12,8 +12,6 @@ from sdk.checks import gates
 from sdk.job.capabilities import LOCAL, Capabilities
 from sdk.planning.settings.merge import Destination
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 GOOD = "def measure(model, data):\n    return {'accuracy': 1.0}\n"
 ASKED: dict[str, Any] = {"gate_evaluate": "quality:measure", "gate_metric": "accuracy", "gate_data": "test"}
 

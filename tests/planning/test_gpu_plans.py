@@ -11,8 +11,6 @@ from sdk.backends.local.checks import of_local
 from sdk.checks import Facts, errors
 from sdk.process import task_environment
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 FACTS = Facts(
     python="3.11.7", executable="python", tensorflow="2.21.0", keras="3.15.1", tf_keras=None, cpus=2, isolation=None
 )

@@ -19,8 +19,6 @@ from sdk.planning import initial
 from sdk.storage import posix
 from sdk.upkeep import remove
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 @pytest.fixture(autouse=True)
 def program(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -18,8 +18,6 @@ from support import REPO
 import sdk
 from sdk.planning.settings import keywords, table
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 # One of each kind: a number, a time, a text, a path, a switch, a choice, texts, a mapping, a policy's, a backend's.
 SAID: dict[str, object] = {
     "max_steps": 20,

@@ -6,8 +6,6 @@ import pytest
 
 import sdk
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 GITHUB = "ghp_" + "a1B2" * 9
 
 

@@ -23,8 +23,6 @@ from sdk.job.plan import PackedCode, PackedFile, Plan
 from sdk.job.values import given_fields
 from sdk.job.wire import decode
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 SOURCES = [path for path in (REPO / "sdk").rglob("*.py") if "emulator" not in path.parts]
 SECONDS = st.floats(0.001, 1e6)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -155,6 +155,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int],
 PROGRAM = "import time, pathlib\nwhile not pathlib.Path('{}').exists(): time.sleep(0.05)\n"
 
 
+@pytest.mark.cold
 def test_a_local_run_with_an_idle_gpu_ends_with_its_own_reason_and_without_restart(write, with_gpu, capsys) -> None:
     with_gpu(0)
     write("train.py", PROGRAM.format("never"))
@@ -171,6 +172,7 @@ def test_a_local_run_with_an_idle_gpu_ends_with_its_own_reason_and_without_resta
     assert "FAILED (accelerator_idle)" in capsys.readouterr().out
 
 
+@pytest.mark.cold
 def test_a_local_run_with_a_busy_gpu_continues(write, with_gpu, tmp_path: Path) -> None:
     use = with_gpu(50)
     write("train.py", "import time\ntime.sleep(2.5)\n")

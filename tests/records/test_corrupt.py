@@ -12,8 +12,6 @@ from support import FINISHED_RUN, finished_run
 
 import sdk
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def plan_with(**changes: object) -> Callable[[Path], None]:
     def damage(run: Path) -> None:

@@ -13,8 +13,6 @@ from sdk.records.events import Event, fold, parse, status_records
 from sdk.records.recorder import Recorder, read_events
 from sdk.status import Reason, State
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 def event(kind: str, time: float = 1.0, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:
     return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=time, data=data)

@@ -28,8 +28,6 @@ from sdk.records.recorder import (
 from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Goodput
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 T = 1_000_000.0  # when the run was submitted
 
 

@@ -20,8 +20,6 @@ from sdk.records import summaries
 from sdk.records.events import Event, fold
 from sdk.records.recorder import Recorder
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 failures = st.none() | st.fixed_dictionaries(
     {
         "task": st.text(max_size=9),

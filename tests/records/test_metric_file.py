@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from sdk.errors import CorruptRunError
 from sdk.records import metric_file
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 LINE = b'{"time": 1.5, "step": 7, "metrics": {"loss": 0.5}}\n'
 
 

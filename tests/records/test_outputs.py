@@ -17,7 +17,7 @@ from support import LIMIT_S, full_only, until
 import sdk
 from sdk.records.recorder import read_events
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 LEAVE = """\
 import os, sys, time

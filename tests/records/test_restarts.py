@@ -12,8 +12,6 @@ import sdk
 from sdk.records.restarts import BUDGETS, LOOP, EndedAttempt, decide
 from sdk.status import Reason, State
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 DEFAULT = sdk.Retry(user_errors=0, infrastructure=3, preemptions=None)
 STATES = {Reason.DONE: State.SUCCEEDED, Reason.CANCELLED: State.CANCELLED, Reason.CHECKPOINTED: State.CHECKPOINTED}
 

@@ -16,8 +16,6 @@ from sdk.records import spending
 from sdk.records.events import Event, fold
 from sdk.records.spending import Spent, next_job
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 HOUR = 3600.0
 KNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), provisioning="spot"))
 DEAR = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8")))

@@ -23,8 +23,6 @@ from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Progress
 from sdk.storage.emulator import endpoint
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 URL = "gs://mine/runs/digits-aaaaaa"
 LOG = "attempts/0001/logs/chief-0.log"
 TEXT = b"".join(b"line %d\n" % number for number in range(1000))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from datetime import timezone
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk.records.events import Event
 from sdk.records.timeline import NOW, Moment, lines, moments
-
-pytestmark = pytest.mark.usefixtures("warm_podlift")
 
 
 def event(kind: str, time: float, source: str = "supervisor", attempt: int = 1, **data: object) -> Event:

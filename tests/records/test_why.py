@@ -23,8 +23,6 @@ from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
 from sdk.records.timeline import NOW, Moment
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 CONTEXT = RunContext(
     ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc
 )

@@ -44,10 +44,9 @@ def evaluated(run: sdk.Run) -> list[tuple[int, float]]:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["undisturbed", "preempted"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_runs: Any) -> sdk.Run:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
     """A run with two fits, undisturbed or with a chief that was preempted in the first one."""
-    with warm_runs:
-        run = submitted(tmp_path_factory.mktemp("evaluated"), "fit", 0.05)
+    run = submitted(tmp_path_factory.mktemp("evaluated"), "fit", 0.05)
     if request.param:
         tasks.wait_for_step(run, 3)
         tasks.preempt(run, "chief-0")

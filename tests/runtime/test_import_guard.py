@@ -13,7 +13,7 @@ from support import LIMIT_S
 
 import sdk
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 # Every way in which the original project is found in practice, each with its own module.
 PROGRAM = """

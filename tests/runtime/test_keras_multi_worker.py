@@ -78,9 +78,8 @@ def run_tasks(folder, count, cases, timeout_s=300):
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory, warm_runs):
-    with warm_runs:
-        return {n: run_tasks(tmp_path_factory.mktemp(f"quick{n}"), n, QUICK) for n in (1, 2)}
+def quick(tmp_path_factory):
+    return {n: run_tasks(tmp_path_factory.mktemp(f"quick{n}"), n, QUICK) for n in (1, 2)}
 
 
 @pytest.fixture(scope="module")

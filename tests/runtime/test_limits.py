@@ -130,9 +130,8 @@ def trained(folder: Path, workers: int, kind: str) -> tuple[sdk.Run, list[dict]]
 
 
 @pytest.fixture(scope="module", params=KERASES)
-def alone(request, tmp_path_factory, warm_runs):
-    with warm_runs:
-        _, (found,) = trained(tmp_path_factory.mktemp("alone"), 1, request.param)
+def alone(request, tmp_path_factory):
+    _, (found,) = trained(tmp_path_factory.mktemp("alone"), 1, request.param)
     return {name.removeprefix(f"{request.param} "): case for name, case in found.items()}
 
 

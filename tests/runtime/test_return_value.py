@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import sdk
 from sdk.runtime.return_value import encode
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 Point = collections.namedtuple("Point", "x y")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,11 @@ print(json.dumps(list(found)))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["Keras 3", "tf_keras"])
-def shared(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_runs: Any
-) -> tuple[list[Any], str, sdk.Run]:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], str, sdk.Run]:
     """What both tasks have seen, and the first one's log."""
     env = {"TF_USE_LEGACY_KERAS": "1"} if request.param else {}
     root = tmp_path_factory.mktemp("shared")
-    with nullcontext() if request.param else warm_runs:
-        run = sdk.submit(PROGRAMS / "shared_input.py", workers=2, root=root, env=env)
+    run = sdk.submit(PROGRAMS / "shared_input.py", workers=2, root=root, env=env)
     assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     found = [printed(run, task) for task in run.plan.tasks]
     return found, "\n".join(line.text for line in run.logs(task="chief-0")), run

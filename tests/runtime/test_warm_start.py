@@ -14,7 +14,6 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.tensorflow,
     pytest.mark.xdist_group("forked"),
-    pytest.mark.usefixtures("warm_tensorflow"),
 ]
 
 needs("tensorflow", "tf_keras", "sklearn")
@@ -59,11 +58,10 @@ def champion(root: Path, *args: str, **settings: object) -> float:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, warm_runs: object) -> tuple[Path, float]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """A root with a champion, and its loss."""
     root = tmp_path_factory.mktemp("root")
-    with warm_runs:  # type: ignore[attr-defined]
-        return root, champion(root)
+    return root, champion(root)
 
 
 def began_with(run: sdk.Run, loss: float, *, tasks: Sequence[str] = ("chief-0",)) -> None:

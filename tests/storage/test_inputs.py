@@ -9,8 +9,6 @@ from support import LIMIT_S
 
 import sdk
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 
 @pytest.mark.process
 def test_the_program_finds_a_path_that_was_relative_to_the_callers_folder(write, tmp_path: Path) -> None:

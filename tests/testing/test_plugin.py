@@ -19,7 +19,7 @@ import sdk.job.edge
 import sdk.launch
 import sdk.planning.prepare
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 pytest_plugins = ["pytester"]
 

@@ -24,7 +24,7 @@ from sdk.process import venv as environments
 from sdk.records.recorder import read_events
 from sdk.upkeep import remove
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 DAY_S = 86400.0
 

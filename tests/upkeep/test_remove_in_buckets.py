@@ -29,8 +29,6 @@ from sdk.upkeep import remove
 from sdk.upkeep.remove import bucket
 from sdk.upkeep.remove import root as removed
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
-
 ROOT = "gs://mine/podlift"
 FINAL = "events/0000.supervisor.000003.final.json"
 

@@ -37,6 +37,7 @@ _RUNTIME = Path(spawn.__file__).parents[1] / "runtime"
 # What a supervisor starts with the Python of its run, and what imports TensorFlow.
 _FORKED = {str(_RUNTIME / name) for name in ("template.py", "task_main.py")}
 _ROOM = " " * 4096  # in the command line, for the names of the forks
+_READ_AT_IMPORT = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")
 
 
 # --- In the process that submits the runs
@@ -125,6 +126,8 @@ def warm(plan: Plan) -> Iterator[None]:
 
 # --- In the process that is forked
 
+_imported_with: dict[str, str] = {}
+
 
 def _fork(
     command: Sequence[str],
@@ -136,7 +139,8 @@ def _fork(
     pass_fds: Sequence[int] = (),
 ) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
-    if command[0] != sys.executable or command[1] not in _FORKED:
+    other = any(env.get(name) != _imported_with.get(name) for name in _READ_AT_IMPORT)
+    if command[0] != sys.executable or command[1] not in _FORKED or other:
         return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
     ready, write_end = os.pipe()
     pid = os.fork()
@@ -215,6 +219,7 @@ def _exit(main: Any, *arguments: str) -> None:
 
 
 def _serve(modules: list[str]) -> None:
+    _imported_with.update(os.environ)
     supervisor, *_ = map(importlib.import_module, [SUPERVISOR, "sdk.runtime.bootstrap", *modules])
     alone = _is_alone()
     for line in sys.stdin:

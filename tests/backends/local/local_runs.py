@@ -42,7 +42,7 @@ def attempts_said(run: sdk.Run) -> list[str]:
 
 
 def left_alive(run: sdk.Run) -> list[int]:
-    """Pids of processes that still know this run from their environment; the forks of `warm_podlift` do not."""
+    """Pids of processes that still know this run from their environment; forks do not: mark the test `cold`."""
     needle = f"PODLIFT_RUN={run.url}".encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -11,7 +11,7 @@ from support import LIMIT_S, WAITS, until
 
 import sdk
 
-pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 COUNTING = """
 import os, signal, sys

@@ -17,7 +17,7 @@ from sdk.checkpoint import restore
 from sdk.cli import watch
 from sdk.storage.registry import open_store
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 # As much of TensorFlow as is looked at.
 FAKE = {

@@ -23,7 +23,7 @@ from sdk.records.sync.push import PeriodicAction, Pusher
 from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.root import bucket
 
-pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 ROOT = "gs://mine/podlift"
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)

@@ -17,6 +17,7 @@ from sdk.records.recorder import read_events
 
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.cold,
     pytest.mark.skipif(sys.platform != "linux", reason="the hook finds the supervisor in /proc"),
 ]
 

@@ -23,7 +23,7 @@ from sdk.runtime.evaluation import checked
 from sdk.runtime.last_phase import judge
 from sdk.status import EXIT_INFRASTRUCTURE
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 PROGRAM = """
 import sys, sdk

@@ -32,13 +32,6 @@ def left_alive() -> Alive:
     return local_runs.left_alive
 
 
-@pytest.fixture(autouse=True)
-def _warm(request: pytest.FixtureRequest) -> None:
-    """Begin runs as forks, except where a test needs a feature of started processes."""
-    if "left_alive" not in request.fixturenames:
-        request.getfixturevalue("warm_podlift")
-
-
 REPORT = """
     import json, os, sys
     ours = ("TF_", "CLUSTER", "CLOUD_ML", "AIP_", "PODLIFT", "MINE")
@@ -135,6 +128,7 @@ def test_a_module_is_main_with_relative_imports_until_its_threads_are_done(write
     assert said(run) == ["helped __main__ ['x']", "True"]
 
 
+@pytest.mark.cold
 def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(write, left_alive: Alive) -> None:
     text = """
         import os, sys, time
@@ -170,6 +164,7 @@ def test_a_run_survives_its_client_and_can_be_attached_from_elsewhere(write, tmp
 
 
 @pytest.mark.fidelity("cancel", "local")
+@pytest.mark.cold
 def test_cancelling_stops_children_too_and_twice_is_once(write, left_alive: Alive) -> None:
     text = """
         import signal, subprocess, sys, time
@@ -200,6 +195,7 @@ def test_without_any_grace_no_task_waits_for_a_step(write) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
 
 
+@pytest.mark.cold
 def test_a_killed_supervisor_takes_its_tasks_along_and_a_follower_learns_it(write, left_alive: Alive) -> None:
     write("train.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)")
     run = sdk.submit("train.py", workers=2)
@@ -216,6 +212,7 @@ def test_a_killed_supervisor_takes_its_tasks_along_and_a_follower_learns_it(writ
         run.result(LIMIT_S)
 
 
+@pytest.mark.cold
 def test_a_supervisor_that_is_told_to_stop_stops_its_tasks_and_says_so(write, left_alive: Alive) -> None:
     write("train.py", "import time; time.sleep(600)")
     run = sdk.submit("train.py")

@@ -19,7 +19,7 @@ from sdk.process import log_tail
 from sdk.process.log_index import LogIndexWriter
 from sdk.process.log_tail import last_lines
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 pieces = st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"\r", b"\r\n", b"\b\b\r", "é━".encode(), b"\0\xff"]))
 

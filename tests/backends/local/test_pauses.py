@@ -12,7 +12,7 @@ from sdk.records.events import Event, is_collateral, reason_of
 from sdk.records.recorder import read_events
 from sdk.status import Reason
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 # What TensorFlow 2.21 says after a pause of 22 s of: a worker, the chief, both; and when a barrier or a connection is lost.
 LOST = [

@@ -54,18 +54,8 @@ IN_EVERY_RUN = {
 }
 
 
-@pytest.fixture
-def cold() -> None:
-    """The run begins as a started process: a fork ends otherwise where its program has closed its streams."""
-
-
-@pytest.fixture(autouse=True)
-def _warm(request: pytest.FixtureRequest) -> None:
-    if "cold" not in request.fixturenames:
-        request.getfixturevalue("warm_podlift")
-
-
-@pytest.mark.usefixtures("cold")
+# A fork ends otherwise where its program has closed its streams.
+@pytest.mark.cold
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else full_only(name) for name in PROGRAMS])
 def test_a_program_ends_and_prints_as_it_does_by_itself(write, name: str) -> None:
     script = write("program.py", PROGRAMS[name])

@@ -11,7 +11,7 @@ from support import LIMIT_S, until
 import sdk
 from sdk.cli import app
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 PROGRAM = """

@@ -13,7 +13,7 @@ from sdk.runtime import context
 from sdk.runtime.reporting import Reporter
 from sdk.testing import tasks
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = [pytest.mark.process]
 
 
 def finished(entry: str, **more: Any) -> sdk.Run:

@@ -19,7 +19,7 @@ import sdk
 from sdk.execution.standby import Launch
 from sdk.job.job import FromCaller
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.cold]
 
 # The attempts after the first one end well.
 ENDS = """

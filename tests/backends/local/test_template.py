@@ -20,7 +20,7 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.job.job import FromCaller
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.cold]
 
 Fake = Callable[..., dict]
 # Prints the state of a process, except values that cannot be the same twice.

@@ -56,12 +56,12 @@ def differences(folder, case, rank=0):
 @pytest.mark.parametrize("devices", [1, 4])
 def test_every_kind_of_data_is_resumed_exactly(tmp_path, devices):
     # Devices of one process hand over to each other thousands of times: a few cases show the effect.
-    cases = EVERY if devices == 1 else [*FOR_TASKS, "shuffled_with_steps", "stateful_random", "own_model"]
+    cases = EVERY if devices == 1 else ["arrays", "shuffled", "cached", "stateful_random"]
     trained(tmp_path, cases, devices)
     found = {case: differences(tmp_path, case) for case in cases}
     assert {case: differ for case, (differ, _) in found.items() if differ} == {}
     kinds = {case: told[(1, 4)][0] for case, (_, told) in found.items() if (1, 4) in told}
-    for case in ("shuffled", "cached", "shuffled_with_steps"):
+    for case in {"shuffled", "cached", "shuffled_with_steps"} & set(cases):
         assert kinds[case] == ("exact" if devices == 1 else "skip")
     if devices == 1:
         for case in ("arrays", "shuffled", "from_generator"):

@@ -44,9 +44,8 @@ def trained(folder, accelerator, strategies, cases):
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory, warm_runs):
-    with warm_runs:
-        return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2,central_storage-2", QUICK)
+def quick(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2,central_storage-2", QUICK)
 
 
 @pytest.mark.full
@@ -73,10 +72,9 @@ def test_one_two_and_four_replicas_give_the_numbers_of_one_device(rarer, case, s
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory, warm_runs):
+def asked(tmp_path_factory):
     job = sdk.Job(PROGRAMS / "gpu_stand_in.py", resources=sdk.Resources(accelerator="a100:4"))
-    with warm_runs:
-        run = sdk.submit(job, root=tmp_path_factory.mktemp("asked"))
+    run = sdk.submit(job, root=tmp_path_factory.mktemp("asked"))
     seen = json.loads(Path(run.result(300).model_dir, "seen.json").read_text())
     return seen, [line.text for line in run.logs(task="chief-0")], run.status().findings
 
@@ -143,10 +141,9 @@ LATE = """
 """
 
 
-def test_a_strategy_after_the_first_operation_is_refused_with_the_line_of_that(write, root, warm_runs):
+def test_a_strategy_after_the_first_operation_is_refused_with_the_line_of_that(write, root):
     write("late.py", LATE)
-    with warm_runs:
-        run = sdk.submit("late.py", workers=2, root=root)
+    run = sdk.submit("late.py", workers=2, root=root)
     status = run.wait(120)
     assert status.failure is not None
     assert (

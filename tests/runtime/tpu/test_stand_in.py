@@ -32,10 +32,10 @@ KINDS = [
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind[0])
-def trained(request, tmp_path_factory, warm_runs):
+def trained(request, tmp_path_factory):
     accelerator, name, replicas, mesh = request.param
     job = sdk.Job(SCRIPT, args=[name], resources=sdk.Resources(accelerator=accelerator))
-    with pytest.MonkeyPatch.context() as shell, warm_runs:
+    with pytest.MonkeyPatch.context() as shell:
         shell.setenv("PODLIFT_TPU_REPLICAS", "2" if replicas == 2 else "")
         run = sdk.submit(job, root=tmp_path_factory.mktemp("t"))
     seen = json.loads(Path(run.result(500).model_dir, "seen.json").read_text())
