@@ -267,6 +267,8 @@ def cases() -> list[Any]:
         for host in row.hosts:
             quick = host == row.sample or (host in LOCAL and not row.full)
             marks = [] if quick else MARKS.get(host, [pytest.mark.full])
+            # A cluster serves all rows.
+            marks = [*marks, pytest.mark.xdist_group(f"hosts: {host}")]
             found.append(pytest.param(name, host, id=f"{name}-{host}", marks=marks))
     return found
 

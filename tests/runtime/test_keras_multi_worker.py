@@ -90,7 +90,6 @@ def full(tmp_path_factory):
 
 @pytest.mark.shows("Keras 3 `model.fit` fails under")
 @pytest.mark.shows("The log names each workaround")
-@pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("case", QUICK)
 def test_all_tasks_report_and_end_with_the_same_numbers_as_one(quick, case):
     assert_same_on_all_tasks(quick[2], case)

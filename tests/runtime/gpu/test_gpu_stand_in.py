@@ -14,7 +14,7 @@ from sdk import backends
 
 np = pytest.importorskip("numpy")
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+pytestmark = pytest.mark.tensorflow
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "agreement.py"

@@ -17,7 +17,7 @@ from sdk.runtime.tpu import host
 
 np = pytest.importorskip("numpy")
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+pytestmark = pytest.mark.tensorflow
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "tpu_stand_in.py"
