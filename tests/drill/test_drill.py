@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,9 +170,7 @@ def done(step: int | None, attempt: int) -> dict[str, Any]:
         ({0: done(4, 1)}, [event("restored", 1, step=900, phase=1), event("restored", 2, step=900, phase=1)], [(4, 4, 0)]),
     ],
 )  # fmt: skip
-def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(
-    kills: Mapping[int, Any], events: list[Event], lost: list[tuple[int, int, int]]
-) -> None:
+def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(kills, events, lost) -> None:
     wanted = [kill("chief-0@step:1"), kill("worker-0@validation:1")]
     found = costs.killed(wanted, kills, events)
     assert [(one.step, one.restored, one.steps_lost) for one in found] == lost

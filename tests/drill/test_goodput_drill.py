@@ -77,9 +77,7 @@ def report_of(step_s: float, **given: object) -> GoodputReport:
         (report_of(94, goodput=None), 1, "failed: no task has accounted its time"),
     ],
 )
-def test_the_verdict_is_about_the_time_that_the_kills_left_to_the_program(
-    report: GoodputReport, code: int, said: str
-) -> None:
+def test_the_verdict_is_about_the_time_that_the_kills_left_to_the_program(report, code, said) -> None:
     assert (report.exit_code, report.passed) == (code, code == 0)
     assert str(report).startswith(said)
     section = PAGE.partition("\n## goodput\n")[2].partition("\n## ")[0]

@@ -10,9 +10,12 @@ from sdk.job import cluster
 
 def environment(workers: int, shape: str, task: int) -> dict[str, str]:
     members = cluster.tasks(workers, shape)
-    addresses = {
-        member.name: f"{cluster.host_name(member, 'run-aaaaaa')}:{4000 + i}" for i, member in enumerate(members)
-    }
+    return _environment(members, task)
+
+
+def _environment(members: list[cluster.Task], task: int) -> dict[str, str]:
+    hosts = {member.name: cluster.host_name(member, "run-aaaaaa") for member in members}
+    addresses = {name: f"{host}:{4000 + number}" for number, (name, host) in enumerate(hosts.items())}
     return cluster.environment(members[task], members, addresses, {"run": "run-aaaaaa"})
 
 
@@ -46,60 +49,37 @@ def test_host_names_have_the_form_that_vertex_gives_and_each_port_is_there_once(
     assert spec["task"] == {"type": "workerpool1", "index": 0}
 
 
-SERVERS = ["chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0"]
-LOCKSTEP = ["chief-0", "worker-0", "evaluator-0"]
-NO_CHIEF = ["worker-0", "worker-1", "ps-0"]
-
-
-@pytest.mark.parametrize(
-    ("tasks", "alone"),
-    [
-        (["chief-0"], []),
-        (["chief-0", "worker-0", "worker-1"], []),
-        (["worker-0", "worker-1"], []),
-        (LOCKSTEP, ["evaluator-0"]),
-        (SERVERS, ["worker-0", "worker-1", "evaluator-0"]),
-        (NO_CHIEF, ["worker-1"]),
-    ],
-    ids=str,
-)
-def test_a_task_without_state_of_the_training_restarts_alone(tasks: list[str], alone: list[str]) -> None:
-    assert [task for task in tasks if cluster.restarts_alone(task, tasks)] == alone
-
-
 def test_pools_are_roles_and_an_evaluator_is_told_of_a_cluster_that_it_is_no_part_of() -> None:
     members = cluster.tasks(2, ps=2, evaluator=True)
-    assert [(task.name, task.pool, task.pool_index) for task in members] == [
-        ("chief-0", 0, 0),
-        ("worker-0", 1, 0),
-        ("ps-0", 2, 0),
-        ("ps-1", 2, 1),
-        ("evaluator-0", 3, 0),
-    ]
-    addresses = {task.name: f"{cluster.host_name(task, 'run-aaaaaa')}:2222" for task in members}
-    variables = cluster.environment(members[-1], members, addresses, {"run": "run-aaaaaa"})
+    pools = [f"{task.name} {task.pool} {task.pool_index}" for task in members]
+    assert pools == ["chief-0 0 0", "worker-0 1 0", "ps-0 2 0", "ps-1 2 1", "evaluator-0 3 0"]
+    variables = _environment(members, -1)
     config, spec = json.loads(variables["TF_CONFIG"]), json.loads(variables["CLUSTER_SPEC"])
     assert config["task"]["type"] == "evaluator"
     assert {role: len(hosts) for role, hosts in config["cluster"].items()} == {"chief": 1, "worker": 1, "ps": 2}
-    assert {pool: len(hosts) for pool, hosts in spec["cluster"].items()} == {
-        "workerpool0": 1,
-        "workerpool1": 1,
-        "workerpool2": 2,
-        "workerpool3": 1,
-    }
+    assert [(pool, len(hosts)) for pool, hosts in spec["cluster"].items()] == [
+        ("workerpool0", 1),
+        ("workerpool1", 1),
+        ("workerpool2", 2),
+        ("workerpool3", 1),
+    ]
     assert spec["task"] == {"type": "workerpool3", "index": 0}
 
 
 @pytest.mark.parametrize(
-    ("names", "together", "ending"),
+    ("names", "together", "ending", "alone"),
     [
-        (["chief-0"], ["chief-0"], ["chief-0"]),
-        (["chief-0", "worker-0"], ["chief-0", "worker-0"], ["chief-0", "worker-0"]),
-        (["chief-0", "worker-0", "evaluator-0"], ["chief-0", "worker-0"], ["chief-0", "worker-0", "evaluator-0"]),
-        (["chief-0", "worker-0", "ps-0"], ["chief-0"], ["chief-0"]),
-        (["chief-0", "worker-0", "ps-0", "evaluator-0"], ["chief-0"], ["chief-0", "evaluator-0"]),
+        ("chief-0", "chief-0", "chief-0", ""),
+        ("worker-0 worker-1", "worker-0 worker-1", "worker-0 worker-1", ""),
+        ("chief-0 worker-0", "chief-0 worker-0", "chief-0 worker-0", ""),
+        ("chief-0 worker-0 evaluator-0", "chief-0 worker-0", "chief-0 worker-0 evaluator-0", "evaluator-0"),
+        ("chief-0 worker-0 ps-0", "chief-0", "chief-0", "worker-0"),
+        ("worker-0 worker-1 ps-0", "worker-0", "worker-0", "worker-1"),
+        ("chief-0 worker-0 ps-0 evaluator-0", "chief-0", "chief-0 evaluator-0", "worker-0 evaluator-0"),
     ],
 )
-def test_tasks_step_together_or_end_by_themselves(names: list[str], together: list[str], ending: list[str]) -> None:
-    assert list(cluster.in_step(names)) == together
-    assert list(cluster.end_by_themselves(names)) == ending
+def test_tasks_step_together_end_by_themselves_and_restart_alone(names, together, ending, alone) -> None:
+    tasks = names.split()
+    assert list(cluster.in_step(tasks)) == together.split()
+    assert list(cluster.end_by_themselves(tasks)) == ending.split()
+    assert [task for task in tasks if cluster.restarts_alone(task, tasks)] == alone.split()

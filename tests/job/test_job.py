@@ -3,35 +3,21 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import FrozenInstanceError, asdict
+from functools import reduce
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import any_json
 
 import sdk
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
-
-
-def circular() -> dict:
-    top: dict = {}
-    top["itself"] = top
-    return top
-
-
-def nested(depth: int) -> list:
-    top: list = []
-    for _ in range(depth):
-        top = [top]
-    return top
+CIRCULAR: dict = {}
+CIRCULAR["itself"] = CIRCULAR
 
 
 @settings(max_examples=30)
-@given(st.dictionaries(st.text(), JSON))
+@given(st.dictionaries(st.text(), any_json()))
 def test_whatever_json_can_carry_is_accepted_as_keyword_arguments_and_comes_back(args: dict) -> None:
     data = json.loads(json.dumps(asdict(sdk.Job("m:f", args=args))))
     assert sdk.Job(**data).args == args
@@ -47,8 +33,8 @@ def test_whatever_json_can_carry_is_accepted_as_keyword_arguments_and_comes_back
         ({1: 2}, "keyed by 1, not a string"),
         ([True], "an argv holds strings and numbers"),
         ([10**5000], "[0] is an integer of more than 4300 digits"),
-        (circular(), "['itself'] is a container that holds itself"),
-        ({"a": nested(5000)}, "nested more than 100 levels deep"),
+        (CIRCULAR, "['itself'] is a container that holds itself"),
+        ({"a": reduce(lambda inner, _: [inner], range(5000), [])}, "nested more than 100 levels deep"),
         (["\ud800"], "which UTF-8 cannot hold"),
     ],
 )
@@ -74,17 +60,14 @@ def test_args_become_the_words_behind_a_script(args: object, argv: list[str]) ->
     assert sdk.Job("train.py", args=args).argv() == argv
 
 
-@pytest.mark.parametrize("name", ["1A", "A-B", "", "TF_CONFIG", "AIP_MODEL_DIR", "PODLIFT_TASK", "CLOUD_ML_JOB_ID"])
-def test_a_reserved_or_illegal_environment_name_is_refused_without_its_value(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["1A", "A-B", "", "TF_CONFIG", "AIP_MODEL_DIR", "PODLIFT_TASK", "CLOUD_ML_JOB_ID", "KEY"]
+)
+def test_a_reserved_or_illegal_variable_is_refused_without_its_value(name: str) -> None:
     with pytest.raises(sdk.InputError) as caught:
-        sdk.Job("train.py", env={name: "hunter2"})
+        sdk.Job("train.py", env={name: "hunter2" + "\0" * (name == "KEY")})
     assert repr(name) in str(caught.value)
-    assert "hunter2" not in str(caught.value)
-
-
-def test_a_variable_with_a_nul_character_is_refused_without_its_value() -> None:
-    with pytest.raises(sdk.InputError, match="the value of 'KEY' holds a NUL character") as caught:
-        sdk.Job("train.py", env={"KEY": "hunter2\0"})
+    assert name != "KEY" or "the value of 'KEY' holds a NUL character" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
@@ -101,19 +84,14 @@ def test_more_workers_than_any_cluster_has_are_refused(workers: int) -> None:
         sdk.Resources(workers=workers)
 
 
-def test_all_mistakes_of_one_job_are_in_one_error() -> None:
+def test_all_mistakes_of_one_job_are_in_one_error_and_a_job_cannot_be_changed() -> None:
+    resources, limits = {"workers": 0, "accelerator": "gpu"}, {"grace_s": -1}
     with pytest.raises(sdk.InputError) as caught:
-        sdk.Job(
-            "t.py", env={"1A": ""}, resources={"workers": 0, "accelerator": "gpu"}, limits={"grace_s": -1}, colour="red"
-        )
+        sdk.Job("t.py", env={"1A": ""}, resources=resources, limits=limits, colour="red")
     assert len(caught.value.problems) == 5
     assert "Job has no field 'colour'" in str(caught.value)
-
-
-def test_a_job_cannot_be_changed() -> None:
-    job = sdk.Job("train.py")
     with pytest.raises(FrozenInstanceError):
-        job.entry = "other.py"  # type: ignore[misc]
+        sdk.Job("train.py").entry = "other.py"  # type: ignore[misc]
 
 
 def test_variables_that_no_process_can_have_are_refused() -> None:

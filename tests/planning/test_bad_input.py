@@ -125,9 +125,7 @@ def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
         ("\x00\xff", "is not a plan of podlift"),
     ],
 )
-def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(
-    tmp_path: Path, content: str | None, said: str
-) -> None:
+def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(tmp_path, content, said) -> None:
     folder = tmp_path / "root" / "runs" / "digits-aaaaaa"
     folder.mkdir(parents=True)
     if content is not None:

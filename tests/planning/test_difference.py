@@ -53,9 +53,7 @@ def test_files_that_were_added_changed_and_removed_are_named(write: Any) -> None
         ({"timeout": None}, {"timeout": 60.0}, ["job ~ limits.timeout_s: null -> 60.0"]),
     ],
 )
-def test_the_requested_settings_are_compared_value_by_value(
-    write: Any, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any], said: list[str]
-) -> None:
+def test_the_requested_settings_are_compared_value_by_value(write, monkeypatch, before, after, said) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("A", "mine")
     changes = lines(*(_plan(given) for given in (before, after)))

@@ -51,9 +51,7 @@ def test_a_gate_with_existing_parts_is_planned(project: Path) -> None:
         ("json:loads", "the packaged code has no such module"),
     ],
 )
-def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(
-    project: Path, evaluate: str, said: str
-) -> None:
+def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(project, evaluate, said) -> None:
     (problem,) = refused(gate_evaluate=evaluate)
     assert said in problem
 
@@ -69,9 +67,7 @@ def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(
         ("import no_such_module_at_all\n" + GOOD, "quality.py:1 imports 'no_such_module_at_all'"),
     ],
 )  # fmt: skip
-def test_a_function_that_cannot_be_called_with_a_model_and_its_data_is_refused(
-    project: Path, write, source: str, said: str
-) -> None:
+def test_a_function_that_cannot_be_called_with_a_model_and_its_data_is_refused(project, write, source, said) -> None:
     write("quality.py", source)
     assert said in "\n".join(refused())
 

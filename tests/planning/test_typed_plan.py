@@ -185,9 +185,7 @@ def test_decoding_ignores_fields_of_a_later_podlift_and_names_missing_ones() -> 
         (tuple[str, int], ["a"], "1 items, not 2"),
     ],
 )
-def test_a_value_that_fits_no_python_type_is_a_type_error_like_every_other(
-    kind: Any, value: object, problem: str
-) -> None:
+def test_a_value_that_fits_no_python_type_is_a_type_error_like_every_other(kind, value, problem) -> None:
     with pytest.raises(TypeError, match=problem):
         decode(dataclasses.make_dataclass("Made", [("value", kind)]), {"value": value})
 

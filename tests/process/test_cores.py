@@ -135,9 +135,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("4:cpuset:/\n3:name=systemd:/", {}, None),
     ],
 )
-def test_the_quota_of_a_container_is_found_in_both_versions(
-    tmp_path: Path, process: str, files: dict[str, str], limit: float | None
-) -> None:
+def test_the_quota_of_a_container_is_found_in_both_versions(tmp_path, process, files, limit) -> None:
     for name, text in {"proc/self/cgroup": process, **{f"sys/fs/cgroup/{name}": files[name] for name in files}}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")

@@ -82,9 +82,7 @@ def kernel(top: Path, version: str, group: int | None, machine: int | None) -> N
         ("damaged", (None, None), (None, None), OutOfMemory.UNKNOWN),
     ],
 )
-def test_the_counters_of_the_kernel_decide_whether_memory_ran_out(
-    tmp_path: Path, version: str, group: tuple, machine: tuple, expected: OutOfMemory
-) -> None:
+def test_the_counters_of_the_kernel_decide_whether_memory_ran_out(tmp_path, version, group, machine, expected) -> None:
     kernel(tmp_path, version, group[0], machine[0])
     watch = MemoryWatch(tmp_path)
     kernel(tmp_path, version, group[1], machine[1])

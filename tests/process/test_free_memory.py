@@ -56,9 +56,7 @@ def written(folder: Path, files: dict[str, str]) -> None:
         ({**FIRST, **group("memory", limit=9223372036854, used=400)}, None),
     ],
 )
-def test_42_free_memory_is_the_least_of_the_kernels_and_the_control_groups(
-    tmp_path: Path, files: dict[str, str], free: int | None
-) -> None:
+def test_42_free_memory_is_the_least_of_the_kernels_and_the_control_groups(tmp_path, files, free) -> None:
     written(tmp_path, files)
     assert free_memory.available(str(tmp_path)) == free
 

@@ -48,9 +48,7 @@ def test_a_log_that_grew_fast_or_began_anew_shows_its_end_and_says_so(log: Path)
 
 
 @pytest.mark.parametrize("chunk", [18, 25, 1 << 20])
-def test_the_last_lines_with_a_word_are_found_across_the_edges_of_reads(
-    log: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_lines_with_a_word_are_found_across_the_edges_of_reads(log: Path, chunk: int, monkeypatch) -> None:
     monkeypatch.setattr(log_pages, "_SEARCH_BYTES", chunk)
     with log.open("a") as file:
         file.write("LINE ten\nother\nunterminated line")

@@ -448,9 +448,7 @@ def test_pip_configuration_counts_in_pips_order_and_a_chosen_file_replaces_the_u
 
 
 @pytest.mark.parametrize("folder", [".config", "Library/Application Support"])
-def test_on_macos_pips_configuration_lies_in_application_support_or_as_elsewhere(
-    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_macos_pips_configuration_lies_in_application_support_or_as_elsewhere(tmp_path, folder, monkeypatch) -> None:
     for config in (".config", folder):
         (tmp_path / config / "pip").mkdir(parents=True, exist_ok=True)
         (tmp_path / config / "pip" / "pip.conf").write_text(f"[global]\nproxy = {config}\n")
@@ -484,9 +482,7 @@ def test_a_missing_uv_is_named_with_the_command_that_installs_it(monkeypatch: py
         ("#!/bin/sh\necho error: unexpected argument found; exit 2\n", "unexpected"),
     ],
 )
-def test_a_uv_that_cannot_be_run_or_is_too_old_is_to_be_installed_anew(
-    place: Place, program: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_uv_that_cannot_be_run_or_is_too_old_is_to_be_installed_anew(place, program, said, monkeypatch) -> None:
     (place.folder / "uv").write_text(program)
     (place.folder / "uv").chmod(0o755)
     monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
@@ -699,9 +695,7 @@ LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in r
         ("Killed", "Killed", "Killed", "change the requirements", False),
     ],
 )
-def test_a_failure_of_uv_is_its_error_and_the_next_step(
-    output: str, first: str, last: str, advice: str, transient: bool, tmp_path: Path
-) -> None:
+def test_a_failure_of_uv_is_its_error_and_the_next_step(output, first, last, advice, transient, tmp_path) -> None:
     error = uv.failure(output, 1, log=tmp_path / "log")
     shown = [line.strip() for line in str(error).splitlines()[1:-1]]
     assert shown[0].startswith(first)

@@ -65,9 +65,7 @@ def serve(world: World, server: Server, seconds: float, step_s: float = 300.0) -
     server.tick()
 
 
-def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_time(
-    moved: World, clock: SetClock
-) -> None:
+def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_time(moved, clock) -> None:
     moved.add()
     server = moved.server()
     serve(moved, server, HOUR)
@@ -85,9 +83,7 @@ def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_ti
     assert moved.schedule.problems() == []
 
 
-def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
-    moved: World, clock: SetClock
-) -> None:
+def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(moved, clock) -> None:
     moved.add(cron="* * * * *", missed="catch_up_last")
     clock.ahead = 2 * DAY
     serve(moved, moved.server(), 60)

@@ -28,9 +28,7 @@ def fire(world: World, hours: float | None = None, seconds: float = 0.0, **order
 @pytest.mark.parametrize(
     ("seconds", "notes"), [(4.0, ()), (50 * MINUTE, ("delivered 50 min after its slot: late, or by hand",))]
 )
-def test_a_command_delivers_the_nearest_slot_and_follows_its_run(
-    world: World, seconds: float, notes: tuple[str, ...]
-) -> None:
+def test_a_command_delivers_the_nearest_slot_and_follows_its_run(world, seconds: float, notes: tuple[str, ...]) -> None:
     world.add()
     done = fire(world, 0, seconds)
     (record,) = world.history()
@@ -140,9 +138,7 @@ def test_a_schedule_on_this_machine_has_no_keeper_to_detach_to(world: World) -> 
     assert world.schedule.history() == []
 
 
-def test_a_delivery_made_before_a_change_of_the_expression_serves_its_original_slot(
-    world: World,
-) -> None:
+def test_a_delivery_made_before_a_change_of_the_expression_serves_its_original_slot(world: World) -> None:
     """A keeper takes minutes to get a machine; its launch spec has the expression by which it was delivered."""
     record = world.add(cron="0 * * * *")
     at(world, 1, 1.0)

@@ -41,9 +41,7 @@ def test_of_8_racing_deliveries_one_run_starts(there: World) -> None:
     assert len(record.notes) == RACING - 1
 
 
-def test_a_history_of_a_hundred_slots_is_listed_with_few_requests_and_removed(
-    there: World, podlift_gcs: GcsServer
-) -> None:
+def test_a_history_of_a_hundred_slots_is_listed_with_few_requests_and_removed(there, podlift_gcs: GcsServer) -> None:
     record, book = there.add(cron="0 3 * * *"), Book(there.root)
     slots = [*record.spec.slots.between(START, START + timedelta(days=DAYS))]
     made = [SlotRecord(key=key_of(slot), slot=slot.isoformat(), state="SUCCEEDED") for slot in slots]
@@ -58,9 +56,7 @@ def test_a_history_of_a_hundred_slots_is_listed_with_few_requests_and_removed(
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
 
 
-def test_podlift_remove_keeps_the_code_of_a_schedule_and_of_its_keepers(
-    there: World, podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_podlift_remove_keeps_the_code_of_a_schedule_and_of_its_keepers(there, podlift_gcs, monkeypatch) -> None:
     bucket = podlift_gcs.client().bucket("mine")
     record, kept, other = there.add(), "a" * 64, "b" * 64
     for digest in (kept, other):

@@ -146,9 +146,7 @@ def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: Wo
 
 
 @pytest.mark.parametrize("delayed", ["cancel", "submit"])
-def test_an_outage_delays_the_submit_of_a_run_and_the_cancel_of_its_predecessor(
-    world: World, monkeypatch: pytest.MonkeyPatch, delayed: str
-) -> None:
+def test_an_outage_delays_the_submit_of_a_run_and_the_cancel_of_its_predecessor(world, monkeypatch, delayed) -> None:
     world.runs.takes_s = 100 * HOUR
     world.add(overlap="replace")
     world.keeper("1", hours=0).step()
@@ -170,9 +168,7 @@ def test_an_outage_delays_the_submit_of_a_run_and_the_cancel_of_its_predecessor(
     assert [record.state for record in world.history()] == ["CANCELLED", "RUNNING"]
 
 
-def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(world: World, monkeypatch) -> None:
     world.add()
     book, read, failures = Book(world.root), Book.read, iter([StoreUnavailableError("no answer")] * 3)
 
@@ -220,9 +216,7 @@ def test_deliveries_during_a_pause_are_recorded_and_unpausing_never_fires_at_onc
 
 
 @pytest.mark.parametrize("may_pause", [True, False])
-def test_failures_pause_the_trigger_and_without_permission_the_record_ends_keepers(
-    world: World, may_pause: bool
-) -> None:
+def test_failures_pause_the_trigger_and_without_permission_the_record_ends_keepers(world, may_pause: bool) -> None:
     world.runs.outcome = lambda plan: State.FAILED
     world.service.may_pause = may_pause
     world.add(notify=("webhook:HOOK",), pause_after_failures=2)
@@ -284,9 +278,7 @@ def test_a_run_that_goes_on_counts_with(world: World, firing_costs, run_usd, kee
     assert counted in world.history()[1].reason
 
 
-def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
-    world: World, monkeypatch: pytest.MonkeyPatch, firing_costs
-) -> None:
+def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(world, monkeypatch, firing_costs) -> None:
     """Each of them has read the records before another one has booked."""
     firing_costs(4.0)
     over_month, meeting, met = spending.over_month, Barrier(4), local()
@@ -354,9 +346,7 @@ def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
     assert (record.ended or 0.0) - (record.started or 0.0) == world.runs.takes_s
 
 
-def test_keepers_count_for_the_month_with_their_time(
-    world: World, firing_costs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keepers_count_for_the_month_with_their_time(world: World, firing_costs, monkeypatch) -> None:
     firing_costs(1.0)
     world.runs.costs_usd, world.service.costs_usd, world.runs.takes_s = 1.0, 2.0, 2 * HOUR
     world.add(cron="0 0 * * *", max_cost_usd_per_month=12.0)
@@ -374,9 +364,7 @@ def test_keepers_count_for_the_month_with_their_time(
     assert world.schedule.spent_usd() == 10.0
 
 
-def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(world: World, monkeypatch) -> None:
     monkeypatch.setattr(spending, "most_usd", lambda plan: 6.0 if plan.job.limits.timeout_s == 9 * HOUR else 4.0)
     world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
     world.add(max_cost_usd_per_month=9.0, pause_after_failures=0)
@@ -407,9 +395,7 @@ def test_no_billed_run_is_resumed_in_a_limited_month(world: World, firing_costs,
     assert (world.history()[0].state, len(world.runs.resumed)) == (state, resumes)
 
 
-def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
-    world: World, monkeypatch: pytest.MonkeyPatch, firing_costs
-) -> None:
+def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(world, monkeypatch, firing_costs) -> None:
     firing_costs(4.0)
     world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
     world.add(max_cost_usd_per_month=13.0, pause_after_failures=0)
@@ -445,9 +431,7 @@ def test_the_most_that_a_firing_can_cost_is_the_cost_of_its_machines(tmp_path: P
         full_only("America/New_York", "30 2 * * *"),
     ],
 )
-def test_a_year_of_deliveries_gives_each_cron_instant_one_record_and_at_most_one_run(
-    world: World, zone: str, cron: str
-) -> None:
+def test_a_year_of_deliveries_gives_each_cron_instant_one_record_and_at_most_one_run(world, zone, cron) -> None:
     """Some deliveries are early, late, lost or repeated."""
     world.add(cron=cron, time_zone=zone)
     chance, job = random.Random(18), 0

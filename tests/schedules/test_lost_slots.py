@@ -42,9 +42,7 @@ def test_the_slot_that_a_service_names_counts_however_late_its_keeper_was_create
     assert by_hand[0].endswith("-manual-9") and by_hand[1].timestamp() == late.created
 
 
-def test_a_keeper_that_fails_without_its_slot_is_listed_with_reason_and_next_step(
-    world: World,
-) -> None:
+def test_a_keeper_that_fails_without_its_slot_is_listed_with_reason_and_next_step(world: World) -> None:
     (line,) = shown(world, failed(0.001), failed(0.0, "8"))
     assert (line.slot, line.state, line.run) == ("2027-01-04T00:00:00+00:00", "FAILED", "")
     assert line.reason == "its keeper, the job 9, ended as FAILED. It broke. Next: look"
@@ -75,9 +73,7 @@ def test_an_open_slot_tells_that_its_keeper_is_gone(world: World) -> None:
     assert shown(world, failed(0, "8")) == world.history()
 
 
-def test_failed_keepers_are_searched_within_the_history_and_not_before_the_schedule(
-    schedule: ScheduleRecord,
-) -> None:
+def test_failed_keepers_are_searched_within_the_history_and_not_before_the_schedule(schedule: ScheduleRecord) -> None:
     later = datetime.fromtimestamp(START.timestamp() + 100 * HOUR, timezone.utc)
     assert lost_slots.horizon(schedule, later) == START.timestamp() + 80 * HOUR
     assert lost_slots.horizon(schedule, START) == schedule.created

@@ -139,9 +139,7 @@ def test_a_function_without_an_answer_is_an_error_of_its_slot(firing: Callable[[
 
 
 @pytest.mark.process
-def test_a_function_that_fails_or_hangs_is_an_error_with_its_last_line(
-    firing: Callable[[str], Firing], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_fails_or_hangs_is_an_error_with_its_last_line(firing, monkeypatch) -> None:
     made = firing(
         "import time\ndef check(firing):\n    raise ValueError('broken')\ndef hang(firing):\n    time.sleep(60)\n"
     )
@@ -152,9 +150,7 @@ def test_a_function_that_fails_or_hangs_is_an_error_with_its_last_line(
         preconditions.unmet(["due:hang"], made)
 
 
-def test_all_preconditions_must_hold_and_the_first_that_does_not_is_the_reason(
-    firing: Callable[[str], Firing], tmp_path: Path
-) -> None:
+def test_all_preconditions_must_hold_and_the_first_that_does_not_is_the_reason(firing, tmp_path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("1\n2\n")
     made = firing("")

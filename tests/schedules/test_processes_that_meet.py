@@ -67,9 +67,7 @@ def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
 
 
 @pytest.mark.parametrize("other", ["keeper", "server"])
-def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(
-    world: World, monkeypatch: pytest.MonkeyPatch, other: str
-) -> None:
+def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(world, monkeypatch, other: str) -> None:
     world.add()
     first, second = world.keeper("1", hours=0), world.keeper("2", hours=0)
     take, faster = Book.take, iter([second.step if other == "keeper" else world.server().tick])
@@ -177,9 +175,7 @@ def test_a_run_that_another_process_resumes_at_the_same_moment_goes_on_in_its_re
 
 
 @pytest.mark.parametrize("who", ["keeper", "server"])
-def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(
-    world: World, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
+def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(world, monkeypatch, who) -> None:
     world.runs.outcome, world.runs.resumed_outcome = (lambda plan: State.LOST), State.LOST
     world.add()
     at(world, 0)
@@ -285,9 +281,7 @@ def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(
     assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
 
 
-def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(world: World, monkeypatch) -> None:
     record, book = world.add(), Book(world.root)
     keeper, delete, steps = world.keeper(hours=0), book.store.delete, list[bool]()
     assert keeper.step()
@@ -304,9 +298,7 @@ def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(
     assert not keeper.step()
 
 
-def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(world: World, monkeypatch) -> None:
     record, book = world.add(), Book(world.root)
     keeper, slots, removal = world.keeper(hours=0), Book.slots, iter([True])
     assert keeper.step()
@@ -340,9 +332,7 @@ def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed
     assert (world.runs.resumed, world.history()[0].keeper) == ([], "projects/1/jobs/1")
 
 
-def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(world: World, monkeypatch) -> None:
     world.add()
     world.killed(lambda: world.keeper("1", hours=0).step())
     later = world.keeper("2", hours=1)
@@ -360,9 +350,7 @@ def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_l
     assert [record.state for record in world.history()] == ["SKIPPED", "RUNNING"]
 
 
-def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(world: World, monkeypatch) -> None:
     def unknown(*_: object) -> None:
         raise InputError("the table of prices is damaged")
 
@@ -380,9 +368,7 @@ def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(
 
 
 @pytest.mark.parametrize(("takes_s", "outcome"), [(HOUR, State.SUCCEEDED), (0.0, State.SUCCEEDED), (0.0, State.FAILED)])
-def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(
-    world: World, monkeypatch: pytest.MonkeyPatch, takes_s: float, outcome: State
-) -> None:
+def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(world, monkeypatch, takes_s, outcome) -> None:
     submit, world.runs.takes_s, world.runs.outcome = world.runs.submit, takes_s, lambda plan: outcome
 
     def fails_late(plan) -> None:

@@ -53,9 +53,7 @@ def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World) ->
         ("replace", ["0 CANCELLED at 0", "1 CANCELLED at 1.00278", "2 CANCELLED at 2.00278", "3 RUNNING at 3.00278"]),
     ],
 )
-def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(
-    world: World, overlap: str, expected: list[str]
-) -> None:
+def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(world, overlap, expected) -> None:
     world.runs.takes_s = 1.5 * HOUR
     world.add(overlap=overlap)
     world.advance(world.server(), 3.6)
@@ -131,9 +129,7 @@ def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: Wo
         ("registered", [], ""),
     ],
 )
-def test_a_promotion_and_a_question_are_notified_with_the_next_command(
-    world: World, outcome: str, events: list[str], text: str
-) -> None:
+def test_a_promotion_and_a_question_are_notified_with_the_next_command(world, outcome, events, text) -> None:
     world.runs.registered = Registered(model="digits", version=2, outcome=outcome, reason="better by 0.1")
     world.add(notify=("webhook:HOOK",))
     world.advance(world.server(), 0.5)
@@ -180,9 +176,7 @@ def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "said").read_text())["reason"] == "why"
 
 
-def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("sdk.schedules.recent_slots.REMEMBERED", 10)
     data = tmp_path / "rows.csv"
     data.write_text("a\n")

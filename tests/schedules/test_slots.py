@@ -71,9 +71,7 @@ EXPRESSIONS = st.builds(
 
 @settings(max_examples=40)
 @given(expression=EXPRESSIONS, zone=st.sampled_from(ZONES), seconds=st.integers(0, 365 * 86400), near=st.booleans())
-def test_slots_are_the_same_from_wherever_they_are_counted(
-    expression: str, zone: str, seconds: int, near: bool
-) -> None:
+def test_slots_are_the_same_from_wherever_they_are_counted(expression, zone, seconds, near) -> None:
     cron = Cron(expression, zone)
     month, day = CHANGES[zone][seconds % 2]
     moment = (

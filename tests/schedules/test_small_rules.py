@@ -62,9 +62,7 @@ def test_bookings_of_a_month_that_are_no_amounts_are_damaged(world: World, amoun
         book.bookings(record, "2027-01")
 
 
-def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(world: World, monkeypatch) -> None:
     world.add()
     world.killed(lambda: world.keeper("1", hours=0).step())
     [taken] = world.history()
@@ -124,9 +122,7 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
         zoneinfo.reset_tzpath(paths)
 
 
-def test_a_schedule_with_an_interrupted_removal_stays_and_fires_no_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_with_an_interrupted_removal_stays_and_fires_no_more(world: World, monkeypatch) -> None:
     book, record = Book(world.root), world.add()
 
     def killed(key: str) -> None:

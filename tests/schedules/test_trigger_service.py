@@ -161,9 +161,7 @@ def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place
     assert each.history() == []
 
 
-def test_a_schedule_that_cannot_be_listed_is_named_beside_the_others(
-    bells: Bells, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_that_cannot_be_listed_is_named_beside_the_others(bells: Bells, place: Path, monkeypatch) -> None:
     create(place)
     names = Book.names
 

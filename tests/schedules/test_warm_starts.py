@@ -62,9 +62,7 @@ def test_a_damaged_champion_fails_the_slot_before_anything_is_spent(world: World
     assert world.runs.plans == {}
 
 
-def test_a_run_that_another_server_has_submitted_keeps_its_version(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_another_server_has_submitted_keeps_its_version(world: World, monkeypatch) -> None:
     register(world.root, "each", {"model.keras": b"weights"})
     stored = replace(world.template, run_id="each-20270104t010000-aaaaaa")
     stored = replace(stored, initial=initial.chosen("champion", stored.model, stored.root))

@@ -266,9 +266,7 @@ def test_the_median_pruner_cancels_a_trial_gracefully_and_does_not_continue_it(w
     ("state", "reason"),
     [(State.LOST, Reason.SUPERVISOR_LOST), (State.FAILED, Reason.PREEMPTED), (State.CHECKPOINTED, Reason.CHECKPOINTED)],
 )
-def test_a_run_that_was_taken_away_is_resumed_with_the_same_parameters(
-    world: World, state: State, reason: Reason
-) -> None:
+def test_a_run_that_was_taken_away_is_resumed_with_the_same_parameters(world, state: State, reason: Reason) -> None:
     world.runs.fails = lambda run: Status(state=state, reason=reason) if run.epochs == 4 and not run.resumes else None
     sweep = world.create(trials=3)
     assert world.driver().run().state == "DONE"
@@ -540,9 +538,7 @@ def test_a_part_that_optuna_does_not_know_stays_damage_and_ends_no_server(far: W
 
 @pytest.mark.parametrize("content", [b'{"half', None])
 @pytest.mark.parametrize("part", ["specs/two.json", "journals/*/logs/00000003", "plans/two/*"])
-def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(
-    world: World, part: str, content: bytes | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(world, part, content, capsys) -> None:
     world.create("one", trials=2)
     sweep = world.create("two", trials=2)
     world.driver("two").run()

@@ -58,9 +58,7 @@ def mistakes(folder: Path, text: str = SCRIPT, entry: str = "train.py", **about:
         ({"worker": 2}, "Unknown setting 'worker'. Did you mean 'workers'?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_a_sentence_and_nothing_is_written(
-    tmp_path: Path, monkeypatch, about: dict, sentence: str
-) -> None:
+def test_a_mistake_is_a_sentence_and_nothing_is_written(tmp_path, monkeypatch, about: dict, sentence: str) -> None:
     monkeypatch.chdir(tmp_path)
     found = mistakes(tmp_path, **about)
     assert any(problem == sentence or (len(sentence) < 9 and sentence in problem) for problem in found), found
@@ -93,9 +91,7 @@ def test_a_limit_on_the_cost_below_the_cost_of_one_trial_is_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("limits", "parallel"), [({}, 4), ({"us-east1": 7}, 3), ({"us-east1": 1}, 1)])
-def test_fewer_trials_run_at_a_time_if_the_quota_is_known_to_be_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], parallel: int
-) -> None:
+def test_fewer_trials_run_at_a_time_if_the_quota_is_known_to_be_small(tmp_path, monkeypatch, limits, parallel) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
     metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
