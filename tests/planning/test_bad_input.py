@@ -1,3 +1,5 @@
+"""Bad input is refused with sentences; a text like a credential where it would be stored, with the way to do it right."""
+
 from __future__ import annotations
 
 import math
@@ -40,10 +42,20 @@ def test_a_truth_value_is_no_number_or_duration(write) -> None:
     assert made.record.spec.max_cost_usd_per_month == 5, "a number of NumPy is one"
 
 
-def test_a_root_below_a_file_is_refused(write) -> None:
-    file = write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="is a file"):
-        sdk.submit("train.py", root=file / "runs")
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("train.py/runs", "is a file"),
+        ("s3://bucket/podlift", "A root is a folder or gs://BUCKET/PREFIX"),
+        ("gs://Bucket/podlift", "not a location in a bucket"),
+    ],
+)
+def test_a_root_that_is_no_place_for_runs_is_refused(write, place: str, said: str) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match=said):
+        sdk.submit("train.py", root=place)
+    with pytest.raises(sdk.InputError, match=said):
+        sdk.plan("train.py", root=place)
 
 
 @pytest.mark.process
@@ -78,20 +90,6 @@ def test_a_root_without_permission_is_refused(write, tmp_path: Path) -> None:
         sdk.submit("train.py", root=tmp_path / "locked" / "root")
 
 
-def test_a_url_as_root_that_is_no_place_for_runs_is_refused(write) -> None:
-    write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="A root is a folder or gs://BUCKET/PREFIX"):
-        sdk.plan("train.py", root="s3://bucket/podlift")
-    with pytest.raises(sdk.InputError, match="not a location in a bucket"):
-        sdk.plan("train.py", root="gs://Bucket/podlift")
-
-
-@pytest.mark.parametrize("what", [len, None])
-def test_an_object_that_is_no_entry_is_named(what: object) -> None:
-    with pytest.raises(sdk.InputError, match="This cannot be run"):
-        sdk.plan(what)  # type: ignore[arg-type]
-
-
 def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("train.py", "print(1)")
     plan = sdk.plan("train.py")
@@ -101,16 +99,16 @@ def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, mo
             call()
 
 
-@pytest.mark.parametrize("ref", ["a\0b", "~nosuchuser/x", "x" * 5000])
-def test_a_name_that_no_system_takes_is_no_run(ref: str, write) -> None:
-    with pytest.raises(sdk.InputError, match="The run is not a usable path"):
-        sdk.attach(ref)
-
-
-@pytest.mark.parametrize("ref", ["digits-aaaaaa", "nowhere/digits"])
-def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
-    with pytest.raises(sdk.RunNotFoundError, match="No such run"):
-        sdk.attach(ref)
+def test_what_is_no_run_and_no_program_is_named_and_a_missing_run_is_reported(write) -> None:
+    for ref in ("a\0b", "~nosuchuser/x", "x" * 5000):
+        with pytest.raises(sdk.InputError, match="The run is not a usable path"):
+            sdk.attach(ref)
+    for ref in ("digits-aaaaaa", "nowhere/digits"):
+        with pytest.raises(sdk.RunNotFoundError, match="No such run"):
+            sdk.attach(ref)
+    for what in (len, None):
+        with pytest.raises(sdk.InputError, match="This cannot be run"):
+            sdk.plan(what)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -136,11 +134,7 @@ def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(tmp_path,
     assert [path.name for path in folder.iterdir()] == ([] if content is None else ["plan.json"])
 
 
-LOOP = "loop/x"
-LONG = "x" * 5000
-
-
-@pytest.mark.parametrize("bad", ["~nosuch/x", LONG, "a\0b", LOOP])
+@pytest.mark.parametrize("bad", ["~nosuch/x", "x" * 5000, "a\0b", "loop/x"])
 @pytest.mark.parametrize("argument", ["entry", "script", "project", "root"])
 def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, argument: str) -> None:
     write("train.py", "print(1)").with_name("loop").symlink_to("loop")
@@ -195,3 +189,39 @@ def test_a_variable_that_is_empty_counts_as_not_set(write, monkeypatch: pytest.M
     write("train.py", "print(1)")
     monkeypatch.setenv("PODLIFT_NAME", "")
     assert sdk.plan("train.py").run_id.startswith("project-")
+
+
+GITHUB = "ghp_" + "a1B2" * 9
+
+
+def mistakes(job: sdk.Job, **settings: object) -> list[str]:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(job, **settings)  # type: ignore[arg-type]
+    return list(caught.value.problems)
+
+
+def test_all_places_are_named_at_once_and_no_value(write) -> None:
+    write("train.py", f"import helper\nTOKEN = {GITHUB!r}\n")
+    write("helper.py", f"# a remark\nkey = {GITHUB!r}\n")
+    job = sdk.Job("train.py", env={"DB_PASSWORD": "correct horse", "MODE": "quick"}, args=["--token", GITHUB])
+    problems = mistakes(job)
+    assert [text.partition(" ")[0] for text in problems] == ["env:", "args:", "train.py:2:", "helper.py:2:"]
+    assert "--env DB_PASSWORD (FromCaller())" in problems[0] and "--secret DB_PASSWORD=projects/" in problems[0]
+    assert not any(GITHUB in text or "correct horse" in text for text in problems)
+
+
+def test_an_allowed_secret_is_stored(write) -> None:
+    write("train.py", f"TOKEN = {GITHUB!r}\n")
+    code = {"allow_secret": ["DB_PASSWORD", "args", "train.py"]}
+    plan = sdk.plan(sdk.Job("train.py", env={"DB_PASSWORD": "for tests only"}, args=[GITHUB], code=code))
+    assert plan.job.env == {"DB_PASSWORD": "for tests only"}
+
+
+def test_a_copied_variable_stays_as_it_is_here_and_is_refused_in_a_request(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+    job = sdk.Job("train.py", env={"WANDB_API_KEY": sdk.FromCaller()})
+    assert sdk.plan(job).job.copied == ["WANDB_API_KEY"]
+    (problem,) = mistakes(job, backend="vertex")
+    assert "WANDB_API_KEY looks like a credential" in problem and "the request of the job" in problem
+    assert "--env" not in problem

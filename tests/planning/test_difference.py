@@ -56,12 +56,8 @@ def test_files_that_were_added_changed_and_removed_are_named(write: Any) -> None
 def test_the_requested_settings_are_compared_value_by_value(write, monkeypatch, before, after, said) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("A", "mine")
-    changes = lines(*(_plan(given) for given in (before, after)))
+    changes = lines(*(sdk.plan("train.py", **given) for given in (before, after)))
     assert set(said) <= set(changes), changes
-
-
-def _plan(given: dict[str, Any]) -> Plan:
-    return sdk.plan("train.py", **given)
 
 
 def test_the_requests_are_compared_and_so_are_price_and_target(write: Any) -> None:

@@ -36,14 +36,17 @@ def job(**resources: object) -> sdk.Job:
     return sdk.Job("train.py", resources=sdk.Resources(**resources))  # type: ignore[arg-type]
 
 
-def test_a_plan_names_the_stand_in_and_the_division_of_a_batch(script: str) -> None:
+def test_a_plan_names_the_stand_in_and_the_division_of_a_batch_and_cpus_need_neither(script: str) -> None:
     plan = sdk.plan(script, accelerator="a100:4", workers=2)
     text = str(plan)
     assert "2 x a100:4 (a stand-in: 4 logical CPU devices): chief-0, worker-0" in text
     divided = "256 examples in a batch are 128 for each task and 32 on each replica. Use multiples of 8"
     assert f"8 with a synchronous strategy: {divided}" in text
     assert "40 GiB for each replica; here they share" in text
-    assert visible(plan) == ["-1,-1", "-1,-1"]
+    assert (visible(plan), plan.fresh) == (["-1,-1", "-1,-1"], ""), "tasks are forked"
+    alone = sdk.plan(script)
+    assert visible(alone) == ["-1"]
+    assert "replicas" not in str(alone), "one needs no line"
 
 
 def test_a_plan_for_the_cloud_has_its_gpus(script: str) -> None:
@@ -53,21 +56,11 @@ def test_a_plan_for_the_cloud_has_its_gpus(script: str) -> None:
     assert "24 GiB for each replica\n" in text
 
 
-def test_tasks_without_gpus_see_none_and_one_replica_needs_no_line(script: str) -> None:
-    plan = sdk.plan(script)
-    assert visible(plan) == ["-1"]
-    assert "replicas" not in str(plan)
-
-
-def test_tasks_are_forked_where_devices_are_stood_in_for(script: str) -> None:
-    assert sdk.plan(script, accelerator="t4:2", workers=2).fresh == ""
-    assert sdk.Local(gpus="real").real_gpus
-
-
 def test_real_gpus_are_divided_among_the_tasks_and_parameter_servers_have_none(write) -> None:
     write("train.py", "import tensorflow as tf\nprint(tf.distribute.ParameterServerStrategy)\n")
     plan = sdk.plan("train.py", accelerator="l4:2", workers=2, ps=1)
     real = replace(plan, target=sdk.Local(gpus="real"))
+    assert real.target.real_gpus
     gpus = dict(zip(plan.tasks, visible(real), strict=True))
     assert gpus == {"chief-0": "0,1", "worker-0": "2,3", "ps-0": "-1"}
 
@@ -78,14 +71,12 @@ def test_real_gpus_are_used_only_when_asked_and_if_there_are_enough() -> None:
     assert unused in findings(job(accelerator="l4:2"), four, sdk.Local())
     used = "Each task has 2 GPUs of this machine, of the type that is here."
     assert used in findings(job(accelerator="l4:2", workers=2), four, sdk.Local(gpus="real"))
-    short = errors(of_local(job(accelerator="l4:4", workers=2), four, target=sdk.Local(gpus="real")))
-    assert short == [
-        "local_gpus='real' needs 8 GPUs of this machine, 4 for each task. Received: 4 GPUs. Nearest: local_gpus='stand-in'."
-    ]
-    none = errors(of_local(job(), four, target=sdk.Local(gpus="real")))
-    assert none == [
-        "local_gpus='real' is for an accelerator with GPUs. Received: accelerator='cpu'. Nearest: local_gpus='stand-in'."
-    ]
+    for asked, said in (
+        ({"accelerator": "l4:4", "workers": 2}, "needs 8 GPUs of this machine, 4 for each task. Received: 4 GPUs"),
+        ({}, "is for an accelerator with GPUs. Received: accelerator='cpu'"),
+    ):
+        refused = errors(of_local(job(**asked), four, target=sdk.Local(gpus="real")))
+        assert refused == [f"local_gpus='real' {said}. Nearest: local_gpus='stand-in'."]
 
 
 def test_many_replicas_on_few_cpus_are_a_warning() -> None:

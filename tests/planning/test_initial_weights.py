@@ -99,9 +99,8 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
     register(root, "digits", {"model.keras": b"one"})
     (part,) = (root / "models" / "blobs").iterdir()
     part.write_bytes(b"other")
-    with pytest.raises(
-        CorruptObjectError, match=r"Version 1 of 'digits' is damaged.*Next: podlift models add digits-aaaaaa"
-    ):
+    damaged = r"Version 1 of 'digits' is damaged.*Next: podlift models add digits-aaaaaa"
+    with pytest.raises(CorruptObjectError, match=damaged):
         planned(root)
     part.unlink()
     with pytest.raises(CorruptObjectError, match="is missing"):
@@ -113,10 +112,7 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
     ("path", "said"),
     [
         ("labels.txt", r"^warm_start: version 1 of 'digits', the champion has no weights .* It has labels.txt.$"),
-        (
-            "store/commits/e000001/000000000480-000001.json",
-            "These are checkpoints of podlift, the state of a training.*checkpoint_resume_from",
-        ),
+        ("store/commits/e000001/000000000480-000001.json", "These are checkpoints of podlift.*checkpoint_resume_from"),
     ],
 )
 def test_a_version_without_weights_that_can_be_read_is_refused_with_the_next_step(root, path: str, said: str) -> None:
@@ -130,17 +126,15 @@ def test_a_plan_for_a_root_without_its_model_is_refused_with_the_next_step(root:
     plan = planned(root)
     assert initial.problems(plan) == []
     elsewhere = replace(plan, root=str(tmp_path / "elsewhere"))
-    with pytest.raises(
-        InputError, match=r"starts from version 1 of 'digits'.*is not complete in .*elsewhere/models.*Next: "
-    ):
+    incomplete = r"starts from version 1 of 'digits'.*is not complete in .*elsewhere/models.*Next: "
+    with pytest.raises(InputError, match=incomplete):
         launch.execute(elsewhere)
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_state_of_another_run_and_weights_of_a_model_are_not_both_a_start(root: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"checkpoint_resume_from and warm_start.*'other' and 'champion'. Next: omit one"
-    ):
+    both = r"checkpoint_resume_from and warm_start.*'other' and 'champion'. Next: omit one"
+    with pytest.raises(InputError, match=both):
         planned(root, checkpoint_resume_from="other")
 
 
