@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from support import FakeClock
@@ -18,6 +19,7 @@ from sdk.errors import PodliftError
 from sdk.hardware import accelerators, pricing
 from sdk.hardware.pricing import Price
 from sdk.job.plan import Plan
+from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.firing import SlotMachine
 from sdk.schedules.handle import Schedule
 from sdk.schedules.kept_slot import KeptSlot, with_slot
@@ -161,6 +163,12 @@ class World:
         with pytest.raises(KeyboardInterrupt):
             deliver()
         self.runs.killed = False
+
+    def deliver(self, hours: float | None = None, seconds: float = 0.0, **order: Any) -> Delivered:
+        """Deliver by a command, now or so long after the first slot."""
+        if hours is not None:
+            at(self, hours, seconds)
+        return deliver("each", self.root, self.clock, runs=self.runs, notifier=self.notifier(), **order)
 
     @property
     def schedule(self) -> Schedule:

@@ -31,30 +31,16 @@ pytestmark = pytest.mark.process
 
 # A source distribution with a build that says that it began, and waits until it may end.
 BACKEND = """
-    import os, time
-    from pathlib import Path
+import os, shutil, time
+from pathlib import Path
 
-    FOLDER = Path(os.environ["SLOW_FOLDER"])
-    INFO = "slow-1.0.dist-info"
-    METADATA = "Metadata-Version: 2.1\\nName: slow\\nVersion: 1.0\\n"
-
-    def prepare_metadata_for_build_wheel(folder, config_settings=None):
-        (Path(folder) / INFO).mkdir()
-        (Path(folder) / INFO / "METADATA").write_text(METADATA)
-        return INFO
-
-    def build_wheel(folder, config_settings=None, metadata_directory=None):
-        import zipfile
-        (FOLDER / f"began-{os.getpid()}").touch()
-        until = time.monotonic() + 60
-        while not (FOLDER / "go").exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        with zipfile.ZipFile(Path(folder) / "slow-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("slow.py", "")
-            wheel.writestr(f"{INFO}/METADATA", METADATA)
-            wheel.writestr(f"{INFO}/WHEEL", "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-            wheel.writestr(f"{INFO}/RECORD", f"slow.py,,\\n{INFO}/METADATA,,\\n{INFO}/WHEEL,,\\n{INFO}/RECORD,,\\n")
-        return "slow-1.0-py3-none-any.whl"
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    place = Path(os.environ["SLOW_FOLDER"])
+    (place / f"began-{os.getpid()}").touch()
+    until = time.monotonic() + 60
+    while not (place / "go").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    return Path(shutil.copy(place / "slow-1.0-py3-none-any.whl", folder)).name
 """
 PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
@@ -74,18 +60,11 @@ with environments.using(
 
 
 def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), scripts: str = "") -> None:
-    info = f"{name}-{version}.dist-info"
+    info, required = f"{name}-{version}.dist-info", "".join(f"Requires-Dist: {each}\n" for each in requires)
     files = {
         f"{name}.py": f"import sys\nVERSION = {version!r}\ndef main(): print(sys.prefix)\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{scripts}\n",
-        f"{info}/METADATA": "\n".join(
-            [
-                "Metadata-Version: 2.1",
-                f"Name: {name}",
-                f"Version: {version}",
-                *(f"Requires-Dist: {r}" for r in requires),
-            ]
-        ),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
@@ -97,10 +76,10 @@ def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (),
 
 def slow_source(folder: Path) -> None:
     metadata = "Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n"
-    backend = "\n".join(line[4:] for line in BACKEND.split("\n"))
+    wheel(folder.parent, "slow", "1.0")
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(folder / "slow-1.0.tar.gz", "w:gz") as archive:
-        for path, text in {"PKG-INFO": metadata, "pyproject.toml": PYPROJECT, "backend.py": backend}.items():
+        for path, text in {"PKG-INFO": metadata, "pyproject.toml": PYPROJECT, "backend.py": BACKEND}.items():
             info = tarfile.TarInfo(f"slow-1.0/{path}")
             info.size = len(text.encode())
             archive.addfile(info, io.BytesIO(text.encode()))
@@ -151,9 +130,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def executable(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
 def say(python: Path | str, code: str) -> str:
-    command = [str(python), "-I", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, check=False)
     return done.stdout.strip() + done.stderr.strip().rpartition("\n")[2]
 
 
@@ -166,18 +150,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
     wheel(place.dists, "tiny_base", "2.0")
     wheel(place.dists, "unwanted", "1.0")
     (place.folder / "more.txt").write_text("unwanted\n")
-    astray = {
-        "PIP_TARGET": str(place.folder / "astray"),
-        "PIP_DRY_RUN": "1",
-        "PIP_USER": "1",
-        "PIP_REQUIREMENT": str(place.folder / "more.txt"),
-        "UV_CONSTRAINT": str(place.folder / "more.txt"),
-        "UV_SYSTEM_PYTHON": "1",
-        "UV_LINK_MODE": "hardlink",
-        "PYTHONPATH": str(REPO),
-        "PYTHONHOME": str(place.folder),
-        "VIRTUAL_ENV": str(place.folder),
-    }
+    astray = {"PIP_TARGET": f"{place.folder}/astray", "UV_LINK_MODE": "hardlink", "PYTHONPATH": str(REPO)}
+    astray |= dict.fromkeys(("PIP_DRY_RUN", "PIP_USER", "UV_SYSTEM_PYTHON"), "1")
+    astray |= dict.fromkeys(("PIP_REQUIREMENT", "UV_CONSTRAINT"), f"{place.folder}/more.txt")
+    astray |= dict.fromkeys(("PYTHONHOME", "VIRTUAL_ENV"), str(place.folder))
     return place, place.ensure("tiny.TOP==1.*", "tiny_base<2", "absent; python_version < '3'", **astray)
 
 
@@ -205,32 +181,21 @@ def test_the_second_time_it_is_there_already_whatever_the_order_of_the_lines(bui
     assert place.log.read_bytes() == before, "uv was not started"
 
 
-def test_scripts_of_an_environment_start(built) -> None:
+def test_scripts_of_an_environment_start_and_its_files_are_not_shared_with_uvs_cache(built) -> None:
     _, python = built
     done = subprocess.run([str(python.parent / "tiny")], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(python.parent.parent)
-
-
-def test_files_of_an_environment_are_not_shared_with_uvs_cache(built) -> None:
-    _, python = built
     (module,) = python.parents[1].glob("lib/*/site-packages/tiny_top.py")
     assert module.stat().st_nlink == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"requirements": ("a==1", "b==3")},
-        {"options": ("--no-index", "--pre")},
-        {"options": ("--pre", "--no-index", "--prefer-binary")},
-    ],
-)
-def test_another_line_is_another_environment(change: dict) -> None:
-    lines = {"requirements": ("a==1", "b==2"), "options": ("--no-index", "--prefer-binary", "--pre")}
-    same = {**lines, "requirements": ("b==2", "a==1")}
-    of = lambda lines: envs.key(envs.EnvironmentSpec(python=sys.executable, **lines))  # noqa: E731
-    assert of(lines) == of(same)
-    assert of(lines) != of({**lines, **change})
+def test_another_line_is_another_environment() -> None:
+    def key(*requirements: str, options: tuple[str, ...] = ("--no-index", "--prefer-binary", "--pre")) -> str:
+        return envs.key(envs.EnvironmentSpec(python=sys.executable, requirements=requirements, options=options))
+
+    assert key("a==1", "b==2") == key("b==2", "a==1") != key("a==1", "b==3")
+    for options in (("--no-index", "--pre"), ("--pre", "--no-index", "--prefer-binary")):
+        assert key("a==1", "b==2", options=options) != key("a==1", "b==2")
 
 
 def test_no_requirements_make_a_bare_environment(place: Place, monkeypatch) -> None:
@@ -315,11 +280,9 @@ def test_stop_while_waiting_for_another_builder_ends_the_wait(place: Place) -> N
 
 
 def test_a_process_that_uv_leaves_behind_does_not_hold_the_build_and_is_ended(place, monkeypatch) -> None:
-    (place.folder / "uv").write_text("#!/bin/sh\nsleep 1000 &\necho $! > pid\necho the end; exit 3\n")
-    (place.folder / "uv").chmod(0o755)
-    pids: list[int] = []
-    discard = envs.own_folders.discard
-    monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
+    program = executable(place.folder / "uv", "#!/bin/sh\nsleep 1000 &\necho $! > pid\necho the end; exit 3\n")
+    pids, discard = list[int](), envs.own_folders.discard
+    monkeypatch.setattr(uv, "program", lambda: program)
 
     def look(home: str, name: str) -> None:
         pids.append(int((Path(home) / name / "pid").read_text()))
@@ -338,10 +301,8 @@ def test_a_failed_requirement_is_named_in_uvs_words_and_leaves_no_ready_environm
     with pytest.raises(uv.EnvironmentBuildError) as caught:
         place.ensure("fine", "tiny-top==1.5")
     said = str(caught.value)
-    assert "nowhere-to-be-found was not found" in said
-    assert "tiny-top" in said
-    assert "Next: change the requirements" in said
-    assert str(place.log) in said
+    for part in ("nowhere-to-be-found was not found", "tiny-top", "Next: change the requirements", str(place.log)):
+        assert part in said
     assert not caught.value.transient
     assert place.left() == ["lock", "used"]
 
@@ -462,7 +423,6 @@ def test_a_configuration_of_pip_that_cannot_be_read_is_named(tmp_path: Path) -> 
         uv.pip_settings({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)})
 
 
-@pytest.mark.process
 def test_a_uv_that_makes_no_environment_ends_the_build(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uv.UvRunner, "_run", lambda *_: None)
     with pytest.raises(uv.EnvironmentBuildError, match="uv succeeded, but made no environment"):
@@ -483,12 +443,10 @@ def test_a_missing_uv_is_named_with_the_command_that_installs_it(monkeypatch: py
     ],
 )
 def test_a_uv_that_cannot_be_run_or_is_too_old_is_to_be_installed_anew(place, program, said, monkeypatch) -> None:
-    (place.folder / "uv").write_text(program)
-    (place.folder / "uv").chmod(0o755)
-    monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
-    with pytest.raises(
-        uv.EnvironmentBuildError, match=rf"(?s){said}.*Next: .* -m pip install --force-reinstall uv"
-    ) as caught:
+    program = executable(place.folder / "uv", program)
+    monkeypatch.setattr(uv, "program", lambda: program)
+    said = rf"(?s){said}.*Next: .* -m pip install --force-reinstall uv"
+    with pytest.raises(uv.EnvironmentBuildError, match=said) as caught:
         place.ensure()
     assert "Traceback" not in str(caught.value)
 
@@ -526,7 +484,6 @@ class Index(http.server.BaseHTTPRequestHandler):
     def _send(self, body: bytes) -> None:
         self._begin(len(body))
         self.wfile.write(body)
-        self.close_connection = True
 
     def _begin(self, length: int) -> None:
         self.send_response(200)
@@ -559,10 +516,7 @@ def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(place, k
 @pytest.mark.parametrize(
     "environ",
     [
-        {
-            "PIP_INDEX_URL": "http://user:S3CRET#x@127.0.0.1:9/simple",
-            "PIP_EXTRA_INDEX_URL": "http://u:S3/S3CRET@127.0.0.1:9",
-        },
+        {"PIP_INDEX_URL": "http://user:S3CRET#x@127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "http://u:S3/S3CRET@a:9"},
         {"PIP_EXTRA_INDEX_URL": "https://u:S3CRET#@127.0.0.1/x"},
         {"UV_FIND_LINKS": "http://user:S3CRET/S3CRET@127.0.0.1:9/"},
         {"PIP_INDEX_URL": "http://127.0.0.1:9/simple?token=S3CRET"},
@@ -668,9 +622,7 @@ error: Request failed after 3 retries in 10.4s
   cause: error sending request for url (http://127.0.0.1:9/simple/nope/)
 """
 UNTRUSTED = f"{UNREACHABLE}  cause: client error (Connect)\n  cause: invalid peer certificate: UnknownIssuer\n"
-CUT = (
-    "error: No solution found\n  cause: a==1 has an invalid format\n\nhint: invalid:\n  Failed to read from zip file\n"
-)
+CUT = "error: No solution found\n  cause: invalid format\n\nhint: invalid:\n  Failed to read from zip file\n"
 HASH = "error: Failed to download `a==1`\n  cause: Hash mismatch for `a==1`\n"
 CACHE = """\
 error: Could not acquire lock
@@ -720,8 +672,7 @@ def test_a_failure_of_uv_is_its_error_and_the_next_step(output, first, last, adv
 def test_an_interpreter_that_cannot_be_used_is_named(tmp_path: Path, program: str | None, said: str) -> None:
     python = tmp_path / "python"
     if program is not None:
-        python.write_text(f"#!/bin/sh\n{program}\n")
-        python.chmod(0o755)
+        executable(python, f"#!/bin/sh\n{program}\n")
     with pytest.raises(InputError, match=said) as caught:
         envs.key(envs.EnvironmentSpec(python=str(python)))
     assert repr(str(python)) in str(caught.value)

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from paper_runs import HOUR, START, World, at
-from support import needs
 
 from sdk import InputError, State
-from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.records import Book
 
-needs("cronsim")
 MINUTE = 60.0
-
-
-def fire(world: World, hours: float | None = None, seconds: float = 0.0, **order: Any) -> Delivered:
-    """Deliver by a command, now or so long after the first slot."""
-    if hours is not None:
-        at(world, hours, seconds)
-    return deliver("each", world.root, world.clock, runs=world.runs, notifier=world.notifier(), **order)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +19,7 @@ def fire(world: World, hours: float | None = None, seconds: float = 0.0, **order
 )
 def test_a_command_delivers_the_nearest_slot_and_follows_its_run(world, seconds: float, notes: tuple[str, ...]) -> None:
     world.add()
-    done = fire(world, 0, seconds)
+    done = world.deliver(0, seconds)
     (record,) = world.history()
     assert (record.slot, record.state, record.notes) == ("2027-01-04T00:00:00+00:00", "SUCCEEDED", notes)
     assert (done.exit_code, done.record) == (0, record)
@@ -39,8 +28,8 @@ def test_a_command_delivers_the_nearest_slot_and_follows_its_run(world, seconds:
 
 def test_a_second_command_at_the_same_slot_starts_nothing_and_exits_with_0(world: World) -> None:
     world.add()
-    fire(world, 0)
-    again = fire(world, 0, 5 * MINUTE)
+    world.deliver(0)
+    again = world.deliver(0, 5 * MINUTE)
     assert again.exit_code == 0 and "was delivered before: its run each-20270104t000000-" in again.text
     (record,) = world.history()
     assert len(world.runs.submits) == 1 and record.notes[0].startswith("delivered again at 2027-01-04T00:05:00")
@@ -49,34 +38,28 @@ def test_a_second_command_at_the_same_slot_starts_nothing_and_exits_with_0(world
 def test_concurrent_commands_servers_and_keepers_start_one_run_of_a_slot(world: World) -> None:
     world.add()
     at(world, 0)
-    triggers = [
-        *(lambda: fire(world) for _ in range(6)),
-        *(world.server().tick for _ in range(6)),
-        *(world.keeper(str(number)).step for number in range(6)),
-    ]
-    with ThreadPoolExecutor(len(triggers)) as pool:
-        for each in [pool.submit(trigger) for trigger in triggers]:
+    triggers = [(world.deliver, world.server().tick, world.keeper(str(number)).step) for number in range(6)]
+    with ThreadPoolExecutor(18) as pool:
+        for each in [pool.submit(trigger) for several in triggers for trigger in several]:
             each.result()
-    assert len(world.runs.submits) == 1
-    assert len(world.history()) == 1
+    assert (len(world.runs.submits), len(world.history())) == (1, 1)
 
 
 def test_a_line_that_fires_at_hours_without_a_slot_does_nothing_then(world: World) -> None:
     """As in a crontab of a cron without zones: 23 of the 24 firings of a day are at other hours."""
     world.add(cron="30 3 * * *", time_zone="Europe/Berlin")
-    done = [fire(world, hour, 30 * MINUTE, within_s=59 * MINUTE) for hour in range(48)]
+    done = [world.deliver(hour, 30 * MINUTE, within_s=59 * MINUTE) for hour in range(48)]
     # 03:30 in Berlin is 02:30 UTC.
     assert [hour for hour, each in enumerate(done) if each.record] == [2, 26]
-    assert done[0].text == (
-        "nothing is due: the last slot was 2027-01-03T03:30:00+01:00, the next one is 2027-01-04T03:30:00+01:00"
-    )
+    slots = "the last slot was 2027-01-03T03:30:00+01:00, the next one is 2027-01-04T03:30:00+01:00"
+    assert done[0].text == f"nothing is due: {slots}"
     assert {each.exit_code for each in done} == {0}
     assert [record.state for record in world.history()] == ["SUCCEEDED"] * 2
 
 
 def test_a_slot_is_delivered_by_its_name_also_later(world: World) -> None:
     world.add()
-    fire(world, 2, slot=datetime.fromisoformat("2027-01-04T02:00:00+01:00"))
+    world.deliver(2, slot=datetime.fromisoformat("2027-01-04T02:00:00+01:00"))
     (record,) = (each for each in world.history() if each.state == "SUCCEEDED")
     assert record.slot == "2027-01-04T01:00:00+00:00"
     assert record.notes == ("delivered 1 h after its slot: late, or by hand",)
@@ -94,48 +77,45 @@ def test_a_slot_that_is_none_or_not_of_this_schedule_is_refused(world: World, ho
     world.add()
     at(world, 1)
     with pytest.raises(InputError, match="--slot") as caught:
-        fire(world, slot=START + timedelta(hours=hours))
+        world.deliver(slot=START + timedelta(hours=hours))
     assert sentence in str(caught.value)
     assert world.history() == []
 
 
-def test_a_name_of_a_delivery_must_be_one(world: World) -> None:
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [({"id": "a/b c"}, "--id: letters"), ({"detach": True}, "--detach: no process would follow a run of local")],
+)
+def test_a_name_of_a_delivery_must_be_one_and_a_local_run_has_no_keeper_to_detach_to(world, order, said) -> None:
     world.add()
-    with pytest.raises(InputError, match="--id: letters"):
-        fire(world, id="a/b c")
+    with pytest.raises(InputError, match=said):
+        world.deliver(**order)
+    assert world.schedule.history() == []
 
 
 def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(world: World) -> None:
     world.runs.takes_s = 2.2 * HOUR
     world.runs.outcome = lambda plan: State.LOST
     world.add()
-    world.killed(lambda: fire(world, 0, id="weekly-29"))
+    world.killed(lambda: world.deliver(0, id="weekly-29"))
     # Its machine comes back when later slots are past.
     at(world, 2, 10 * MINUTE)
     world.runs.takes_s = 60.0
-    done = fire(world, id="weekly-29")
+    done = world.deliver(id="weekly-29")
     assert done.record is not None and done.record.slot == "2027-01-04T00:00:00+00:00"
     # It resumes a run that was lost, as only the delivery of its slot does.
     assert (done.record.state, done.exit_code) == ("SUCCEEDED", 0)
     assert world.runs.resumed == [done.record.run]
-    assert fire(world, id="weekly-29").record == done.record
+    assert world.deliver(id="weekly-29").record == done.record
     assert len(world.runs.submits) == 1
 
 
 def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World) -> None:
     world.runs.outcome = lambda plan: State.FAILED
     world.add(notify=("webhook:HOOK",), pause_after_failures=2)
-    assert [fire(world, hour).exit_code for hour in range(3)] == [1, 1, 0]
+    assert [world.deliver(hour).exit_code for hour in range(3)] == [1, 1, 0]
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED"]
-    assert world.history()[2].reason == "paused: 2 failures in a row"
     assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
-
-
-def test_a_schedule_on_this_machine_has_no_keeper_to_detach_to(world: World) -> None:
-    world.add()
-    with pytest.raises(InputError, match="--detach: no process would follow a run of local"):
-        fire(world, detach=True)
-    assert world.schedule.history() == []
 
 
 def test_a_delivery_made_before_a_change_of_the_expression_serves_its_original_slot(world: World) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from paper_runs import START, PaperRuns, World
-from support import FakeClock, needs
+from support import FakeClock
 
 from sdk.job.plan import Plan
 from sdk.records.sync.index import in_parallel
@@ -15,7 +15,6 @@ from sdk.schedules.records import Book, SlotRecord, key_of
 from sdk.testing.gcs import GcsServer
 from sdk.upkeep import remove
 
-needs("cronsim")
 RACING, DAYS = 8, 100
 
 
@@ -32,9 +31,8 @@ def test_of_8_racing_deliveries_one_run_starts(there: World) -> None:
     with ThreadPoolExecutor(RACING) as pool:
         going_on = list(pool.map(lambda keeper: keeper.step(), keepers))
         # Processes that found the slot taken and not yet running look again.
-        list(
-            pool.map(lambda keeper: keeper.step(), [each for each, more in zip(keepers, going_on, strict=True) if more])
-        )
+        again = [each for each, more in zip(keepers, going_on, strict=True) if more]
+        list(pool.map(lambda keeper: keeper.step(), again))
     assert len(there.runs.submits) == 1
     (record,) = there.history()
     assert record.state == "RUNNING"

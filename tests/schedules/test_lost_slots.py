@@ -7,14 +7,11 @@ from datetime import datetime, timezone
 
 import pytest
 from paper_runs import HOUR, START, World
-from support import needs
 
 from sdk.backends.deliveries import Delivery
 from sdk.backends.triggers import FailedKeeper
 from sdk.schedules import lost_slots
 from sdk.schedules.records import Book, ScheduleRecord, SlotRecord, slot_of
-
-needs("cronsim")
 
 
 def failed(hours: float, job: str = "9", state: str = "FAILED", *, by_hand: bool = False) -> FailedKeeper:

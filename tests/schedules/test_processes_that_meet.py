@@ -9,23 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 from paper_runs import HOUR, World, at
-from support import needs
 
 from sdk import InputError, Reason, State, Status
 from sdk.backends import keeper_main
 from sdk.errors import StoreError, StoreUnavailableError
 from sdk.records import spending
 from sdk.schedules import kept_slot, preconditions
-from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.records import Book
 from sdk.schedules.runs import KeptRuns
-
-needs("cronsim")
-
-
-def fired(world: World, hours: float, seconds: float = 0.0, **order: object) -> Delivered:
-    at(world, hours, seconds)
-    return deliver("each", world.root, world.clock, runs=world.runs, notifier=world.notifier(), **order)  # type: ignore[arg-type]
 
 
 # Seconds of the preconditions and of the submit: the lease of a keeper is a minute, and one or both of them outlast it.
@@ -52,9 +43,7 @@ def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
         submit(plan)
 
     checks = iter([check_s])
-    monkeypatch.setattr(preconditions, "unmet", lambda *_: setattr(
-        world.clock, "time", world.clock.time + next(checks, 0)
-    ) or ("", {}))  # fmt: skip
+    monkeypatch.setattr(preconditions, "unmet", lambda *_: world.clock.sleep(next(checks, 0)) or ("", {}))
     world.runs.submit = submitted
     for _ in range(3):
         first.step()
@@ -274,8 +263,8 @@ def test_a_run_is_followed_again_after_an_error_of_the_store(world: World, monke
 
 def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(world: World) -> None:
     world.add(missed="catch_up_last")
-    world.killed(lambda: fired(world, 3, id="x"))
-    record = fired(world, 3, 120, id="x").record
+    world.killed(lambda: world.deliver(3, id="x"))
+    record = world.deliver(3, 120, id="x").record
     assert record is not None
     assert (record.slot[:13], record.state) == ("2027-01-04T03", "SUCCEEDED")
     assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
@@ -356,9 +345,8 @@ def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(wo
 
     delivery = world.keeper("1", hours=0).delivery
     service = SimpleNamespace(delivery=lambda *_: delivery, keeper_price=unknown)
-    monkeypatch.setattr(
-        kept_slot.backends, "load", lambda name: SimpleNamespace(services=SimpleNamespace(deliveries=service))
-    )
+    backend = SimpleNamespace(services=SimpleNamespace(deliveries=service))
+    monkeypatch.setattr(kept_slot.backends, "load", lambda name: backend)
     monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
     world.add(max_cost_usd_per_month=100.0)
     kept = kept_slot.of_container({"root": world.root, "schedule": "each", "id": "each"}, world.root, world.clock)

@@ -5,33 +5,24 @@ from __future__ import annotations
 import base64
 import zoneinfo
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paper_runs import HOUR, World
-from support import needs
 
 from sdk.backends import keeper_main
 from sdk.backends.triggers import Trigger
 from sdk.errors import CorruptRunError
 from sdk.process import spawn
 from sdk.records import spending
-from sdk.schedules import clock_changes, triggered
+from sdk.schedules import triggered
 from sdk.schedules.records import Book
 from sdk.schedules.runs import KeptRuns
-from sdk.schedules.slots import Cron
+from sdk.schedules.triggered import TriggerState
 from sdk.status import State
 
-needs("cronsim")
 BELL = Trigger(name="each", cron="", time_zone="", paused=False, description="", settings={})
-
-
-def test_the_last_hour_of_a_day_can_be_the_safe_one() -> None:
-    start = datetime(2022, 1, 1, tzinfo=timezone.utc)
-    [spring, _] = clock_changes.warnings(Cron("30 22 * * *", "America/Nuuk"), start)
-    assert "2022-03-26 22:30 in America/Nuuk does not exist" in spring and "hour is 23: '30 23 * * *'" in spring
 
 
 @pytest.mark.parametrize(
@@ -39,12 +30,12 @@ def test_the_last_hour_of_a_day_can_be_the_safe_one() -> None:
     [
         (None, "", True),
         (None, "by hand", False),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
-        (triggered.TriggerState(service="x", sync=triggered.MISSING), "", False),
-        (triggered.TriggerState(service="x", sync=triggered.UNKNOWN), "", True),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
+        (TriggerState(service="x", sync=triggered.MISSING), "", False),
+        (TriggerState(service="x", sync=triggered.UNKNOWN), "", True),
     ],
 )
 def test_a_schedule_fires_unless_it_or_its_trigger_is_stopped(world: World, seen, paused: str, fires: bool) -> None:
@@ -90,8 +81,7 @@ def test_a_removed_run_counts_with_its_booked_cost(world: World, monkeypatch: py
 def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_given(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed, paths = [], zoneinfo.TZPATH
-    runs = KeptRuns(world.clock)
+    closed, paths, runs = [], zoneinfo.TZPATH, KeptRuns(world.clock)
 
     def following():
         try:
