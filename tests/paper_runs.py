@@ -125,7 +125,11 @@ class World:
     posts: list[dict[str, str]] = field(default_factory=list)
     service: PaperService = field(default_factory=PaperService)
 
-    def add(self, **fields: object) -> ScheduleRecord:
+    def add(self, *, takes_s: float | None = None, outcome: State | None = None, **fields: object) -> ScheduleRecord:
+        """Add a schedule of runs that take that long and end like that."""
+        self.runs.takes_s = takes_s or self.runs.takes_s
+        if outcome is not None:
+            self.runs.outcome = lambda plan: outcome
         spec = ScheduleSpec(**{"name": "each", "cron": "0 * * * *", "folder": self.root, **fields})  # type: ignore[arg-type]
         book, plan = Book(self.root), replace(self.template, root=self.root)
         now = self.clock.now()

@@ -120,6 +120,15 @@ def until(
         time.sleep(0.02)
 
 
+@contextmanager
+def input_error(*parts: str, problems: int = 0) -> Iterator[None]:
+    """Expect an error of bad input with all of these parts, and with that many problems."""
+    with pytest.raises(sdk.InputError) as caught:
+        yield
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+    assert problems in (0, len(caught.value.problems)), caught.value.problems
+
+
 def has_ended(pid: int) -> bool:
     """Whether or not its new parent, which may be this process, has taken note of it."""
     import psutil

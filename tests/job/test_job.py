@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import FrozenInstanceError, asdict
 from functools import reduce
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import any_json
+from support import any_json, input_error
 
 import sdk
+from sdk.job import cluster
 
 CIRCULAR: dict = {}
 CIRCULAR["itself"] = CIRCULAR
@@ -39,9 +41,8 @@ def test_whatever_json_can_carry_is_accepted_as_keyword_arguments_and_comes_back
     ],
 )
 def test_an_argument_that_is_not_json_is_named_by_its_place(args: object, said: str) -> None:
-    with pytest.raises(sdk.InputError) as caught:
+    with input_error(said):
         sdk.Job("train.py", args=args)
-    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +87,8 @@ def test_more_workers_than_any_cluster_has_are_refused(workers: int) -> None:
 
 def test_all_mistakes_of_one_job_are_in_one_error_and_a_job_cannot_be_changed() -> None:
     resources, limits = {"workers": 0, "accelerator": "gpu"}, {"grace_s": -1}
-    with pytest.raises(sdk.InputError) as caught:
+    with input_error("Job has no field 'colour'", problems=5):
         sdk.Job("t.py", env={"1A": ""}, resources=resources, limits=limits, colour="red")
-    assert len(caught.value.problems) == 5
-    assert "Job has no field 'colour'" in str(caught.value)
     with pytest.raises(FrozenInstanceError):
         sdk.Job("train.py").entry = "other.py"  # type: ignore[misc]
 
@@ -101,3 +100,80 @@ def test_variables_that_no_process_can_have_are_refused() -> None:
         sdk.Job("train.py", env={"KEY": "x" * (128 * 1024 - 4)})
     with pytest.raises(sdk.InputError, match="bytes together"):
         sdk.Job("train.py", env={f"KEY{i}": "x" * 100_000 for i in range(20)})
+
+
+def environment(workers: int, shape: str, task: int) -> dict[str, str]:
+    members = cluster.tasks(workers, shape)
+    return _environment(members, task)
+
+
+def _environment(members: list[cluster.Task], task: int) -> dict[str, str]:
+    hosts = {member.name: cluster.host_name(member, "run-aaaaaa") for member in members}
+    addresses = {name: f"{host}:{4000 + number}" for number, (name, host) in enumerate(hosts.items())}
+    return cluster.environment(members[task], members, addresses, {"run": "run-aaaaaa"})
+
+
+def test_one_task_gets_a_cluster_spec_and_no_tf_config() -> None:
+    variables = environment(1, "chief", 0)
+    assert "TF_CONFIG" not in variables
+    assert json.loads(variables["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "roles"),
+    [
+        ("chief", ["chief-0", "worker-0", "worker-1"], {"chief": 1, "worker": 2}),
+        ("workers", ["worker-0", "worker-1", "worker-2"], {"worker": 3}),
+    ],
+)
+def test_three_tasks_have_the_shape_that_was_asked_for(shape: str, names: list[str], roles: dict[str, int]) -> None:
+    assert [task.name for task in cluster.tasks(3, shape)] == names
+    config = json.loads(environment(3, shape, 2)["TF_CONFIG"])
+    assert {role: len(hosts) for role, hosts in config["cluster"].items()} == roles
+    assert f"{config['task']['type']}-{config['task']['index']}" == names[2]
+    assert config["environment"] == "cloud"
+
+
+def test_host_names_have_the_form_that_vertex_gives_and_each_port_is_there_once() -> None:
+    spec = json.loads(environment(3, "chief", 1)["CLUSTER_SPEC"])
+    hosts = [host for pool in spec["cluster"].values() for host in pool]
+    assert all(re.fullmatch(r"cmle-training-workerpool[01]-[0-9a-f]{10}-\d:\d+", host) for host in hosts)
+    assert len({host.rpartition(":")[2] for host in hosts}) == 3
+    assert set(spec) == {"cluster", "environment", "task", "job"}
+    assert spec["task"] == {"type": "workerpool1", "index": 0}
+
+
+def test_pools_are_roles_and_an_evaluator_is_told_of_a_cluster_that_it_is_no_part_of() -> None:
+    members = cluster.tasks(2, ps=2, evaluator=True)
+    pools = [f"{task.name} {task.pool} {task.pool_index}" for task in members]
+    assert pools == ["chief-0 0 0", "worker-0 1 0", "ps-0 2 0", "ps-1 2 1", "evaluator-0 3 0"]
+    variables = _environment(members, -1)
+    config, spec = json.loads(variables["TF_CONFIG"]), json.loads(variables["CLUSTER_SPEC"])
+    assert config["task"]["type"] == "evaluator"
+    assert {role: len(hosts) for role, hosts in config["cluster"].items()} == {"chief": 1, "worker": 1, "ps": 2}
+    assert [(pool, len(hosts)) for pool, hosts in spec["cluster"].items()] == [
+        ("workerpool0", 1),
+        ("workerpool1", 1),
+        ("workerpool2", 2),
+        ("workerpool3", 1),
+    ]
+    assert spec["task"] == {"type": "workerpool3", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("names", "together", "ending", "alone"),
+    [
+        ("chief-0", "chief-0", "chief-0", ""),
+        ("worker-0 worker-1", "worker-0 worker-1", "worker-0 worker-1", ""),
+        ("chief-0 worker-0", "chief-0 worker-0", "chief-0 worker-0", ""),
+        ("chief-0 worker-0 evaluator-0", "chief-0 worker-0", "chief-0 worker-0 evaluator-0", "evaluator-0"),
+        ("chief-0 worker-0 ps-0", "chief-0", "chief-0", "worker-0"),
+        ("worker-0 worker-1 ps-0", "worker-0", "worker-0", "worker-1"),
+        ("chief-0 worker-0 ps-0 evaluator-0", "chief-0", "chief-0 evaluator-0", "worker-0 evaluator-0"),
+    ],
+)
+def test_tasks_step_together_end_by_themselves_and_restart_alone(names, together, ending, alone) -> None:
+    tasks = names.split()
+    assert list(cluster.in_step(tasks)) == together.split()
+    assert list(cluster.end_by_themselves(tasks)) == ending.split()
+    assert [task for task in tasks if cluster.restarts_alone(task, tasks)] == alone.split()

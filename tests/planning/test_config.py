@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import REPO
+from support import REPO, input_error
 
 import sdk
 from sdk.errors import Problems
@@ -154,13 +154,13 @@ def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(writ
 
 def test_unknown_and_contradicting_keywords_are_all_named_with_the_nearest_setting(write) -> None:
     write("hello.py", "print(1)")
-    with pytest.raises(sdk.InputError) as caught:
+    nearest = (
+        "Unknown setting 'max_step'. Did you mean 'max_steps'?",
+        "Unknown setting 'worker'. Did you mean 'workers'?",
+    )
+    twice = "vertex_project: not together with backend=Vertex(...), which sets it too."
+    with input_error(*nearest, twice, "entry: not as a keyword"):
         sdk.submit("hello.py", max_step=20, worker=2, vertex_project="a", entry="x", backend=sdk.Vertex(project="b"))  # type: ignore[call-arg]
-    said = str(caught.value)
-    assert "Unknown setting 'max_step'. Did you mean 'max_steps'?" in said
-    assert "Unknown setting 'worker'. Did you mean 'workers'?" in said
-    assert "vertex_project: not together with backend=Vertex(...), which sets it too." in said
-    assert "entry: not as a keyword" in said
     job, plan = sdk.Job("hello.py", limits=sdk.Limits(timeout_s=60)), sdk.plan("hello.py")
     with pytest.raises(sdk.InputError, match="max_steps, timeout: not together with a Job"):
         sdk.plan(job, max_steps=20, timeout=None, workers=None)

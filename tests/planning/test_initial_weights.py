@@ -40,13 +40,11 @@ def test_the_champion_and_the_newest_version_are_pinned_by_number_and_digest(roo
     champion = register(root, "digits", {"model.keras": b"one"})
     last = register(root, "digits", {"model.keras": b"two"}, promote=False)
     plan = planned(root)
-    assert plan.initial is not None
     assert (plan.initial.version, plan.initial.manifest) == (1, champion.record.manifest)
     assert lines(plan, "warm start") == [
         f"version 1 of 'digits', the champion, weights only: files {champion.record.manifest[:12]}"
     ]
     newest = planned(root, "last").initial
-    assert newest is not None
     assert (newest.version, newest.manifest) == (2, last.record.manifest)
     # A later promotion changes nothing about a plan, nor about the weights that its tasks read.
     Model(str(root), "digits").promote(2)
@@ -58,7 +56,6 @@ def test_the_champion_and_the_newest_version_are_pinned_by_number_and_digest(roo
 
 def test_without_a_version_the_weights_are_fresh_and_the_plan_says_why(root: Path) -> None:
     plan = planned(root)
-    assert plan.initial is not None
     assert plan.initial.version == 0
     assert lines(plan, "warm start") == [f"none, fresh weights: the model 'digits' below {root} has no version yet"]
     register(root, "digits", {"model.keras": b"one"}, promote=False)
@@ -91,7 +88,6 @@ def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root,
 def test_without_a_name_the_model_has_the_name_of_the_run(root: Path) -> None:
     register(root, "weekly", {"model.keras": b"one"})
     weights = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
-    assert weights is not None
     assert (weights.model, weights.version) == ("weekly", 1)
 
 

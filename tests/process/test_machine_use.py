@@ -78,7 +78,6 @@ def test_a_reading_has_the_time_and_the_bytes_that_a_process_has_used(tmp_path: 
         file.flush()
         os.fsync(file.fileno())
     after = machine.read(os.getpid())
-    assert before is not None and after is not None
     assert 0.05 <= after.cpu_s - before.cpu_s < 5
     assert after.memory_bytes > 5_000_000
     assert after.written_bytes >= before.written_bytes
@@ -92,7 +91,6 @@ def test_the_children_of_a_process_count() -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             process.stdout.readline()
             reading = machine.read(process.pid)
         finally:
@@ -108,7 +106,6 @@ def test_the_network_is_the_machines_without_loopback_and_the_limit_the_containe
     lines = ["lo: 5 0 0 0 0 0 0 0 5 0", "eth0: 11 0 0 0 0 0 0 0 22 0", "eth1:1 0 0 0 0 0 0 0 2 0"]
     (folder / "net" / "dev").write_text("\n".join(["head", "head", *lines]))
     reading = machine.read(7, tmp_path)
-    assert reading is not None
     assert (reading.received_bytes, reading.sent_bytes) == (12, 24)
     assert reading.cpu_s == 150 / os.sysconf("SC_CLK_TCK")
     assert reading.memory_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
@@ -140,7 +137,6 @@ def test_samples_come_after_two_seconds_then_every_ten_and_rarely_in_a_long_run(
         sampler.update(lambda: [("chief-0", os.getpid(), "")])
         clock.sleep(1)
     use = machine_use(paths, "chief-0")
-    assert use is not None
     times = [sample.time - 1000 for sample in use.samples]
     assert times[:3] == [2, 12, 22]
     assert len(times) == 40
@@ -162,7 +158,6 @@ def test_a_task_that_starts_again_counts_from_its_own_beginning(paths: RunPaths,
         sampler.update(lambda pid=pid: [("chief-0", pid, "")])
         clock.sleep(10)
     use = machine_use(paths, "chief-0")
-    assert use is not None
     assert [sample.cpu_cores for sample in use.samples] == [0.0, 0.0]
 
 
@@ -196,7 +191,6 @@ def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(path
         file.write(b'{"time": "x"}\nnot json\n[]\n' + json.dumps({"time": float("nan")}).encode() + b"\n")
     write(path, replace(SAMPLE, time=102.0, cpu_cores=0.5, memory_bytes=1, gpus=()))
     use = machine_use(paths, "chief-0")
-    assert use is not None
     assert use.samples[0] == SAMPLE
     assert (use.mean_cpu_cores, use.peak_memory_bytes, use.mean_gpu_use) == (1.0, 2_000_000_000, 0.5)
     assert len(use.samples) == 2

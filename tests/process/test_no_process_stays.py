@@ -112,7 +112,6 @@ def client_of(trial: Trial) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "client.py", trial.mark, str(trial.restarts)]
     client = subprocess.Popen(words, cwd=project, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with client:
-        assert client.stdout is not None
         assert client.stdout.readline() == "ready\n"
         yield client
 
@@ -342,7 +341,6 @@ def process(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A process that has said a line, and is gone at the end."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options) as started:
         try:
-            assert started.stdout is not None
             assert started.stdout.readline() == "up\n"
             yield started
         finally:
@@ -383,7 +381,6 @@ def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(tmp_pat
     )
     with process(sys.executable, str(holder), "1", "tmp", events) as started:
         lock = janitor._lock(str(tmp_path), events)
-        assert lock is not None
         os.close(lock)
         assert started.wait(LIMIT_S) == (0 if ends else -signal.SIGKILL)
 
@@ -395,7 +392,6 @@ def test_the_end_of_one_run_touches_neither_its_readers_nor_another_run(write: C
     env = {**os.environ, "PYTHONPATH": REPO}
     words = [sys.executable, "-c", follow, lost.url]
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
         assert reader.stdout.readline() == "up\n"
         supervisor_of(lost).kill()
         assert reader.wait(LIMIT_S) == 0, "it read to the end and left by itself"

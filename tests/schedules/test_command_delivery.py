@@ -1,4 +1,4 @@
-"""`podlift schedule run --due`: a delivery by a command has the slot, the lock and the rules of any other delivery."""
+"""Deliveries by `podlift schedule run --due`, with the rules of any other delivery; deliveries and a history in a bucket."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
-from paper_runs import HOUR, START, World, at
+from paper_runs import HOUR, START, PaperRuns, World, at
+from support import FakeClock, input_error
 
 from sdk import InputError, State
-from sdk.schedules.records import Book
+from sdk.job.plan import Plan
+from sdk.records.sync.index import in_parallel
+from sdk.schedules.records import Book, SlotRecord, key_of
+from sdk.testing.gcs import GcsServer
+from sdk.upkeep import remove
 
 MINUTE = 60.0
 
@@ -76,9 +81,8 @@ def test_a_slot_is_delivered_by_its_name_also_later(world: World) -> None:
 def test_a_slot_that_is_none_or_not_of_this_schedule_is_refused(world: World, hours: float, sentence: str) -> None:
     world.add()
     at(world, 1)
-    with pytest.raises(InputError, match="--slot") as caught:
+    with input_error("--slot", sentence):
         world.deliver(slot=START + timedelta(hours=hours))
-    assert sentence in str(caught.value)
     assert world.history() == []
 
 
@@ -94,9 +98,7 @@ def test_a_name_of_a_delivery_must_be_one_and_a_local_run_has_no_keeper_to_detac
 
 
 def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(world: World) -> None:
-    world.runs.takes_s = 2.2 * HOUR
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(takes_s=2.2 * HOUR, outcome=State.LOST)
     world.killed(lambda: world.deliver(0, id="weekly-29"))
     # Its machine comes back when later slots are past.
     at(world, 2, 10 * MINUTE)
@@ -111,8 +113,7 @@ def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(wo
 
 
 def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World) -> None:
-    world.runs.outcome = lambda plan: State.FAILED
-    world.add(notify=("webhook:HOOK",), pause_after_failures=2)
+    world.add(outcome=State.FAILED, notify=("webhook:HOOK",), pause_after_failures=2)
     assert [world.deliver(hour).exit_code for hour in range(3)] == [1, 1, 0]
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED"]
     assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
@@ -129,3 +130,59 @@ def test_a_delivery_made_before_a_change_of_the_expression_serves_its_original_s
     keeper.keep(spec)
     (served,) = world.history()
     assert (served.slot, served.state) == ("2027-01-04T01:00:00+00:00", "SUCCEEDED")
+
+
+RACING, DAYS = 8, 100
+
+
+@pytest.fixture
+def there(mine, template: Plan) -> World:
+    clock = FakeClock(START.timestamp() - 60)
+    return World("gs://mine/podlift", template, clock, PaperRuns(clock))
+
+
+def test_of_8_racing_deliveries_one_run_starts(there: World) -> None:
+    there.add()
+    there.clock.time = START.timestamp()
+    keepers = [there.keeper(str(number)) for number in range(RACING)]
+    with ThreadPoolExecutor(RACING) as pool:
+        going_on = list(pool.map(lambda keeper: keeper.step(), keepers))
+        # Processes that found the slot taken and not yet running look again.
+        again = [each for each, more in zip(keepers, going_on, strict=True) if more]
+        list(pool.map(lambda keeper: keeper.step(), again))
+    assert len(there.runs.submits) == 1
+    (record,) = there.history()
+    assert record.state == "RUNNING"
+    assert len(record.notes) == RACING - 1
+
+
+def test_a_history_of_a_hundred_slots_is_listed_with_few_requests_and_removed(there, podlift_gcs: GcsServer) -> None:
+    record, book = there.add(cron="0 3 * * *"), Book(there.root)
+    slots = [*record.spec.slots.between(START, START + timedelta(days=DAYS))]
+    made = [SlotRecord(key=key_of(slot), slot=slot.isoformat(), state="SUCCEEDED") for slot in slots]
+    assert all(in_parallel(lambda each: book.take(record, each), made))
+    there.clock.time = made[-1].moment.timestamp() + 60
+    schedule = there.schedule
+    assert [each.slot for each in schedule.history(None)] == [each.slot for each in reversed(made)]
+    podlift_gcs.forget_requests()
+    assert [each.slot for each in schedule.history()] == [each.slot for each in reversed(made[-20:])]
+    assert podlift_gcs.requests().total <= 23
+    there.schedule.remove()
+    assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
+
+
+def test_podlift_remove_keeps_the_code_of_a_schedule_and_of_its_keepers(there, podlift_gcs, monkeypatch) -> None:
+    bucket = podlift_gcs.client().bucket("mine")
+    record, kept, other = there.add(), "a" * 64, "b" * 64
+    for digest in (kept, other):
+        for name in (f"runtime/{digest}.tar", f"entrypoints/{digest}.py"):
+            bucket.blob(f"podlift/{name}").upload_from_string("x")
+    bucket.blob(f"podlift/bundles/{record.bundle}.tar").upload_from_string("x")
+    bucket.blob(f"podlift/bundles/{other}.tar").upload_from_string("x")
+    spec = f'{{"runtime": {{"sha256": "{kept}"}}, "entrypoint": "{kept}"}}'
+    Book(there.root).put_files({"keepers/each/0123.json": spec.encode()})
+    for name in ("SETTLED_S", "JOB_SETTLED_S"):
+        monkeypatch.setattr(remove.root, name, 0.0)
+    found = remove.find(there.root, older_than_s=0.0, keep=0, now=START.timestamp() + 1e9)
+    assert sorted(item.name for item in remove.remove(found).items) == [other] * 3
+    assert {blob.name for blob in bucket.list_blobs(prefix="podlift/runtime/")} == {f"podlift/runtime/{kept}.tar"}

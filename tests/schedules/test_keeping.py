@@ -70,8 +70,7 @@ def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(wo
     ],
 )
 def test_a_delivery_while_an_earlier_run_goes_on(world: World, overlap: str, expected: list[str]) -> None:
-    world.runs.takes_s = 1.5 * HOUR
-    world.add(overlap=overlap)
+    world.add(takes_s=1.5 * HOUR, overlap=overlap)
     first = world.keeper("1", hours=0)
     assert first.step()
     second = world.keeper("2", hours=1)
@@ -81,8 +80,7 @@ def test_a_delivery_while_an_earlier_run_goes_on(world: World, overlap: str, exp
 
 
 def test_a_keeper_that_waits_beyond_its_time_skips_its_slot(world: World) -> None:
-    world.runs.takes_s = 100 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=100 * HOUR, overlap="queue")
     world.keeper("1", hours=0).step()
     world.keeper("2", hours=1).serve(hours=2)
     assert world.shown() == ["0 RUNNING at 0", "1 SKIPPED"]
@@ -90,8 +88,7 @@ def test_a_keeper_that_waits_beyond_its_time_skips_its_slot(world: World) -> Non
 
 
 def test_a_slot_of_a_keeper_that_died_while_it_waited_does_not_block_later_ones(world: World) -> None:
-    world.runs.takes_s = 1.5 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=1.5 * HOUR, overlap="queue")
     world.keeper("1", hours=0).step()
     waiting = world.keeper("2", hours=1)
     assert waiting.step()
@@ -146,8 +143,7 @@ def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: Wo
 
 @pytest.mark.parametrize("delayed", ["cancel", "submit"])
 def test_an_outage_delays_the_submit_of_a_run_and_the_cancel_of_its_predecessor(world, monkeypatch, delayed) -> None:
-    world.runs.takes_s = 100 * HOUR
-    world.add(overlap="replace")
+    world.add(takes_s=100 * HOUR, overlap="replace")
     world.keeper("1", hours=0).step()
     second = world.keeper("2", hours=1)
 
@@ -293,8 +289,7 @@ def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(world,
 
 
 def test_a_catch_up_run_lets_the_next_slot_wait_as_it_was_simulated(world: World) -> None:
-    world.runs.takes_s = 2 * HOUR
-    record = world.add(missed="catch_up_last")
+    record = world.add(takes_s=2 * HOUR, missed="catch_up_last")
     keepers = []
     for hour in (0, 3, 4, 5):
         at(world, hour)
@@ -375,8 +370,7 @@ def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(world: World,
 @pytest.mark.parametrize(("most_usd", "state", "resumes"), [(4.0, "CHECKPOINTED", 0), (None, "SUCCEEDED", 1)])
 def test_no_billed_run_is_resumed_in_a_limited_month(world: World, firing_costs, most_usd, state, resumes) -> None:
     firing_costs(most_usd)
-    world.runs.outcome = lambda plan: State.CHECKPOINTED
-    world.add(max_cost_usd_per_month=9.0)
+    world.add(outcome=State.CHECKPOINTED, max_cost_usd_per_month=9.0)
     world.keeper(hours=0).serve()
     assert (world.history()[0].state, len(world.runs.resumed)) == (state, resumes)
 

@@ -25,8 +25,7 @@ from sdk.schedules.runs import KeptRuns
 def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
     world: World, monkeypatch: pytest.MonkeyPatch, check_s: float, submit_s: float, other: str
 ) -> None:
-    world.runs.takes_s = 3 * HOUR
-    world.add(max_cost_usd_per_month=100.0)
+    world.add(takes_s=3 * HOUR, max_cost_usd_per_month=100.0)
     submit, first, slow = world.runs.submit, world.keeper("1", hours=0), iter([True])
 
     def comes() -> None:
@@ -74,8 +73,7 @@ def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(worl
 
 
 def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(world: World) -> None:
-    world.runs.takes_s = 9 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=9 * HOUR, overlap="queue")
     at(world, 0, 1200)
     world.fire("each")
     at(world, 0, 1260)
@@ -93,8 +91,7 @@ def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(worl
 
 
 def test_a_slot_by_hand_that_waits_without_a_server_is_skipped_by_the_next_delivery(world: World) -> None:
-    world.runs.takes_s = 9 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=9 * HOUR, overlap="queue")
     for seconds in (1200, 1260):
         at(world, 0, seconds)
         world.fire("each")
@@ -103,8 +100,7 @@ def test_a_slot_by_hand_that_waits_without_a_server_is_skipped_by_the_next_deliv
 
 
 def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
-    world.runs.takes_s = 3 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=3 * HOUR, overlap="queue")
     server = world.server()
     at(world, 0)
     server.tick()
@@ -117,8 +113,7 @@ def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
 
 
 def test_of_two_servers_that_see_a_lost_run_one_resumes_it(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     first, second = world.server(), world.server()
     at(world, 0)
     first.tick()
@@ -143,8 +138,7 @@ def test_of_two_servers_that_see_a_lost_run_one_resumes_it(world: World) -> None
 
 
 def test_a_run_that_another_process_resumes_at_the_same_moment_goes_on_in_its_record(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     at(world, 0)
     server = world.server()
     server.tick()
@@ -201,9 +195,7 @@ def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resu
 
 
 def test_no_slot_that_waits_is_started_in_the_step_that_pauses_the_schedule(world: World) -> None:
-    world.runs.outcome = lambda plan: State.FAILED
-    world.runs.takes_s = 1.5 * HOUR
-    world.add(pause_after_failures=1, overlap="queue")
+    world.add(outcome=State.FAILED, takes_s=1.5 * HOUR, pause_after_failures=1, overlap="queue")
     world.keeper("1", hours=0).step()
     world.keeper("2", hours=1).serve()
     assert [record.state for record in world.history()] == ["FAILED", "SKIPPED"]
@@ -221,8 +213,7 @@ def test_a_pause_after_several_failures_of_one_step_is_told_once(world: World) -
 
 
 def test_an_outage_in_the_first_look_hides_no_run_that_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.runs.takes_s = 100 * HOUR
-    world.add()
+    world.add(takes_s=100 * HOUR)
     at(world, 0, 1800)
     world.server().tick()
     world.keeper("m", by_hand=True).step()
@@ -265,7 +256,6 @@ def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(
     world.add(missed="catch_up_last")
     world.killed(lambda: world.deliver(3, id="x"))
     record = world.deliver(3, 120, id="x").record
-    assert record is not None
     assert (record.slot[:13], record.state) == ("2027-01-04T03", "SUCCEEDED")
     assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
 
@@ -303,8 +293,7 @@ def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(world: Wor
 
 
 def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     submit = world.runs.submit
 
     def killed(plan) -> None:

@@ -58,8 +58,7 @@ def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World) ->
     ],
 )
 def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(world, overlap, expected) -> None:
-    world.runs.takes_s = 1.5 * HOUR
-    world.add(overlap=overlap)
+    world.add(takes_s=1.5 * HOUR, overlap=overlap)
     world.advance(world.server(), 3.6)
     assert world.shown() == expected
 
@@ -80,8 +79,7 @@ def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_rest
 
 
 def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     world.advance(world.server(), 0.5)
     assert world.runs.resumed == list(world.runs.plans)
     assert world.shown() == ["0 SUCCEEDED at 0"]
@@ -92,8 +90,7 @@ def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:
 
 
 def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
-    world.runs.outcome = lambda plan: State.FAILED
-    world.add(notify=("webhook:HOOK",), pause_after_failures=2)
+    world.add(outcome=State.FAILED, notify=("webhook:HOOK",), pause_after_failures=2)
     server = world.server()
     world.advance(server, 4)
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
@@ -107,8 +104,7 @@ def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
 
 
 def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: World) -> None:
-    world.runs.takes_s = 100 * HOUR
-    world.add(notify=("webhook:HOOK", "webhook:MISSING"), notify_skips=2)
+    world.add(takes_s=100 * HOUR, notify=("webhook:HOOK", "webhook:MISSING"), notify_skips=2)
     server = world.server()
     world.advance(server, 5)
     assert [(post["event"], post["slot"]) for post in world.posts] == [
@@ -265,8 +261,7 @@ def test_whatever_happens_each_slot_has_one_record_and_at_most_one_run(
 
 @pytest.mark.full
 def test_a_year_of_a_daily_schedule_equals_its_simulation(world: World) -> None:
-    world.runs.takes_s = 30 * HOUR
-    record = world.add(cron="30 2 * * *", time_zone="America/New_York")
+    record = world.add(takes_s=30 * HOUR, cron="30 2 * * *", time_zone="America/New_York")
     world.advance(world.server(), 365 * 24)
     expected = Simulation(cron=record.spec.slots, durations_s=[30 * HOUR]).run(START, START + timedelta(days=365))
     found = world.history()
