@@ -24,7 +24,7 @@ FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
 )
 PLAIN = json.loads((GOLDEN_FILES / "vertex" / "bodies.json").read_text())["one task"]
-HERE, P = "us-central1", "projects/acme/locations"
+HERE, P, EAST = "us-central1", "projects/acme/locations", "projects/acme/locations/us-east1"
 STORE = f"{P}/{HERE}/metadataStores/default/contexts"
 KEY = "keyRings/ring/cryptoKeys/key"
 GB200 = {"machineType": "a4x-highgpu-4g", "acceleratorType": "NVIDIA_GB200", "acceleratorCount": 4}
@@ -68,7 +68,7 @@ def named(*values: str, key: str = "compute.googleapis.com/reservation-name") ->
 
 
 MACHINE, DISK = ".machine_spec", ".disk_spec.boot_disk_type"
-RESERVATION = ".machine_spec.reservation_affinity"
+RESERVATION, ELSEWHERE = ".machine_spec.reservation_affinity", "needs to be in the same region as the job"
 # The request as a change of a plain one, the field, and the message.
 RULES: list[tuple[dict[str, Any], str, str]] = [
     (machine("n2-standard-7"), MACHINE, 'Machine type "n2-standard-7" is not supported.'),
@@ -102,11 +102,7 @@ RULES: list[tuple[dict[str, Any], str, str]] = [
     (reserved("TYPE_UNSPECIFIED"), RESERVATION, "The reservation affinity type has to be set: NO_RE"),
     (named("projects/p/zones/us-central1-a/reservations/r", key="name"), ".key", "The key of a SPECIFIC_RESERV"),
     (named(), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservations/{reserv"),
-    (
-        named("projects/p/zones/europe-west4-a/reservations/r"),
-        ".values",
-        "The reservation needs to be in the same region as the job, us-central1.",
-    ),
+    (named("projects/p/zones/europe-west4-a/reservations/r"), ".values", f"The reservation {ELSEWHERE}, us-central1."),
     (
         patched(reserved("ANY_RESERVATION", base=L4), spec(scheduling={"strategy": "FLEX_START"})),
         RESERVATION,
@@ -119,7 +115,7 @@ RULES: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"encryptionSpec": {"kmsKeyName": "key"}}, ".kms_key_name", "The Cloud KMS key has the form `proje"),
     (
-        {"encryptionSpec": {"kmsKeyName": f"{P}/us-east1/{KEY}"}},
+        {"encryptionSpec": {"kmsKeyName": f"{EAST}/{KEY}"}},
         ".kms_key_name",
         "The Cloud KMS key needs to be in the same region as the job, us-central1.",
     ),
@@ -134,11 +130,7 @@ RULES: list[tuple[dict[str, Any], str, str]] = [
         "The tensorboard has the form `projects/{project}/locations/{location}/tensorboards/{tensorboard}`.",
     ),
     (spec(experiment="mine"), ".experiment", "The experiment has the form `projects/{project}/"),
-    (
-        spec(experiment=f"{P}/us-east1/metadataStores/default/contexts/mine"),
-        ".experiment",
-        "The experiment needs to be in the same region as the job",
-    ),
+    (spec(experiment=f"{EAST}/metadataStores/default/contexts/mine"), ".experiment", f"The experiment {ELSEWHERE}"),
     (
         spec(persistentResourceId="Warm"),
         ".persistent_resource_id",
@@ -281,7 +273,7 @@ def test_any_json_in_any_field_of_a_request_can_be_checked(changes: list[tuple[t
     ("fields", "raw"),
     [
         ({"tensorboard": f"{P}/{HERE}/tensorboards/1"}, spec(serviceAccount="abc@p-123456.iam.gserviceaccount.com")),
-        ({"kms_key": f"{P}/us-east1/{KEY}"}, {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"}}),
+        ({"kms_key": f"{EAST}/{KEY}"}, {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"}}),
     ],
 )
 def test_a_setting_that_raw_completes_or_corrects_is_no_mistake(fields: dict[str, Any], raw: dict[str, Any]) -> None:
@@ -362,53 +354,42 @@ def test_a_persistent_resource_is_said_to_be_billed_until_it_is_deleted() -> Non
     assert "Each of us-central1 and us-east1 needs its own persistent resource 'warm'." in two
 
 
+def exists(**about: Any) -> dict[str, Any]:
+    return {"exists": True, "error": "", "about": about}
+
+
 def resource(state: str = "RUNNING", **pool: Any) -> dict[str, Any]:
     fields = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1", **pool}
     disk = {"diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100}}
-    return {"exists": True, "error": "", "about": {"state": state, "resourcePools": [{**disk, **fields}]}}
+    return exists(state=state, resourcePools=[{**disk, **fields}])
 
 
-FITS = "has the machines and disks of the job."
-LACKS = "has no pool for n1-standard-4, pd-ssd of 100 GB x 1."
+FITS, LACKS = "has the machines and disks of the job.", "has no pool for n1-standard-4, pd-ssd of 100 GB x 1."
+GONE = "vertex_persistent_resource: there is no 'warm' in us-central1 (404: not found). Next: gcloud ai persistent"
+EIGHT, SLOW = {"machineType": "n1-standard-8"}, {"bootDiskType": "pd-standard", "bootDiskSizeGb": 100}
+WARM = f"persistent_resource@{HERE}"
 
 
 @pytest.mark.parametrize(
     ("known", "level", "said"),
     [
-        ({"persistent_resource@us-central1": resource()}, "note", FITS),
-        ({"persistent_resource@us-central1": resource(autoscalingSpec={"maxReplicaCount": "4"})}, "note", FITS),
-        ({"persistent_resource@us-central1": resource("PROVISIONING")}, "warning", "is PROVISIONING, not RUNNING"),
+        ({WARM: resource()}, "note", FITS),
+        ({WARM: resource(autoscalingSpec={"maxReplicaCount": "4"})}, "note", FITS),
+        ({WARM: resource("PROVISIONING")}, "warning", "is PROVISIONING, not RUNNING"),
+        ({WARM: resource(machineSpec=EIGHT)}, "error", f"{LACKS} It has n1-standard-8, pd-ssd of 100 GB x 1."),
+        ({WARM: resource(diskSpec=SLOW)}, "error", f"{LACKS} It has n1-standard-4, pd-standard of 100 GB x 1."),
+        ({WARM: resource(replicaCount="0")}, "error", LACKS),
+        ({WARM: {"exists": False, "error": "404: not found", "about": {}}}, "error", GONE),
+        ({"kms_key": exists(purpose="ASYMMETRIC_SIGN")}, "error", "cannot encrypt: its purpose is ASYMMETRIC_SIGN"),
         (
-            {"persistent_resource@us-central1": resource(machineSpec={"machineType": "n1-standard-8"})},
-            "error",
-            f"{LACKS} It has n1-standard-8, pd-ssd of 100 GB x 1.",
-        ),
-        (
-            {"persistent_resource@us-central1": resource(diskSpec={"bootDiskType": "pd-standard", "bootDiskSizeGb": 100})},
-            "error",
-            f"{LACKS} It has n1-standard-4, pd-standard of 100 GB x 1.",
-        ),
-        ({"persistent_resource@us-central1": resource(replicaCount="0")}, "error", LACKS),
-        (
-            {"persistent_resource@us-central1": {"exists": False, "error": "404: not found", "about": {}}},
-            "error",
-            "vertex_persistent_resource: there is no 'warm' in us-central1 (404: not found). Next: gcloud ai persistent",
-        ),
-        (
-            {"kms_key": {"exists": True, "error": "", "about": {"purpose": "ASYMMETRIC_SIGN"}}},
-            "error",
-            "cannot encrypt: its purpose is ASYMMETRIC_SIGN",
-        ),
-        (
-            {"kms_key": {"exists": True, "error": "", "about": {
-                "purpose": "ENCRYPT_DECRYPT", "primary": {"state": "DISABLED"}}}},
+            {"kms_key": exists(purpose="ENCRYPT_DECRYPT", primary={"state": "DISABLED"})},
             "error",
             "its primary version is DISABLED",
         ),
-        ({"tensorboard": {"exists": True, "error": "", "about": {}}}, "note", "vertex_tensorboard exists."),
+        ({"tensorboard": exists()}, "note", "vertex_tensorboard exists."),
         ({"network": {"exists": None, "error": "403: no", "about": {}}}, "note", "vertex_network was not checked: 403"),
     ],
-)  # fmt: skip
+)
 def test_the_clouds_answer_about_a_named_resource_is_compared_with_the_job(known, level: str, said: str) -> None:
     facts = Facts(**{**FACTS.__dict__, "online": {"settings": known}})
     named = {"persistent_resource": "warm", "kms_key": f"{P}/{HERE}/{KEY}", "network": NETWORK}

@@ -24,9 +24,6 @@ FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
 )
 TARGET = {"project": "my-project", "bucket": "my-bucket", "image": "us-central1-docker.pkg.dev/my-project/images/tf:1"}
-RESERVED = {
-    "jobSpec": {"workerPoolSpecs": {"0": {"machineSpec": {"reservationAffinity": {"reservationAffinityType": 2}}}}}
-}
 DAY = 86400.0
 # Its price on spot is known in part.
 B200 = {"accelerator": "b200:8", "own_tensorflow": True, "provisioning": "spot"}
@@ -36,6 +33,7 @@ def in_raw(index: int, **pool: Any) -> dict[str, Any]:
     return {"jobSpec": {"workerPoolSpecs": {str(index): pool}}}
 
 
+RESERVED = in_raw(0, machineSpec={"reservationAffinity": {"reservationAffinityType": 2}})
 GROUPS = ("resources", "limits", "vertex", "code")
 
 
@@ -44,11 +42,8 @@ class Asked:
 
     def __init__(self, changes: dict[str, Any]) -> None:
         job = asdict(sdk.Job("train.py", limits={"timeout_s": 3600.0}))
-        target = asdict(sdk.Vertex(**TARGET))
-        # As they are in a plan's JSON.
-        self.values = json.loads(
-            json.dumps({**job, "vertex": target, "root": "gs://my-bucket/podlift", "run_id": "run-abc"})
-        )
+        job |= {"vertex": asdict(sdk.Vertex(**TARGET)), "root": "gs://my-bucket/podlift", "run_id": "run-abc"}
+        self.values = json.loads(json.dumps(job))  # as in a plan
         self.strategies: tuple[str, ...] = ()
         self.facts = FACTS
         self.change(changes)
@@ -66,15 +61,9 @@ class Asked:
             place[last] = copy.deepcopy(value)
 
     def findings(self) -> list[Finding]:
-        values = self.values
-        return of_vertex(
-            decode(sdk.Job, values),
-            self.facts,
-            target=decode(sdk.Vertex, values["vertex"]),
-            root=values["root"],
-            run_id=values["run_id"],
-            strategies=self.strategies,
-        )
+        values, job, target = self.values, decode(sdk.Job, self.values), decode(sdk.Vertex, self.values["vertex"])
+        about = {"root": values["root"], "run_id": values["run_id"], "strategies": self.strategies}
+        return of_vertex(job, self.facts, target=target, **about)
 
     def of(self, level: str) -> list[Finding]:
         return [finding for finding in self.findings() if finding.level == level]
@@ -87,7 +76,6 @@ BEST, STANDARD = "Nearest: accelerator='v5e-8'.", "provisioning='standard'"
 V6E = "training-with-tpu-vm ends TensorFlow's support before v6e, configure-compute lets tf-nightly"
 BLACKWELL = "has no kernels for Blackwell GPUs. If the image has your own one that does, set vertex_own_tensorflow=True"
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    # Hardware that no job gets.
     ({"accelerator": "v6e-8"}, V6E, BEST),
     ({"accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
     ({"accelerator": "v5e-16"}, "spans 4 machines", BEST),
@@ -97,14 +85,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
     ({"accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
     ({"accelerator": "gb200:4", "own_tensorflow": True}, "gb200:4 needs a reservation", "accelerator='h100:4'"),
-    # A TPU with more than one task.
     ({"accelerator": "v5e-8", "workers": 2}, "exactly one task", "Nearest: workers=1."),
     (
         {"accelerator": "v5e-1", "workers": 3, "ps": 1, "evaluator": True},
         "Received: workers=3, ps=1, evaluator=True",
         "Nearest: workers=1, ps=0, evaluator=False.",
     ),
-    # Machine types.
     ({"machine": "n1-standard-2"}, "Known: n1-standard-4, n1-standard-8", "machine='n1-standard-4'"),
     ({"machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
     ({"machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
@@ -121,7 +107,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         ({"machine": odd}, repr(odd)[:9], "machine=")
         for odd in ("n1-standard-" + "9" * 5000, "n1-standard-²", "-", "4")
     ],
-    # Regions.
     (
         {"accelerator": "v5e-8", "regions": ["europe-west4"]},
         "us-central1, us-east1, us-west1, us-west4, not in europe-west4",
@@ -140,7 +125,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
     ({"regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
-    # Spot and flex-start.
     (
         {"accelerator": "v5e-16", "provisioning": "spot"},
         "TPUs on several machines are not available as spot machines",
@@ -158,7 +142,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "the same machine in every pool. Received: g2-standard-4 with l4, n1-standard-4 with cpu",
         "provisioning='standard'",
     ),
-    # Programs that a job has no room for.
     ({"disk_gb": 99}, "A boot disk has 100 to 64000 GB. Received: vertex_disk_gb=99", "vertex_disk_gb=100"),
     ({"env": ENV_99}, "at most 100 variables, and podlift sets 3. Received: 99", "Nearest: 97 of them"),
     ({"isolated": True}, "the image is the environment", "isolated=False"),
@@ -167,7 +150,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "MultiWorkerMirroredStrategy trains without parameter servers",
         "Nearest: ps=0.",
     ),
-    # Where it goes.
     ({"project": "My Project"}, "A project's id has", "project='my-project'"),
     ({"bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
     ({"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
@@ -181,7 +163,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"service_account": "me@example.com"}, "not as a person", "service_account=None"),
     ({"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
-    # Images.
     ({"image": TF + "cpu.2-16.py310:latest"}, "is retired", f"image='{MINE}2.16'"),
     ({"image": TF + "cpu.2-11:latest"}, "is retired", f"image='{MINE}2.16'"),
     ({"image": "https://gcr.io/p/tf:1"}, "and no scheme", "image='gcr.io/p/tf:1'"),
@@ -196,12 +177,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "vertex_image={'cpu': 'a/b:1', 'keeper': 'a/bc'}",
     ),
     ({"image": {"keeper": TF + "cpu.2-11:latest"}}, "podlift image cpu --submit", f"'{MINE}2.16'"),
-    # Labels.
     ({"labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
     ({"labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
     ({"labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
     ({"labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
-    # Money.
     (
         {"workers": 4, "timeout_s": 10 * 3600.0, "max_cost_usd": 2.0},
         "may cost 8.74 USD, at 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=2",

@@ -237,17 +237,14 @@ def test_other_steps_phases_shapes_and_replicas_are_differences_and_lost_ends_na
     assert comparison.end_of(RunPaths(str(tmp_path))) is None
 
 
+COSTS = {"steps": 60, "steps_lost": 7, "every_steps": 10, "seconds_lost": 4.25, "attempts": 2}
 PASSED = DrillReport(
     verdict="passed",
     weights_equal=True,
     weights_sha="ab" * 32,
-    steps=60,
-    steps_lost=7,
-    every_steps=10,
-    seconds_lost=4.25,
-    attempts=2,
     kills=(Killed(task="chief-0", point="step", number=47, attempt=1, step=47, restored=40, steps_lost=7),),
     runs={"undisturbed": "/runs/a", "again": "/runs/b", "killed": "/runs/c"},
+    **COSTS,
 )
 
 
@@ -352,14 +349,8 @@ def test_tasks_are_killed_in_time_and_the_cost_is_reported(write, root: Path) ->
 
 def report_of(step_s: float, **given: object) -> GoodputReport:
     spent = Goodput(task="chief-0", total_s=100.0, start_s=100.0 - step_s - 6, step_s=step_s, evaluation_s=6.0)
-    known = {
-        "state": State.CANCELLED,
-        "goodput": spent,
-        "at_least": 0.95,
-        "attempts": 2,
-        "kills": (),
-        "kills_missed": 0,
-    }
+    known = {"state": State.CANCELLED, "goodput": spent, "at_least": 0.95}
+    known |= {"attempts": 2, "kills": (), "kills_missed": 0}
     return GoodputReport(**{**known, "run": "/runs/x", **given})  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from support import input_error
 import sdk
 from sdk.job.gates import Gain, Guard
 
-FINITE = st.floats(-1e12, 1e12)
+FINITE, COMPARISONS = st.floats(-1e12, 1e12), st.sampled_from([">=", ">", "<=", "<"])
 ASKED = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}
 
 
@@ -35,13 +35,7 @@ def test_a_guard_is_a_bound_for_one_metric(text: str, champion: float | None, bo
     assert Guard.parse(text).bound(champion) == (None if bound is None else pytest.approx(bound))
 
 
-@given(
-    st.sampled_from([">=", ">", "<=", "<"]),
-    st.sampled_from("+-*"),
-    st.floats(0, 1e6),
-    st.sampled_from(["", " "]),
-    FINITE,
-)
+@given(COMPARISONS, st.sampled_from("+-*"), st.floats(0, 1e6), st.sampled_from(["", " "]), FINITE)
 def test_a_guard_reads_its_written_form(comparison: str, sign: str, number: float, space: str, champion: float) -> None:
     guard = Guard.parse(f"accuracy{space}{comparison}{space}champion{space}{sign}{space}{number!r}")
     expected = {"+": champion + number, "-": champion - number, "*": champion * number}[sign]

@@ -27,14 +27,9 @@ BARE = {
 }  # fmt: skip
 
 
-def test_every_field_of_a_job_and_a_backend_has_one_setting_that_names_its_group() -> None:
-    groups = {
-        "checkpoint": sdk.Checkpoints,
-        "retry": sdk.Retry,
-        "limit": sdk.Limits,
-        "code": sdk.Code,
-        "gate": sdk.Gate,
-    }
+def test_every_field_has_one_setting_that_names_its_group_and_a_sentence() -> None:
+    groups = {"checkpoint": sdk.Checkpoints, "retry": sdk.Retry, "limit": sdk.Limits}
+    groups |= {"code": sdk.Code, "gate": sdk.Gate}
     groups |= {"local": sdk.Local, "vertex": sdk.Vertex, "ray": sdk.Ray, "kubernetes": sdk.Kubernetes}
     names = {f"{word}_{field.name}" for word, kind in groups.items() for field in fields(kind)}
     # Units are in the value, and the common ones have a bare name.
@@ -45,9 +40,6 @@ def test_every_field_of_a_job_and_a_backend_has_one_setting_that_names_its_group
     renamed |= {"limit_timeout_s": "timeout", "limit_max_steps": "max_steps", "limit_max_cost_usd": "max_cost_usd"}
     assert set(table.settings()) == BARE | {renamed.get(name, name) for name in names}
     assert {name for name in table.settings() if name.partition("_")[0] not in groups} == BARE
-
-
-def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
     assert [setting.name for setting in table.settings().values() if len(setting.doc) < 10] == []
 
 

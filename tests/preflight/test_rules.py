@@ -67,13 +67,10 @@ def test_code_that_only_looks_like_it_is_not_reported(near):
     assert rules.check([near]) == []
 
 
-def test_dynamic_shapes_are_refused_only_if_strict():
+def test_dynamic_shapes_are_refused_only_if_strict_and_ragged_rows_reported_once():
     levels = [rules.check([op("Where")], strict=strict)[0].level for strict in (False, True)]
     assert levels == ["warning", "refused"]
     assert rules.check([op("BatchMatMulV2", outputs=[LONG])], strict=True)[0].level == "warning"
-
-
-def test_the_counting_of_ragged_rows_is_not_reported_beside_them():
     ragged, count = op("RaggedRange"), op("Mul", outputs=[LONG])
     assert [finding.rule for finding in rules.check([count, ragged])] == ["dynamic-shape"]
     elsewhere = op("Mul", outputs=[LONG], line=8)

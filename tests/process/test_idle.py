@@ -15,7 +15,8 @@ from support import LIMIT_S, FakeClock, input_error
 import sdk
 from sdk.backends.local.backend import LocalBackend
 from sdk.cli import app
-from sdk.process.machine import UNREADABLE, IdleWatch, watched
+from sdk.process import machine
+from sdk.process.machine import UNREADABLE, IdleWatch
 from sdk.records.machine import GpuUse
 from sdk.records.recorder import read_events
 
@@ -65,11 +66,12 @@ def test_one_gpu_that_is_used_now_and_then_is_enough() -> None:
     assert watched.idle_after(20)
 
 
-def test_nothing_ends_without_a_limit_or_without_tasks() -> None:
+def test_nothing_ends_without_a_limit_or_without_tasks_that_train() -> None:
     assert not Watched({"0": 0.0, "1": 0.0}, None).idle_after(10_000, 10)
     watched = Watched({"0": 0.0, "1": 0.0})
     watched.tasks = []
     assert not watched.idle_after(1_000, 5) and watched.findings == []
+    assert machine.watched(["chief-0", "worker-1", "ps-0", "evaluator-0"]) == ["chief-0", "worker-1"]
 
 
 def test_gpus_that_cannot_be_read_end_nothing_and_are_reported_once() -> None:
@@ -82,10 +84,6 @@ def test_time_in_which_the_supervisor_was_suspended_does_not_count() -> None:
     watched = Watched({"0": 0.0, "1": 0.0})
     assert not watched.idle_after(3_600, 3_600)
     assert not watched.idle_after(40)
-
-
-def test_parameter_servers_and_evaluators_are_not_watched() -> None:
-    assert watched(["chief-0", "worker-1", "ps-0", "evaluator-0"]) == ["chief-0", "worker-1"]
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,11 @@ from sdk.job.layout import RunPaths
 from sdk.process import machine
 from sdk.records.machine import GpuUse, MachineSample, MachineUse, interval_s, machine_use, write
 
-RATES = {
-    "disk_read_bytes_s": 0.0,
-    "disk_write_bytes_s": 5.0,
-    "network_received_bytes_s": 1.0,
-    "network_sent_bytes_s": 2.0,
-}
+DISK = {"disk_read_bytes_s": 0.0, "disk_write_bytes_s": 5.0}
+NETWORK = {"network_received_bytes_s": 1.0, "network_sent_bytes_s": 2.0}
 MEMORY = {"memory_bytes": 2_000_000_000, "memory_limit_bytes": 8_000_000_000}
 GPUS = (GpuUse(use=0.5, memory_bytes=3, memory_limit_bytes=4),)
-SAMPLE = MachineSample(time=100.0, cpu_cores=1.5, gpus=GPUS, **MEMORY, **RATES)
+SAMPLE = MachineSample(time=100.0, cpu_cores=1.5, gpus=GPUS, **MEMORY, **DISK, **NETWORK)
 READING = machine.Reading(cpu_s=1.0, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
 NVML_GPUS = {0: (0, 10), 1: (75, 20)}
 

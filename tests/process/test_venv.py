@@ -130,9 +130,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def executable(path: Path, text: str) -> str:
+def put(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    path.chmod(0o755)
+    return path
+
+
+def executable(path: Path, text: str) -> str:
+    put(path, text).chmod(0o755)
     return str(path)
 
 
@@ -330,28 +335,22 @@ def index(folder: Path, *dists: tuple[str, str]) -> str:
 def test_places_of_pips_configuration_are_searched_and_the_best_version_of_all_wins(place: Place) -> None:
     machine = index(place.folder / "machine", ("tiny", "1.0"), ("other", "1.0"))
     more = index(place.folder / "more", ("tiny", "2.0"))
-    users = place.folder / ".config" / "pip" / "pip.conf"
-    users.parent.mkdir(parents=True)
-    users.write_text(f"[global]\nindex-url = file:///nowhere\n[install]\nextra-index-url =\n    {more}\n")
+    users = f"[global]\nindex-url = file:///nowhere\n[install]\nextra-index-url =\n    {more}\n"
+    put(place.folder / ".config/pip/pip.conf", users)
     env = {"PATH": os.environ["PATH"], "HOME": str(place.folder), "UV_NO_CONFIG": "1", "PIP_INDEX_URL": machine}
     wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny", "other"))
-    python = place.ensure_spec(wanted, env)
-    assert envs.installed(python) == {"tiny": "2.0", "other": "1.0"}
+    assert envs.installed(place.ensure_spec(wanted, env)) == {"tiny": "2.0", "other": "1.0"}
 
 
 def test_the_users_uv_configuration_counts_and_a_projects_above_the_cache_does_not(place: Place) -> None:
     for version in ("1.0", "2.0"):
         wheel(place.dists, "tiny", version)
-    (place.folder / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["tiny==1.0"]\n')
-    (place.folder / "cache").mkdir()
-    (place.folder / "cache" / "uv.toml").write_text("a mistake\n")
-    users = place.folder / ".config" / "uv" / "uv.toml"
-    users.parent.mkdir(parents=True)
-    users.write_text(f'[pip]\nno-index = true\nfind-links = ["{place.dists}"]\n')
+    put(place.folder / "pyproject.toml", '[tool.uv]\noverride-dependencies = ["tiny==1.0"]\n')
+    put(place.folder / "cache/uv.toml", "a mistake\n")
+    put(place.folder / ".config/uv/uv.toml", f'[pip]\nno-index = true\nfind-links = ["{place.dists}"]\n')
     env = {"PATH": os.environ["PATH"], "HOME": str(place.folder), "PIP_CONFIG_FILE": os.devnull}
     wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",))
-    python = place.ensure_spec(wanted, env)
-    assert envs.installed(python) == {"tiny": "2.0"}
+    assert envs.installed(place.ensure_spec(wanted, env)) == {"tiny": "2.0"}
 
 
 @pytest.mark.parametrize(
@@ -401,8 +400,7 @@ def test_pip_configuration_counts_in_pips_order_and_a_chosen_file_replaces_the_u
         ".config/pip/pip.conf": "[global]\na = user\nc = user\n[install]\nb =\nd =\n",
         "chosen.conf": "[global]\na = chosen\n",
     }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+        put(tmp_path / path, text)
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "machine")}
     settings = uv.pip_settings({**environ, "PIP_CONFIG_FILE": str(tmp_path / chosen)})
     assert {name: settings[name] for name in "abcd" if name in settings} == expected
@@ -411,8 +409,7 @@ def test_pip_configuration_counts_in_pips_order_and_a_chosen_file_replaces_the_u
 @pytest.mark.parametrize("folder", [".config", "Library/Application Support"])
 def test_on_macos_pips_configuration_lies_in_application_support_or_as_elsewhere(tmp_path, folder, monkeypatch) -> None:
     for config in (".config", folder):
-        (tmp_path / config / "pip").mkdir(parents=True, exist_ok=True)
-        (tmp_path / config / "pip" / "pip.conf").write_text(f"[global]\nproxy = {config}\n")
+        put(tmp_path / config / "pip/pip.conf", f"[global]\nproxy = {config}\n")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert uv.pip_settings({"HOME": str(tmp_path)})["proxy"] == folder
 
@@ -580,8 +577,7 @@ def test_a_folder_of_a_run_that_was_killed_before_its_first_use_is_unused_too(pl
     home = environments_folder(place.cache) / "abc"
     home.mkdir(parents=True)
     for name in left:
-        (home / name).parent.mkdir(exist_ok=True)
-        (home / name).touch()
+        put(home / name, "")
     assert envs.unused(place.cache, unused_for_s=60, now=time.time()) == []
     assert envs.unused(place.cache, unused_for_s=60, now=time.time() + 3600) == [home]
     assert envs.remove(home)

@@ -257,13 +257,8 @@ def test_the_command_names_its_count_and_warns_of_clock_changes(capsys: pytest.C
 def test_all_mistakes_of_a_command_are_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, said = simulate(capsys, "--overlap", "ski", "--duration", "long", "--missed", "x", "--down", "2027")
     assert code == 2
-    for text in (
-        "--cron is missing",
-        "Did you mean 'skip'?",
-        "--duration",
-        "Known: catch_up_last, skip.",
-        "--down: two dates",
-    ):
+    nearest = ("Did you mean 'skip'?", "Known: catch_up_last, skip.")
+    for text in ("--cron is missing", "--duration", "--down: two dates", *nearest):
         assert text in said
     words = ("--cron", "0 3 * * 1", "--from", "2027-02-01", "--to")
     assert "--to must be after --from" in simulate(capsys, *words, "2027-01-01")[2]

@@ -371,17 +371,11 @@ def test_a_sweep_continues_with_no_other_program_data_or_settings(world: World, 
     world.program = tmp_path / "other.py"
     world.program.write_text("print(2)\n")
     data = str(world.program)
-    world.given = {
-        "env": {"PRECISION": "half"},
-        "inputs": {"data": data},
-        "accelerator": "l4",
-        "local_cluster": "workers",
-    }
+    world.given = {"env": {"PRECISION": "half"}, "inputs": {"data": data}}
+    world.given |= {"accelerator": "l4", "local_cluster": "workers"}
     with pytest.raises(sdk.InputError) as raised:
         world.create(trials=3)
-    found = [
-        problem.removeprefix("The sweep 'one' exists: ").partition(". Next:")[0] for problem in raised.value.problems
-    ]
+    found = [text.removeprefix("The sweep 'one' exists: ").partition(". Next:")[0] for text in raised.value.problems]
     assert found == [
         "the code is another one (other.py, train.py)",
         "the program was 'train.py', and is 'other.py' now",
