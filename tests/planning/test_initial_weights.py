@@ -19,6 +19,8 @@ from sdk.planning import initial
 from sdk.storage import posix
 from sdk.upkeep import remove
 
+CHECKPOINTS = "These are checkpoints of podlift, the state of a training.*checkpoint_resume_from"
+
 
 @pytest.fixture(autouse=True)
 def program(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -108,7 +110,7 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
     ("path", "said"),
     [
         ("labels.txt", r"^warm_start: version 1 of 'digits', the champion has no weights .* It has labels.txt.$"),
-        ("store/commits/e000001/000000000480-000001.json", "These are checkpoints of podlift.*checkpoint_resume_from"),
+        ("store/commits/e000001/000000000480-000001.json", CHECKPOINTS),
     ],
 )
 def test_a_version_without_weights_that_can_be_read_is_refused_with_the_next_step(root, path: str, said: str) -> None:

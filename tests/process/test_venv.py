@@ -513,7 +513,10 @@ def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(place, k
 @pytest.mark.parametrize(
     "environ",
     [
-        {"PIP_INDEX_URL": "http://user:S3CRET#x@127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "http://u:S3/S3CRET@a:9"},
+        {
+            "PIP_INDEX_URL": "http://user:S3CRET#x@127.0.0.1:9/simple",
+            "PIP_EXTRA_INDEX_URL": "http://u:S3/S3CRET@127.0.0.1:9",
+        },
         {"PIP_EXTRA_INDEX_URL": "https://u:S3CRET#@127.0.0.1/x"},
         {"UV_FIND_LINKS": "http://user:S3CRET/S3CRET@127.0.0.1:9/"},
         {"PIP_INDEX_URL": "http://127.0.0.1:9/simple?token=S3CRET"},
