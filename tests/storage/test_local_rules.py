@@ -17,11 +17,9 @@ from sdk.storage import own_folders, reserve, small_files
 from sdk.storage.file_systems import as_store_error
 from sdk.storage.fingerprints import state_of
 from sdk.storage.folders import extent
-from sdk.storage.gcs.auth import MachineToken
 from sdk.storage.gcs.errors import OutOfTimeError, failure_of
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import BucketRequests, DamagedError, ObjectPage
-from sdk.storage.locking import TemporaryFiles
 
 
 def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
@@ -68,18 +66,6 @@ def test_an_error_of_the_system_is_reported_with_its_meaning(error: OSError, mea
     assert str(caught.value) == meaning
 
 
-def test_the_next_writer_removes_a_killed_writers_temporary_file_and_no_living_ones(
-    tmp_path: Path,
-) -> None:
-    kept = TemporaryFiles(str(tmp_path)).new()
-    Path(kept.path).with_name("left").write_text("half")
-    other = TemporaryFiles(str(tmp_path)).new()
-    assert {path.name for path in Path(kept.path).parent.iterdir()} == {Path(each.path).name for each in (kept, other)}
-    for each in (kept, other):
-        each.drop()
-    assert os.listdir(Path(kept.path).parent) == []
-
-
 @pytest.mark.parametrize(
     ("name", "data", "examples"),
     [("a.csv", b"1\n2\n", 2), ("a.csv", b"1\n2", 2), ("a.csv", b"", 0), ("a.bin", b"1\n2\n", 1)],
@@ -96,17 +82,6 @@ def test_a_small_file_is_read_whole_and_one_that_is_larger_or_a_pipe_is_refused(
     for name, sentence in (("file", "more than 2 bytes"), ("pipe", "is not a file")):
         with pytest.raises(OSError, match=sentence):
             small_files.read(tmp_path / name, 2)
-
-
-def test_a_machine_asks_the_server_that_its_variables_name_for_a_token() -> None:
-    asked: list[str] = []
-
-    def answer(url: str) -> dict[str, object]:
-        asked.append(url)
-        return {"access_token": "t", "expires_in": 3600}
-
-    assert MachineToken({"GCE_METADATA_HOST": "1.2.3.4"}, request=answer).token() == "t"
-    assert asked[0].startswith("http://1.2.3.4/")
 
 
 def test_a_transfer_that_ran_out_of_time_may_have_taken_effect() -> None:
