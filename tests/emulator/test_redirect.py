@@ -1,4 +1,4 @@
-"""TensorFlow's own `gs://` against the emulator, in a separate process that only its environment leads there."""
+"""TensorFlow's own `gs://`, gcsfs and Google's client, in separate processes that only their environment leads there."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from sdk.process.redirect.proxy import Redirect, _is_here
 
 @pytest.fixture
 def redirect(gcs, tmp_path):
-    own = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
-    with Redirect(gcs.url, tmp_path / "redirect", own) as redirect:
+    with Redirect(gcs.url, tmp_path / "redirect", without_proxies()) as redirect:
         yield redirect
 
 
-def program(redirect, text: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", text], env=redirect.environment, capture_output=True, text=True, timeout=LIMIT_S
-    )
+def program(env: dict[str, str], text: str) -> None:
+    done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr[-5000:]
+
+
+def without_proxies() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
 
 
 @pytest.mark.full
 def test_tensorflows_files_and_checkpoints_live_in_the_emulator(redirect, gcs, bucket) -> None:
     program(
-        redirect,
+        redirect.environment,
         """
 import tensorflow as tf
 assert not tf.io.gfile.exists("gs://bucket/none")
@@ -70,7 +71,7 @@ assert float(tf.reduce_sum(variable)) == 499500.0
 def test_a_client_of_google_cloud_storage_gets_there_without_being_told(redirect, bucket) -> None:
     redirect.environment.pop("STORAGE_EMULATOR_HOST")
     program(
-        redirect,
+        redirect.environment,
         """
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
@@ -80,6 +81,44 @@ assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
 """,
     )
     assert bucket.get_blob("large").size == 9 << 20
+
+
+GCSFS = """
+import gcsfs
+from pytest import raises
+fs = gcsfs.GCSFileSystem(token="anon", project="p", skip_instance_cache=True)
+fs.invalidate_cache()
+fs.pipe_file("bucket/a/one", b"1" * 10)
+fs.pipe({"bucket/a/two ?#%": b"22", "bucket/b/three": b"333"})
+assert fs.cat_file("bucket/a/two ?#%") == b"22"
+assert fs.cat_file("bucket/a/one", start=2, end=5) == b"111"
+assert sorted(fs.ls("bucket/a", detail=False)) == ["bucket/a/one", "bucket/a/two ?#%"]
+assert sorted(fs.find("bucket")) == ["bucket/a/one", "bucket/a/two ?#%", "bucket/b/three"]
+assert sorted(fs.glob("bucket/*/t*")) == ["bucket/a/two ?#%", "bucket/b/three"]
+assert fs.info("bucket/a/one")["size"] == 10
+assert fs.isdir("bucket/a") and fs.isfile("bucket/a/one") and not fs.exists("bucket/zzz")
+assert fs.du("bucket") == 15
+fs.cp_file("bucket/a/one", "bucket/c")
+fs.mv("bucket/c", "bucket/d")
+assert fs.exists("bucket/d") and not fs.exists("bucket/c")
+fs.rm("bucket/a", recursive=True)
+assert sorted(fs.find("bucket")) == ["bucket/b/three", "bucket/d"]
+for read, place in ((fs.cat_file, "bucket/a/one"), (fs.ls, "nowhere-at-all")):
+    with raises(FileNotFoundError):
+        read(place)
+for size in (6, 6 << 20):
+    with raises(FileExistsError):
+        fs.pipe_file("bucket/d", bytes(size), mode="create")
+assert fs.cat_file("bucket/d") == b"1" * 10
+"""
+
+
+def test_gcsfs_writes_reads_lists_and_removes_files(gcs, bucket) -> None:
+    pytest.importorskip("gcsfs")
+    program(
+        {**without_proxies(), "STORAGE_EMULATOR_HOST": gcs.url, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}, GCSFS
+    )
+    assert sorted(each.name for each in bucket.list_blobs()) == ["b/three", "d"]
 
 
 def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
 from served import WAIT_S
+from support import serving
 from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable
 
 from sdk.emulator.scheduler.post import send
@@ -28,46 +29,21 @@ def gaps(attempts: list[dict]) -> list[float]:
     return [(two - one).total_seconds() for one, two in pairwise(found)]
 
 
-class Receiver(ThreadingHTTPServer):
-    """A server of this machine that gives the answers of the test, and keeps the requests."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.uri = f"http://127.0.0.1:{self.server_address[1]}/hook?a=b"
-        self.got: list[tuple[str, str, dict[str, str], bytes]] = []
-        self.statuses: list[int] = []
-        self.gate = threading.Event()
-        self.gate.set()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.got.append((self.command, self.path, dict(self.headers.items()), body))
-        self.server.gate.wait(WAIT_S)
-        self.send_response(self.server.statuses.pop(0) if self.server.statuses else 204)
-        self.send_header("Location", "http://127.0.0.1:1/")
-        self.end_headers()
-
-    do_GET = do_PUT = do_POST
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.gate.set()
-        server.shutdown()
-        thread.join()
+def receiver() -> Iterator[SimpleNamespace]:
+    """A server of this machine that keeps the requests and answers while its gate is open."""
+    found = SimpleNamespace(got=[], gate=threading.Event())
+    found.gate.set()
+
+    def answer(request) -> tuple[int, bytes]:
+        found.got.append((request.command, request.path, dict(request.headers.items()), request.body))
+        found.gate.wait(WAIT_S)
+        return 204, b""
+
+    with serving(answer) as address:
+        found.uri = f"http://{address}/hook?a=b"
+        yield found
+        found.gate.set()
 
 
 def test_four_weeks_are_four_custom_jobs_each_created_at_its_slot(timetable: Timetable) -> None:
@@ -81,7 +57,7 @@ def test_four_weeks_are_four_custom_jobs_each_created_at_its_slot(timetable: Tim
     assert shown.status.code == 0 and (shown.schedule_time - slots[-1]).days == 7
 
 
-def test_the_request_has_the_headers_of_the_service_and_of_the_job(timetable: Timetable, receiver: Receiver) -> None:
+def test_the_request_has_the_headers_of_the_service_and_of_the_job(timetable: Timetable, receiver) -> None:
     headers = {"Content-Type": "text/plain", "X-Mine": "1"}
     replaced = {"user-agent": "me", "X-CloudScheduler-JobName": "other", "Host": "example.com", "Content-Length": "1"}
     target = {"uri": receiver.uri, "headers": {**headers, **replaced}, "body": b"\x00text"}
@@ -158,7 +134,7 @@ def test_a_lost_answer_makes_a_retry_create_a_second_custom_job(timetable: Timet
     assert (two.create_time - one.create_time).total_seconds() == 5
 
 
-def test_a_server_that_says_nothing_exceeds_the_deadline(receiver: Receiver) -> None:
+def test_a_server_that_says_nothing_exceeds_the_deadline(receiver) -> None:
     receiver.gate.clear()
     outcome = send({"uri": receiver.uri, "httpMethod": "POST"}, {}, "http://127.0.0.1:1/token", 0.05)
     assert (outcome.code, outcome.http_status) == (4, 0)

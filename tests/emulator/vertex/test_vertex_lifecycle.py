@@ -289,18 +289,8 @@ def happen(life: Lifecycle, what: str, replica: str, code: int) -> None:
 @settings(max_examples=80, deadline=None)
 @given(EVENTS, st.sampled_from(["", "spot", "flex"]), st.booleans(), st.booleans())
 def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job, retries) -> None:
-    terms = SchedulingTerms(
-        replicas=NAMES,
-        region="r",
-        logs_url="u",
-        spot=kind == "spot",
-        flex=kind == "flex",
-        max_wait_s=60.0 if kind == "flex" else None,
-        restart_job=restart_job,
-        retries=retries,
-    )
-    life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, stage="queued", created=100.0, updated=100.0))
-    life.enqueue()
+    kinds = {"": {}, "spot": {"spot": True}, "flex": {"flex": True, "max_wait_s": 60.0}}
+    life = Job(**kinds[kind], restart_job=restart_job, retries=retries).life
     for what, name, code in events:
         before = life.status
         life.now += 1.0
