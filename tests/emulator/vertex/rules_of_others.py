@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rule import PLACE, PROJECT, Rule, bucket, lacking
-from rules_of_jobs import JOBS, REPOSITORY, job, pool
+from rules_of_jobs import REPOSITORY, pool
 
 from sdk.emulator.project.state import account_name
 
@@ -254,11 +254,6 @@ def not_emulated() -> Iterator[Rule]:
         yield Rule(says=says, method=method, path=where, body=body, code=405, part=instead, name="UNIMPLEMENTED")
     operation = f"/v1/{PLACE}/operations/1"
     yield Rule(says="an operation that is not there", method="GET", path=operation, code=404, name="NOT_FOUND")
-    running = [("POST", JOBS, job())]
-    yield Rule(
-        says="a job that runs is not deleted", method="DELETE", path="", code=400, part="Cancel it first", before=running,
-        name="FAILED_PRECONDITION", found=lambda served: f"/v1/{served.ask('GET', JOBS).json()['customJobs'][0]['name']}",
-    )  # fmt: skip
 
 
 RULES = [
