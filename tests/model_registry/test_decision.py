@@ -97,31 +97,21 @@ def test_each_guard_is_told_with_the_value_and_the_bound() -> None:
     mine = {"accuracy": 0.9, "loss": 3.5, "accuracy[eights]": 0.94, "auc": 0.7}
     theirs = {"accuracy": 0.8, "loss": 2.0, "accuracy[eights]": 0.95}
     found = decided(gate(guards=texts), mine, theirs)
-    assert [(each.holds, each.value, each.bound) for each in found.guards] == [
-        (True, 0.9, 0.5),
-        (False, 3.5, 3.0),
-        (True, 0.94, 0.94),
-        (False, 0.7, None),
-    ]
+    guards = [(each.holds, each.value, each.bound) for each in found.guards]
+    assert guards == [(True, 0.9, 0.5), (False, 3.5, 3.0), (True, 0.94, 0.94), (False, 0.7, None)]
     assert found.reason == (
         "accuracy is 0.9, the champion's 0.8: better by 0.1; but guards do not hold: loss <= champion * 1.5 (it is 3.5, "
         "bound 3); auc >= champion (the champion has no such metric)"
     )
     assert found.gain == pytest.approx(0.1)
     alone = decided(gate(guards=texts[:2]), mine)
-    assert [(each.holds, each.note) for each in alone.guards] == [
-        (True, ""),
-        (None, "there is no champion"),
-    ]
+    assert [(each.holds, each.note) for each in alone.guards] == [(True, ""), (None, "there is no champion")]
 
 
 @given(ANY, ANY | st.none() | st.just("it does not load"), GAINS, st.booleans(), st.sampled_from(["max", "min"]))
-def test_only_a_finite_and_better_model_is_ever_promoted(
-    mine: float, theirs: object, least: str, band: bool, mode: str
-) -> None:
-    found = decided(
-        gate(min_gain=least, ask_below="100000000000000%" if band else None, metric=f"{mode}:accuracy"), mine, theirs
-    )
+def test_only_a_finite_and_better_model_is_ever_promoted(mine, theirs, least, band, mode) -> None:
+    ask_below = "100000000000000%" if band else None
+    found = decided(gate(min_gain=least, ask_below=ask_below, metric=f"{mode}:accuracy"), mine, theirs)
     if found.outcome != "keep":
         assert math.isfinite(mine)
     if found.outcome == "promote" and theirs is not None:
@@ -140,9 +130,7 @@ def test_min_is_max_of_the_negative_numbers(mine: float, theirs: float, least: s
 
 
 @given(NUMBERS, NUMBERS | st.none(), st.lists(st.tuples(st.sampled_from([">=", ">", "<=", "<"]), NUMBERS), max_size=3))
-def test_a_guard_can_only_prevent_a_promotion(
-    mine: float, theirs: float | None, bounds: list[tuple[str, float]]
-) -> None:
+def test_a_guard_can_only_prevent_a_promotion(mine, theirs, bounds) -> None:
     guards = [f"accuracy {comparison} {bound!r}" for comparison, bound in bounds]
     free, guarded = decided(gate(), mine, theirs), decided(gate(guards=guards), mine, theirs)
     hold = all(each.holds for each in guarded.guards)

@@ -188,9 +188,7 @@ def test_a_temporary_file_swept_away_before_its_lock_is_made_again(store, monkey
         ("fsync", errno.EIO, "the device failed to read or write"),
     ],
 )
-def test_a_refusal_of_the_system_is_reported_and_leaves_nothing(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch, call: str, number: int, said: str
-) -> None:
+def test_a_refusal_of_the_system_is_reported_and_leaves_nothing(store, monkeypatch, call, number, said) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 

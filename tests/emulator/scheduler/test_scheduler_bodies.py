@@ -87,9 +87,7 @@ def test_a_body_that_google_can_read_is_read_the_same_and_shown_with_its_default
 
 @settings(max_examples=60, deadline=None)
 @given(VALID, st.integers(0, 4_000_000_000), st.integers(0, 10_000), st.integers(0, 20))
-def test_the_next_attempt_lies_ahead_and_a_slot_follows_every_slot(
-    job: dict, slot: float, lasted_s: int, retries: int
-) -> None:
+def test_the_next_attempt_lies_ahead_and_a_slot_follows_every_slot(job, slot, lasted_s, retries) -> None:
     job = bodies.with_defaults(read({**job, "httpTarget": {"uri": "http://localhost/"}}))
     execution = Execution(slot=slot, at=slot, first=slot, retries=retries)
     retry = executions.retried(job, execution, slot, slot + lasted_s)

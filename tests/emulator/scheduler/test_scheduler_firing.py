@@ -112,9 +112,7 @@ def test_a_refusal_by_the_target_is_the_status_of_the_job(timetable: Timetable) 
         ({"retry_count": 3, "max_retry_duration": "30s", "min_backoff_duration": "20s"}, [20, 40, 80]),
     ],
 )
-def test_failed_attempts_are_retried_by_the_rules_of_the_job(
-    timetable: Timetable, config: dict, waited: list[float]
-) -> None:
+def test_failed_attempts_are_retried_by_the_rules_of_the_job(timetable, config: dict, waited: list[float]) -> None:
     timetable.faults({"kind": "status_before", "operation": "jobs.attempt", "status": 503, "times": len(waited) + 1})
     timetable.add(schedule="0 3 * * *", retry_config=config)
     attempts = timetable.advance(DAY_S)

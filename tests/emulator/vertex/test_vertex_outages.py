@@ -145,9 +145,7 @@ def test_a_misspelt_rule_is_refused_with_the_nearest_word() -> None:
     assert all(word in problem for word, problem in zip(words, caught.value.problems[7:], strict=True))
 
 
-def test_a_log_line_kills_a_container_and_the_same_line_begins_a_stockout(
-    vertex: Served,
-) -> None:
+def test_a_log_line_kills_a_container_and_the_same_line_begins_a_stockout(vertex) -> None:
     line = {"log": "step 4$", "writer": "workerpool1-0"}
     kill = {"kind": "kill", "replica": "workerpool1-0", **line}
     vertex.faults(kill, {"kind": "stockout", "times": 3, "display_name": "^digits$", **line})
