@@ -90,8 +90,6 @@ def cloud_scheduler() -> Iterator[Rule]:
     yield refused("a body is an object", [], "The body is not an object")
     view = f"{retrain}?view=FULL"
     yield refused("a job has no view", None, "Cannot bind query parameter", path=view, method="GET", before=exists)
-    mask = f"{SCHEDULED}/retrain?updateMask=colour"
-    yield refused("a mask has known fields", {}, "mask", method="PATCH", path=mask, before=exists)
 
 
 def targets() -> Iterator[Rule]:
@@ -197,7 +195,6 @@ def pipelines() -> Iterator[Rule]:
         says = f"training pipelines: {says}"
         return Rule(says=says, path=f"/v1/{PLACE}/trainingPipelines", body=body, code=code, part=part, before=before)
 
-    yield create("a pipeline runs a custom job", part="backingCustomJob")
     yield create("numbers of a Struct", trainingTaskInputs={"worker_pool_specs": [pool(1.0)]})
     inputs, model = "training_pipeline.training_task_inputs", "training_pipeline.model_to_upload"
     automl = CUSTOM_TASK.replace("custom", "automl_tabular")

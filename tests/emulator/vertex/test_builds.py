@@ -55,17 +55,6 @@ def test_a_push_without_a_repository_fails_as_the_real_one_does(ask: Ask, vertex
     assert (found["status"], found["failureInfo"]["type"]) == ("FAILURE", "PUSH_FAILED")
 
 
-def test_a_built_image_survives_a_restart_and_not_a_reset(serve: Callable[..., Served]) -> None:
-    path = f"/v1/{PLACE}/builds"
-    server = serve()
-    server.ask("POST", path, {"steps": [STEP]})
-    server.stop()
-    server = serve()
-    assert len(server.ask("GET", path).json()["builds"]) == 1
-    server.ask("POST", "/_reset")
-    assert server.ask("GET", path).json() == {}
-
-
 def test_builds_are_found_by_their_tags_and_their_status(ask: Ask) -> None:
     id = ask("POST", "builds", {"steps": [STEP], "tags": ["mine", "b"]})[1]["metadata"]["build"]["id"]
     ask("POST", "builds", {"steps": [STEP], "tags": ["other"]})

@@ -124,8 +124,10 @@ def names(client: PipelineServiceClient, **more) -> list[str]:
     return [each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)]
 
 
-def test_pipelines_survive_the_server_and_a_reset_removes_them(serve) -> None:
+def test_pipelines_and_builds_survive_the_server_and_a_reset_removes_them(serve) -> None:
+    builds, lists = f"/v1/{PARENT}/builds", [f"/v1/{PARENT}/{each}" for each in ("trainingPipelines", "builds")]
     server = serve()
+    server.ask("POST", builds, {"steps": [{"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}]})
     client = server.connect(PipelineServiceClient)
     made = create(client)
     end(server, made)
@@ -136,8 +138,9 @@ def test_pipelines_survive_the_server_and_a_reset_removes_them(serve) -> None:
     assert get(client, made) == before
     newer = create(client)
     assert int(newer.name.rpartition("/")[2]) > int(made.name.rpartition("/")[2])
+    assert len(server.ask("GET", builds).json()["builds"]) == 1
     server.ask("POST", "/_reset")
-    assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
+    assert [server.ask("GET", each).json() for each in lists] == [{}, {}]
 
 
 KEYS = st.sampled_from(["worker_pool_specs", "scheduling", "strategy", "command", "x"])
