@@ -25,8 +25,6 @@ DATA = VersionData(location="/data/test", digest="d" * 64)
 
 @pytest.fixture
 def show(model: Model, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """Return what `podlift models` prints on stdout."""
-
     def run(*words: str) -> list[str]:
         assert app.run(["models", *words, "--root", model.root]) == 0
         return capsys.readouterr().out.splitlines()
@@ -48,8 +46,6 @@ def three_versions(model: Model, add: Callable[..., ModelVersion]) -> None:
 
 @pytest.fixture
 def evaluated(model: Model) -> Callable[..., Evidence]:
-    """Write the evidence of the gate about a version."""
-
     def evaluation(found: dict | str) -> Evaluation:
         return Evaluation(problem=found) if isinstance(found, str) else Evaluation(metrics=found)
 

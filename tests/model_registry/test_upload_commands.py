@@ -26,7 +26,6 @@ def model(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Model:
 
 
 def flags(command: str) -> dict[str, str]:
-    """The flags of the last of the commands, which uploads."""
     words = shlex.split(command.split(" && ")[-1])
     assert words[:4] == ["gcloud", "ai", "models", "upload"]
     given = words[4:]

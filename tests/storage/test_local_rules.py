@@ -47,9 +47,8 @@ def test_a_folder_is_removed_with_all_in_it_and_a_discard_says_whether_it_is_gon
 def test_records_in_reserves_of_one_folder_are_read_and_an_unused_reserve_goes(tmp_path: Path) -> None:
     folder = str(tmp_path / "reserve")
     reserves = [reserve.Reserve(f"{folder}/0001.{task}") for task in ("chief-0", "worker-0", "worker-1")]
-    assert [each.add(f"{number}.json", {"n": number}, last=False) for number, each in enumerate(reserves[:2])] == [
-        True
-    ] * 2
+    for number in (0, 1):
+        assert reserves[number].add(f"{number}.json", {"n": number}, last=False) is True
     assert list(reserve.read(folder)) == [("0.json", b'{"n": 0}'), ("1.json", b'{"n": 1}')]
     for each in reserves:
         each.close()
@@ -123,9 +122,8 @@ def test_half_a_record_of_a_dead_task_is_removed_and_nothing_else(tmp_path: Path
     sweep(paths, ["chief-0"])
     Recorder(paths, "chief-0", 1, SystemClock()).record("entry")
     events = Path(paths.events)
-    halves = [
-        f".{source}.000002.failed.json.0123.part" for source in ("0001.chief-0", "0000.launcher", "0001.worker-0")
-    ]
+    sources = ("0001.chief-0", "0000.launcher", "0001.worker-0")
+    halves = [f".{source}.000002.failed.json.0123.part" for source in sources]
     for name in halves:
         (events / name).write_text("{")
     before = read_events(paths)

@@ -12,7 +12,7 @@ import pytest
 import requests
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import JobState
-from served import PARENT, WAIT_S, Served, body, full, pool
+from served import PARENT, WAIT_S, body, full, pool
 
 from sdk.emulator import data_folder
 from sdk.emulator.vertex.lifecycle import JobTimings
@@ -73,30 +73,6 @@ def test_a_project_may_be_named_by_its_number(vertex) -> None:
     for elsewhere in (PARENT.replace("acme", "other"), PARENT.replace("us-central1", "us-east4")):
         with pytest.raises(exceptions.NotFound):
             vertex.client.get_custom_job(name=f"{elsewhere}/customJobs/{job}", timeout=WAIT_S)
-
-
-def test_an_image_that_was_built_and_is_gone_is_not_run(vertex: Served) -> None:
-    name = "us-central1-docker.pkg.dev/acme/podlift/cpu"
-    build = {"steps": [{"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}], "images": [f"{name}:t1"]}
-    made = vertex.ask("POST", f"/v1/{PARENT}/builds", build).json()["metadata"]["build"]["id"]
-    ended = [vertex.ask("GET", f"/v1/{PARENT}/builds/{made}").json() for _ in range(2)][-1]
-    digest = ended["results"]["images"][0]["digest"]
-
-    def job(image: str) -> dict:
-        found = body(0)
-        found["job_spec"]["worker_pool_specs"][0]["container_spec"]["image_uri"] = image
-        return found
-
-    for there in (f"{name}:t1", f"{name}@{digest}", f"{name}:emulated@{digest}"):
-        vertex.create(job(there))
-    for gone in (f"{name}:t2", f"{name}", f"{name}@sha256:{'0' * 64}", f"{name}:emulated@sha256:{'0' * 64}"):
-        with pytest.raises(exceptions.BadRequest, match="was not found"):
-            vertex.create(job(gone))
-    # An image that the registry has never had may be anywhere.
-    vertex.create(job("us-central1-docker.pkg.dev/acme/podlift/other:1"))
-    vertex.ask("POST", "/_reset")
-    with pytest.raises(exceptions.BadRequest, match="was not found"):
-        vertex.create(job(f"{name}:emulated@{digest}"))
 
 
 def test_a_job_that_could_not_be_stored_does_not_run(serve) -> None:
