@@ -12,6 +12,7 @@ from typing import Any
 import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1 import JobServiceClient
+from support import until
 
 from sdk.emulator import server as servers
 from sdk.emulator.server import bind, listen
@@ -212,3 +213,21 @@ def pool(count: int = 1, **more: Any) -> dict[str, Any]:
     container = {"image_uri": "us-docker.pkg.dev/acme/train/image:1", "command": ["python3"], "args": ["train.py"]}
     machine = {"machine_type": "n1-standard-4"}
     return {"machine_spec": machine, "replica_count": count, "container_spec": container, **more}
+
+
+def created(cloud: Any, *containers: dict[str, Any], **spec: Any) -> Any:
+    pools = [pool(container_spec={"image_uri": "any", **container}) for container in containers]
+    job = {"display_name": "real", "job_spec": {"worker_pool_specs": pools, **spec}}
+    with cloud.jobs() as client:
+        return client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
+
+
+def reached(cloud: Any, job: Any, *states: str) -> Any:
+    """The job as soon as it is in one of these states, or has ended."""
+    with cloud.jobs() as client:
+        until(lambda: client.get_custom_job(name=job.name, timeout=WAIT_S).state.name in (states or TERMINAL))
+        return client.get_custom_job(name=job.name, timeout=WAIT_S)
+
+
+def texts(cloud: Any, job: Any, task: str = "workerpool0-0") -> list[str]:
+    return [each["textPayload"] for each in cloud.entries(job.name, task)]

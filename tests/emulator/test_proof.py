@@ -78,9 +78,8 @@ def test_a_server_that_cannot_prove_itself_gets_no_token(impostor, monkeypatch, 
     there = impostor(lambda _: answer)
     url = f"http://127.0.0.1:{there.port}/{TOKEN}"
     monkeypatch.setenv("PODLIFT_EMULATOR", url)
-    with pytest.raises(
-        InputError, match=r"The emulator that PODLIFT_EMULATOR names (is something else|has a different token)"
-    ):
+    said = "The emulator that PODLIFT_EMULATOR names (is something else|has a different token)"
+    with pytest.raises(InputError, match=said):
         checked_address()
     # A process that has begun to ask, and goes on.
     with emulator_proof.session(url) as session, pytest.raises(requests.ConnectionError):

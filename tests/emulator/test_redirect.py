@@ -34,11 +34,7 @@ def without_proxies() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
 
 
-@pytest.mark.full
-def test_tensorflows_files_and_checkpoints_live_in_the_emulator(redirect, gcs, bucket) -> None:
-    program(
-        redirect.environment,
-        """
+TENSORFLOW = """
 import tensorflow as tf
 assert not tf.io.gfile.exists("gs://bucket/none")
 data = bytes(range(256)) * 40_000
@@ -60,8 +56,19 @@ for _ in range(2):
 variable.assign(tf.zeros(1000))
 manager.checkpoint.restore(saved).assert_consumed()
 assert float(tf.reduce_sum(variable)) == 499500.0
-""",
-    )
+"""
+GOOGLE = """
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+bucket = storage.Client(project="p", credentials=AnonymousCredentials()).bucket("bucket")
+bucket.blob("large").upload_from_string(bytes(9 << 20))
+assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
+"""
+
+
+@pytest.mark.full
+def test_tensorflows_files_and_checkpoints_live_in_the_emulator(redirect, gcs, bucket) -> None:
+    program(redirect.environment, TENSORFLOW)
     names = [each.name for each in bucket.list_blobs()]
     assert "a dir/file?#1" in names
     assert [name for name in names if name.startswith("ckpt/") and name.endswith(".index")] == ["ckpt/ckpt-2.index"]
@@ -70,16 +77,7 @@ assert float(tf.reduce_sum(variable)) == 499500.0
 
 def test_a_client_of_google_cloud_storage_gets_there_without_being_told(redirect, bucket) -> None:
     redirect.environment.pop("STORAGE_EMULATOR_HOST")
-    program(
-        redirect.environment,
-        """
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import storage
-bucket = storage.Client(project="p", credentials=AnonymousCredentials()).bucket("bucket")
-bucket.blob("large").upload_from_string(bytes(9 << 20))
-assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
-""",
-    )
+    program(redirect.environment, GOOGLE)
     assert bucket.get_blob("large").size == 9 << 20
 
 
@@ -115,9 +113,8 @@ assert fs.cat_file("bucket/d") == b"1" * 10
 
 def test_gcsfs_writes_reads_lists_and_removes_files(gcs, bucket) -> None:
     pytest.importorskip("gcsfs")
-    program(
-        {**without_proxies(), "STORAGE_EMULATOR_HOST": gcs.url, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}, GCSFS
-    )
+    there = {"STORAGE_EMULATOR_HOST": gcs.url, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    program({**without_proxies(), **there}, GCSFS)
     assert sorted(each.name for each in bucket.list_blobs()) == ["b/three", "d"]
 
 
@@ -177,16 +174,12 @@ def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None
 
 
 def test_no_other_process_trusts_the_certificate(redirect) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}))
-    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        opener.open("https://storage.googleapis.com/bucket/x", timeout=10)
-    trusting = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
-    handlers = (
-        urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}),
-        urllib.request.HTTPSHandler(context=trusting),
-    )
-    with pytest.raises(OSError, match="HTTP Error 404"):
-        urllib.request.build_opener(*handlers).open("https://storage.googleapis.com/bucket/x", timeout=10)
+    proxy = urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]})
+    trusted = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
+    for context, said in ((None, "CERTIFICATE_VERIFY_FAILED"), (trusted, "HTTP Error 404")):
+        opener = urllib.request.build_opener(proxy, urllib.request.HTTPSHandler(context=context))
+        with pytest.raises(OSError, match=said):
+            opener.open("https://storage.googleapis.com/bucket/x", timeout=10)
 
 
 def test_a_proxy_that_cannot_be_combined_is_refused(tmp_path) -> None:

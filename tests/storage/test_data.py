@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import http.server
 import json
 import os
 import shlex
@@ -11,10 +10,11 @@ import threading
 import urllib.parse
 import zipfile
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, said
+from support import LIMIT_S, said, serving
 
 import sdk
 from sdk.errors import AccessError
@@ -35,59 +35,30 @@ REFUSED = {
 }
 
 
-class Cloud(http.server.BaseHTTPRequestHandler):
-    """The calls of Google's storage that a look-up makes, a token service that refuses, and a web server."""
+def answered(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+    """Answer as Google's storage does to a look-up, as a token service that refuses, and as a web server."""
+    path, _, query = request.path.partition("?")
+    bucket, _, rest = path.removeprefix("/storage/v1/b/").partition("/o")
+    name, asked = urllib.parse.unquote(rest.removeprefix("/")), dict(urllib.parse.parse_qsl(query))
+    if request.command == "POST":
+        code, body = 400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}
+    elif request.command == "HEAD" or not path.startswith("/storage/v1/b/"):
+        no_head = 405 if request.command == "HEAD" else 200
+        codes = {"/there.csv": 200, "/gone": 410, "/secret": 403, "/broken": 500, "/no-head": no_head}
+        code, body = codes.get(request.path, 404), {}
+    elif bucket in REFUSED:
+        code, body = refusal(*REFUSED[bucket])
+    elif name not in ("", *OBJECTS.get(bucket, [])):
+        code, body = refusal(404, f"No such object: {bucket}/{name}")
+    elif bucket not in OBJECTS:
+        code, body = refusal(404, "The specified bucket does not exist.")
+    else:
+        code, body = 200, {**ONE, "name": name} if name else listing(OBJECTS[bucket], asked)
+    return code, json.dumps(body).encode()
 
-    protocol_version = "HTTP/1.1"
-    hang: threading.Event
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        if self.command == "HEAD" or not path.startswith("/storage/v1/b/"):
-            self._web()
-            return
-        bucket, _, rest = path.removeprefix("/storage/v1/b/").partition("/o")
-        name, asked = urllib.parse.unquote(rest.removeprefix("/")), dict(urllib.parse.parse_qsl(query))
-        if bucket == "hanging":
-            self.hang.wait()
-        if bucket in REFUSED:
-            self._error(*REFUSED[bucket])
-        elif name not in ("", *OBJECTS.get(bucket, [])):
-            self._error(404, f"No such object: {bucket}/{name}")
-        elif bucket not in OBJECTS:
-            self._error(404, "The specified bucket does not exist.")
-        else:
-            self._answer(200, {**ONE, "name": name} if name else listing(OBJECTS[bucket], asked))
-
-    do_HEAD = do_GET
-
-    def _web(self) -> None:
-        code = {"/there.csv": 200, "/gone": 410, "/secret": 403, "/broken": 500}.get(self.path, 404)
-        if self.path == "/no-head":
-            code = 405 if self.command == "HEAD" else 200
-        self._answer(code, {})
-
-    def _error(self, code: int, message: str) -> None:
-        self._answer(code, {"error": {"code": code, "message": message, "errors": [{"message": message}]}})
-
-    def _answer(self, code: int, body: dict) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None: ...
-
-    def finish(self) -> None:
-        super().finish()
-        self.connection.close()
+def refusal(code: int, message: str) -> tuple[int, dict]:
+    return code, {"error": {"code": code, "message": message, "errors": [{"message": message}]}}
 
 
 def listing(names: list[str], asked: dict[str, str]) -> dict:
@@ -110,15 +81,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     hang = threading.Event()
-    handler = type("Handler", (Cloud,), {"hang": hang})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        running.daemon_threads = True
-        thread = threading.Thread(target=running.serve_forever, args=[0.02])
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_address[1]}"
+
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        if "/b/hanging/" in request.path:
+            hang.wait()
+        return answered(request)
+
+    with serving(answer) as address:
+        yield f"http://{address}"
         hang.set()
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -148,9 +119,6 @@ def problem(place: str, base: Path = Path("/")) -> str:
     (said,) = caught.value.problems
     assert said.startswith("inputs.train: ")
     return said
-
-
-# On this machine's disk.
 
 
 def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +209,6 @@ def test_all_inputs_mistakes_come_in_one_error_in_their_order(google: None, serv
     assert [text.partition(":")[0] for text in caught.value.problems] == [f"inputs.{name}" for name in "abcd"]
 
 
-# Credentials.
-
-
 @pytest.mark.parametrize(
     "place",
     [
@@ -262,9 +227,6 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(place: str) -> None:
     said = problem(place)
     assert "hunter2" not in said
     assert "credentials" in said or "password" in said
-
-
-# In Google's storage.
 
 
 @pytest.mark.parametrize("place", ["gs://data", "gs://data/train/*.tfrecord", "gs://data/odd [1].csv"])
@@ -310,9 +272,7 @@ def test_a_public_bucket_needs_no_credentials(internet: None) -> None:
     assert (finding.level, "the bucket is public" in finding.message) == ("note", True)
 
 
-def test_missing_and_expired_credentials_name_the_command_that_gets_them(
-    internet: None, podlift_gcs, tmp_path, monkeypatch
-) -> None:
+def test_missing_and_expired_credentials_name_the_command(internet, podlift_gcs, tmp_path, monkeypatch) -> None:
     podlift_gcs.faults({"kind": "status_before", "status": 401, "path": "private"})
     said = problem("gs://private/x")
     assert "no credentials were found" in said and "Next: gcloud auth application-default login." in said
@@ -338,21 +298,16 @@ def test_a_network_that_is_cut_is_said(place: str, monkeypatch: pytest.MonkeyPat
         assert "Connection refused" in said
 
 
-def test_ten_inputs_are_asked_for_at_once(google: None, server: str) -> None:
+def test_ten_inputs_are_asked_for_at_once(server: str) -> None:
     together = threading.Barrier(10)
-    original = Cloud._web
 
-    def web(handler: Cloud) -> None:
+    def web(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
         # Breaks, and so answers nothing, unless all ten are waiting here.
         together.wait(timeout=20)
-        original(handler)
+        return 200, b"{}"
 
-    Cloud._web = web
-    try:
-        given = {f"n{i}": f"{server}/there.csv?part={i}" for i in range(10)}
-        answers = urls.probe_urls([place.replace("?", "#") for place in given.values()])
-    finally:
-        Cloud._web = original
+    with serving(web) as address:
+        answers = urls.probe_urls([f"http://{address}/there.csv#part={number}" for number in range(10)])
     assert [answer.problem for answer in answers] == [""] * 10
 
 
@@ -369,9 +324,6 @@ def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(google
     late, fine = urls.probe_urls(["gs://hanging/x", "gs://data/train.csv"], limit_s=1)
     assert "No response within 1 s" in late.problem
     assert fine.problem == ""
-
-
-# Elsewhere.
 
 
 def test_an_error_of_a_web_server_becomes_a_sentence(server: str) -> None:
@@ -400,9 +352,6 @@ def test_a_chain_is_looked_up_to_its_last_part(tmp_path: Path) -> None:
     assert "It does not exist." in problem("zip://b.csv::all.zip", tmp_path)
     assert "Nothing matches it." in problem("zip://*.tsv::all.zip", tmp_path)
     assert f"In '{tmp_path}': Did you mean 'all.zip'?" in problem("zip://a.csv::al.zip", tmp_path)
-
-
-# Who could not read them.
 
 
 def test_a_disk_is_refused_where_the_tasks_do_not_see_it_with_the_command_that_helps() -> None:
@@ -436,9 +385,6 @@ def test_a_place_on_a_missing_network_or_on_another_machines_loopback_is_refused
     cloud = [f.message for f in find_unreachable(given, disk=False)]
     assert [text.partition(":")[0] for text in cloud] == ["inputs.disk", "inputs.own", "inputs.six"]
     assert "is a server on this machine's loopback address" in cloud[1]
-
-
-# On their way to a program.
 
 
 @pytest.mark.process

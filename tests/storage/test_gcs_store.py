@@ -108,10 +108,8 @@ def test_without_credentials_the_error_names_the_command_and_sends_no_request(tm
         "try: open_store('gs://bucket/x').stat('y')\n"
         "except AccessError as error: print(error)"
     )
-    root = str(REPO)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**home, "PYTHONPATH": root}, capture_output=True, text=True, timeout=120
-    )
+    env = {**home, "PYTHONPATH": str(REPO)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
     assert "no credentials were found" in done.stdout, done.stderr
     assert "Next: gcloud auth application-default login." in done.stdout
 
@@ -135,9 +133,8 @@ def test_other_bytes_than_the_given_ones_are_not_taken_for_stored(gcs: GcsServer
 def test_a_bucket_that_is_not_there_is_no_empty_store(gcs: GcsServer) -> None:
     absent = GcsStore("absent/run")
     for call in (lambda: list(absent.list("")), lambda: absent.get("x"), lambda: absent.put_new("x", [b""])):
-        with pytest.raises(
-            StoreError, match=r"no bucket 'absent'. Next: start the emulator at 127.0.0.1:\d+ with"
-        ) as told:
+        said = r"no bucket 'absent'. Next: start the emulator at 127.0.0.1:\d+ with"
+        with pytest.raises(StoreError, match=said) as told:
             call()
         assert not isinstance(told.value, MissingError)
 
@@ -146,9 +143,8 @@ def test_whoever_is_not_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:1/{'0' * 32}")
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
-    with pytest.raises(
-        StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*Tried \d"
-    ):
+    said = r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*Tried \d"
+    with pytest.raises(StoreError, match=said):
         list(GcsStore("bucket", retry=RetryPolicy(first_s=0.3)).list(""))
 
 
@@ -159,6 +155,7 @@ def _unreachable(reason: Exception) -> Exception:
 UNRESOLVED = NameResolutionError("storage.googleapis.com", None, OSError("Temporary failure in name resolution"))
 REFUSED = NewConnectionError(None, "Connection refused")
 SERVICE_ACCOUNT = "job@project.iam.gserviceaccount.com does not have storage.objects.create access."
+SLOW = [{"reason": "userRateLimitExceeded", "message": "Slow."}]
 SENTENCES = {
     "name": (_unreachable(UNRESOLVED), StoreError, True, "host name cannot be resolved: .*Temporary failure"),
     "refused": (_unreachable(REFUSED), StoreError, True, "cannot be reached.*Connection refused"),
@@ -174,12 +171,7 @@ SENTENCES = {
         False,
         r"\(403\): job@.*objects.create.*gs://b --member=serviceAccount:job@project.iam.gserviceaccount.com --role=roles/",
     ),
-    "403 rate": (
-        GcsStatusError(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
-        StoreError,
-        True,
-        r"asks to slow down \(403\): Slow",
-    ),
+    "403 rate": (GcsStatusError(403, "x", errors=SLOW), StoreError, True, r"asks to slow down \(403\): Slow"),
     "404": (GcsStatusError(404, "No such object: b/x"), MissingError, False, "no such object"),
     "404 bucket": (GcsStatusError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
     "412": (GcsStatusError(412, "x"), ConflictError, False, "generation is not the expected one"),
@@ -188,12 +180,7 @@ SENTENCES = {
     "429": (GcsStatusError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
     "500": (GcsStatusError(500, "x"), StoreError, True, r"has failed \(500\)"),
     "501": (GcsStatusError(501, "x"), StoreError, False, r"rejects the request \(501\)"),
-    "400": (
-        GcsStatusError(400, "Invalid argument."),
-        StoreError,
-        False,
-        r"rejects the request \(400\): Invalid argument",
-    ),
+    "400": (GcsStatusError(400, "Invalid field."), StoreError, False, r"rejects the request \(400\): Invalid field"),
     "400 crc": (GcsStatusError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "damaged in transit"),
 }
 

@@ -107,9 +107,8 @@ def targets() -> Iterator[Rule]:
     ):  # fmt: skip
         yield refused(f"no URI {uri[-20:]!r} ({len(uri)})", target(uri=uri), part)
     body = base64.b64encode(b"{}").decode()
-    yield taken(
-        "a body of PATCH without a type is binary", target(httpMethod="PATCH", body=body), "application/octet-stream"
-    )
+    patch = target(httpMethod="PATCH", body=body)
+    yield taken("a body of PATCH without a type is binary", patch, "application/octet-stream")
     account = {"serviceAccountEmail": f"sched@{PROJECT}.iam.gserviceaccount.com"}
     for says, changes, part in (
         ("a body is not for GET", {"httpMethod": "GET", "body": body}, "POST, PUT or PATCH. Received: GET."),
@@ -218,6 +217,7 @@ def pipelines() -> Iterator[Rule]:
     right, account = {"worker_pool_specs": [pool()]}, "a@acme.iam.gserviceaccount.com"
     retired = pool(containerSpec={"imageUri": "gcr.io/cloud-aiplatform/training/tf-gpu.2-8", "command": ["true"]})
     absent, elsewhere = [lacking(absent=[account_name(account)])], [bucket("other", "US")]
+    output = {"output_uri_prefix": "gs://other/x"}
     for says, part, sent, before in (
         ("an object", unreadable, "worker_pool_specs", ()),
         ("worker pools", f"{inputs}.worker_pool_specs", {}, ()),
@@ -228,12 +228,7 @@ def pipelines() -> Iterator[Rule]:
         ("a known strategy", unreadable, {**right, "scheduling": {"strategy": 99}}, ()),
         ("a whole count", unreadable, {"worker_pool_specs": [pool(1.5)]}, ()),
         ("a list of words", unreadable, {"worker_pool_specs": [pool(containerSpec={"command": "sh"})]}, ()),
-        (
-            "an output here",
-            "`us`",
-            {**right, "base_output_directory": {"output_uri_prefix": "gs://other/x"}},
-            elsewhere,
-        ),
+        ("an output here", "`us`", {**right, "base_output_directory": output}, elsewhere),
         ("no retired image", "past its end of availability", {"worker_pool_specs": [retired]}, ()),
         ("an account that exists", "permission to act as", {**right, "service_account": account}, absent),
     ):
@@ -253,6 +248,4 @@ def not_emulated() -> Iterator[Rule]:
     yield Rule(says="an operation that is not there", method="GET", path=operation, code=404, name="NOT_FOUND")
 
 
-RULES = [
-    *cloud_scheduler(), *targets(), *builds(), *project(), *pipelines(), *not_emulated(),
-]  # fmt: skip
+RULES = [*cloud_scheduler(), *targets(), *builds(), *project(), *pipelines(), *not_emulated()]

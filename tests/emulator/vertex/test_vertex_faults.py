@@ -152,16 +152,14 @@ def printed(vertex: Served, job: Any) -> list[str]:
 @pytest.mark.fidelity("denied-rights", "emulator")
 def test_a_denied_operation_names_its_permission_and_does_nothing(vertex: Served) -> None:
     job = vertex.create()
-    vertex.faults(
-        *({"kind": "deny", "operation": f"customJobs.{each}"} for each in ("create", "get", "list", "cancel"))
-    )
-    client = vertex.client
-    for operation, call in (
-        ("create", lambda: vertex.create()),
-        ("get", lambda: client.get_custom_job(name=job.name, timeout=WAIT_S)),
-        ("list", lambda: names(vertex)),
-        ("cancel", lambda: client.cancel_custom_job(name=job.name, timeout=WAIT_S)),
-    ):
+    calls = {
+        "create": lambda: vertex.create(),
+        "get": lambda: vertex.get(job),
+        "list": lambda: names(vertex),
+        "cancel": lambda: vertex.client.cancel_custom_job(name=job.name, timeout=WAIT_S),
+    }
+    vertex.faults(*({"kind": "deny", "operation": f"customJobs.{each}"} for each in calls))
+    for operation, call in calls.items():
         with pytest.raises(exceptions.Forbidden, match=rf"Permission 'aiplatform\.customJobs\.{operation}' denied"):
             call()
     vertex.faults()

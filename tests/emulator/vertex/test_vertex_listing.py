@@ -122,7 +122,6 @@ def test_a_filter_selects_the_same_as_its_tree(data) -> None:
 
 
 def run(vertex: Served, *lines: tuple[str, str, str]):
-    """A job with replicas that write these lines and succeed."""
     vertex.launcher.script = lambda group: [group.emit(*line) for line in lines]
     return vertex.finish(vertex.create(body(1)))
 
@@ -142,25 +141,16 @@ def test_lines_of_tasks_stand_between_the_lines_of_the_service(vertex) -> None:
         ("workerpool0-0", "stdout", '{"loss": 1}'),
     )
     found = vertex.lines(job)
-    tasks = [(each["resource"]["labels"]["task_name"], each["severity"]) for each in found]
-    assert tasks[:5] == [("service", "INFO")] * 5
-    assert tasks[5:] == [
-        ("workerpool0-0", "INFO"),
-        ("workerpool1-0", "ERROR"),
-        ("workerpool0-0", "WARNING"),
-        ("workerpool0-0", "INFO"),
-        ("service", "INFO"),
-        ("service", "INFO"),
-    ]
+    tasks = [f"{each['resource']['labels']['task_name']} {each['severity']}" for each in found]
+    assert tasks[:5] == ["service INFO"] * 5
+    written = ["workerpool0-0 INFO", "workerpool1-0 ERROR", "workerpool0-0 WARNING", "workerpool0-0 INFO"]
+    assert tasks[5:] == [*written, "service INFO", "service INFO"]
     assert found[5]["textPayload"] == "epoch 1"
     assert found[7]["jsonPayload"] == {"message": "careful", "step": 3}
     assert found[8]["textPayload"] == '{"loss": 1}'
-    job_id = job.name.rpartition("/")[2]
-    project = job.name.split("/")[1]
-    assert found[5]["resource"] == {
-        "type": "ml_job",
-        "labels": {"job_id": job_id, "project_id": project, "task_name": "workerpool0-0"},
-    }
+    _, project, *_, job_id = job.name.split("/")
+    labels = {"job_id": job_id, "project_id": project, "task_name": "workerpool0-0"}
+    assert found[5]["resource"] == {"type": "ml_job", "labels": labels}
     assert found[5]["labels"]["ml.googleapis.com/job_id"] == job_id
     assert len({each["insertId"] for each in found}) == len(found)
     order = [(each["timestamp"], each["insertId"]) for each in found]
