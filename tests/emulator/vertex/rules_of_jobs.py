@@ -196,6 +196,7 @@ def scheduling() -> Iterator[Rule]:
     l4 = pool(machineSpec=machine("g2-standard-4", "NVIDIA_L4", 1))
     flex = {"strategy": "FLEX_START"}
     for says, pools_, given in (
+        ("a timeout is a duration with fractions", [pool()], {"timeout": "1.5s"}),
         ("0 waits without a limit", [a100], {**flex, "maxWaitDuration": "0s"}),
         ("flex start takes 7 days", [a100], {**flex, "timeout": "604800s"}),
         ("a job may restart with its workers", [pool(), pool()], {"restartJobOnWorkerRestart": True}),

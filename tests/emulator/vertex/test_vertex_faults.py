@@ -169,10 +169,18 @@ def test_a_denied_operation_names_its_permission_and_does_nothing(vertex: Served
 
 @pytest.mark.parametrize(("kind", "created"), [("silent_before", 0), ("silent_after", 1)])
 def test_a_silent_service_takes_the_request_and_never_answers(vertex: Served, kind: str, created: int) -> None:
-    vertex.faults({"kind": kind, "operation": "customJobs.create"})
+    rules = [
+        {"api": "vertex", "kind": kind, "operation": "customJobs.create"},
+        {"kind": kind, "operation": "buckets.insert"},
+    ]
+    assert vertex.ask("POST", "/_faults", rules).status_code == 200
     with pytest.raises(requests.exceptions.ReadTimeout):
         vertex.client.create_custom_job(parent=PARENT, custom_job=body(), timeout=0.3)
+    with pytest.raises(requests.exceptions.ReadTimeout):
+        requests.post(f"{vertex.url}/storage/v1/b?project=p", json={"name": "silent-bucket"}, timeout=0.3)
+    vertex.faults()
     assert count(vertex) == created
+    assert vertex.ask("GET", "/storage/v1/b/silent-bucket").status_code == (200 if created else 404)
 
 
 def test_a_job_expires_on_request_in_the_queue_and_while_it_runs(vertex: Served) -> None:
@@ -274,12 +282,3 @@ def test_a_log_line_kills_a_container_and_the_same_line_begins_a_stockout(vertex
     assert "workerpool1-0 exited with a non-zero status of 137" in failed.error.message
     assert "Resources are insufficient in region" in vertex.over(vertex.create(body(2))).error.message
     vertex.until(vertex.create(body(2)), "JOB_STATE_RUNNING")
-
-
-def test_a_silent_bucket_takes_the_request_and_never_answers(vertex: Served) -> None:
-    rules = [{"kind": "silent_after", "operation": "buckets.insert"}]
-    assert vertex.ask("POST", "/_faults", rules).status_code == 200
-    with pytest.raises(requests.exceptions.ReadTimeout):
-        requests.post(f"{vertex.url}/storage/v1/b?project=p", json={"name": "silent-bucket"}, timeout=0.3)
-    assert vertex.ask("POST", "/_faults", []).status_code == 200
-    assert vertex.ask("GET", "/storage/v1/b/silent-bucket").status_code == 200
