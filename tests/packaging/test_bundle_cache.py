@@ -47,7 +47,7 @@ def test_an_unchanged_project_is_read_once(project: Path, monkeypatch) -> None:
     run.result(60)
 
 
-@pytest.mark.parametrize("change", ["text", "same size and time", "mode", "new", "gone", "include"])
+@pytest.mark.parametrize("change", ["text", "same size and time", "mode", "new", "gone", "name", "include"])
 def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
     before = sdk.plan("train.py")
     data = project / "pkg" / "data.bin"
@@ -64,6 +64,8 @@ def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
         (project / "new.txt").write_text("")
     elif change == "gone":
         data.unlink()
+    elif change == "name":
+        data.rename(data.with_name("renamed.bin"))
     else:
         (project / "key.txt").write_text("-----BEGIN PRIVATE KEY-----")
         assert sdk.plan("train.py").code.digest == before.code.digest

@@ -119,6 +119,8 @@ CORPUS: dict[str, tuple[Make, list[str] | str, list[str]]] = {
     "an ignore file that is a link to the machine": (link(".podliftignore", "/etc/hostname"), [], ["+"]),
     "a folder called train.py.": (text("train.py./x"), ["train.py./x"], []),
     "stale bytecode": (text("pkg/__pycache__/x.pyc"), [], []),
+    "bytecode beside its source": (text("b.pyc"), [], []),
+    "a repository": (text(".git/config"), [], [".git/ (never packaged)"]),
     "a package that shadows json": (text("json/__init__.py", ""), ["json/__init__.py"], []),
     "a private key under a harmless name": (
         text("notes.txt", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"),

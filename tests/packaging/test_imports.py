@@ -219,12 +219,12 @@ def test_a_project_with_its_own_sdk_is_refused_with_the_way_out(write, file: str
     )
 
 
-@pytest.mark.parametrize("text", ["from sdk.model import W\n", "from sdk import model\n"])
-def test_an_import_from_a_folder_that_podlift_hides_is_refused(write, text: str) -> None:
-    write("sdk/model.py", "W = 1")
-    write("train.py", text)
+@pytest.mark.parametrize("entry", ["from sdk.model import W\n", "from sdk import model\n", "sdk.model:main"])
+def test_an_import_from_a_folder_that_podlift_hides_is_refused(write, entry: str) -> None:
+    write("sdk/model.py", "W = 1\ndef main(): ...\n")
+    write("train.py", entry)
     with pytest.raises(sdk.InputError, match=r"imports 'sdk\.model' from the project's folder 'sdk'.*Next: rename it"):
-        sdk.plan("train.py")
+        sdk.plan(entry if ":" in entry else "train.py")
 
 
 @pytest.mark.parametrize("text", ["import podlift\n", "from podlift import context\n", "import podlift.errors as e\n"])
