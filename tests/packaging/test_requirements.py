@@ -161,6 +161,7 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("--global-option=x numpy", "does not accept pip's option --global-option"),
         ("--editabel ./libs/x", "Did you mean '--editable'?"),
         ("-", "this is not a requirement. Received: '-'"),
+        ("--index-url https://u:p@host.example", "netrc"),
     ],
 )
 def test_nothing_in_a_line_is_left_out_without_a_word(write, line: str, said: str) -> None:
@@ -196,11 +197,6 @@ def test_credentials_are_refused_and_never_shown(write, line: str) -> None:
         assert len(problems) == 1
         assert "CRET" not in problems[0]
         assert "user" not in problems[0]
-
-
-def test_a_user_of_ssh_is_no_secret_and_the_way_out_of_one_is_named(write) -> None:
-    assert read(("x @ git+ssh://git@host.example/x",)).lines
-    assert "netrc" in refused(("--index-url https://u:p@host.example",))[0]
 
 
 def test_a_variable_of_the_environment_is_refused(write) -> None:
