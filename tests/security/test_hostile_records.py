@@ -18,21 +18,8 @@ from sdk.storage.posix_store import PosixStore
 
 needs("cronsim")
 # In the place of any value of a record.
-ODD = (
-    None,
-    True,
-    -1,
-    10**30,
-    1e308,
-    float("nan"),
-    "",
-    "../..",
-    f"x\n{hostile.TERMINAL['screen']}",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-)
+SCREEN = f"x\n{hostile.TERMINAL['screen']}"
+ODD = (None, True, -1, 10**30, 1e308, float("nan"), "", "../..", SCREEN, [], {}, [[]], {"a": 1})
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -141,19 +128,12 @@ def test_records_of_schedules_of_any_shape_are_read_or_refused(
     store = PosixStore(str(root / "schedules"))
     (spec,) = (json.loads(bytes(store.get(each.key))) for each in store.list("specs/"))
     place = f"weekly/{spec['id']}"
-    slot = {
-        "state": "FAILED",
-        "reason": "why",
-        "registered": {"model": "m", "version": 1, "outcome": "asks", "reason": "r"},
-        "taken": 1.7e9,
-        "started": 1.7e9,
-        "ended": 1.7e9,
-        "cost_usd": 1.5,
-        "slot": "2026-11-16T03:00:00+01:00",
-        "run": "",
-        "notes": ["a note"],
-    }
-    store.put_new(f"slots/{place}/2026-11-16T02/0000Z", [json.dumps(slot).encode()])
+    slot = (
+        b'{"state": "FAILED", "reason": "why", "run": "", "notes": ["a note"], "slot": "2026-11-16T03:00:00+01:00", '
+        b'"registered": {"model": "m", "version": 1, "outcome": "asks", "reason": "r"}, '
+        b'"taken": 1.7e9, "started": 1.7e9, "ended": 1.7e9, "cost_usd": 1.5}'
+    )
+    store.put_new(f"slots/{place}/2026-11-16T02/0000Z", [slot])
     store.put_new(f"bookings/{place}/2026-11", [b'{"2026-11-16T02/0000Z": 1.5}'])
     key = next(each.key for each in store.list(start))
     assert broken(store, key, every, SCHEDULES, capsys) == []
