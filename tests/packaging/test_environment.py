@@ -106,9 +106,7 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
         "def main():\n    import reading\n",
     ],
 )
-def test_a_variable_read_but_not_passed_on_is_named_with_the_option_that_passes_it(
-    write, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_variable_read_but_not_passed_on_is_named_with_the_option_that_passes_it(write, monkeypatch, text) -> None:
     monkeypatch.setenv("MY_KEY", "S3CRET")
     write("reading.py", "import os\nos.environ['MY_KEY']\n")
     write("train.py", text)

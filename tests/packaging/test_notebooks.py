@@ -82,9 +82,7 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
         ("!echo \"it's\"\nx = 1  # it's\n%who", "\nx = 1  # it's\n", ["1: dropped `!echo \"it's\"`", "3: dropped `%who`"]),
     ],
 )  # fmt: skip
-def test_a_line_that_only_a_notebook_understands_is_dropped_with_a_note(
-    tmp_path: Path, cell: str, kept: str, notes: list[str]
-) -> None:
+def test_a_line_that_only_a_notebook_understands_is_dropped_with_a_note(tmp_path, cell: str, kept: str, notes) -> None:
     program = converted(tmp_path, cell)
     assert program.text == f"# -*- coding: utf-8 -*-\n{above(kept)}\n{kept}\n"
     assert list(program.notes) == [f"cell 1 line {note}" for note in notes]

@@ -54,9 +54,7 @@ DOUBTED = [
 
 
 @pytest.mark.parametrize(("text", "reason"), [*FRESH, *DOUBTED])
-def test_where_sharing_would_differ_tasks_start_fresh_and_a_fork_overrules_doubts(
-    write, text: str, reason: str
-) -> None:
+def test_where_sharing_would_differ_tasks_start_fresh_and_a_fork_overrules_doubts(write, text, reason) -> None:
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'")
     write("train.py", text)
     made = plan()
