@@ -58,9 +58,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
 @pytest.fixture
 def world(install, write) -> None:
     """A project and an environment in which everything that can be the case is the case."""
-    install(
-        "acme-tools", "acme/__init__.py", requires=("acme-base", "acme-extra; extra == 'x'", "never; os_name == 'none'")
-    )
+    needs = ("acme-base", "acme-extra; extra == 'x'", "never; os_name == 'none'")
+    install("acme-tools", "acme/__init__.py", requires=needs)
     install("acme-base", "acmebase.py")
     install("acme-extra", "acmeextra.py")
     install("loose", "looser.py")
@@ -70,12 +69,8 @@ def world(install, write) -> None:
     install("keras", "keras/__init__.py", version="3.12.4")
     install("tf-keras", "tf_keras/__init__.py", version="2.21.0")
     install("acme-image", "acmeimage.py")
-    write("helper.py")
-    write("pkg/__init__.py")
-    write("left/out.py")
-    write("left/__init__.py")
-    write("pkg/version.py")
-    write("wandb/run.log")
+    for file in ("helper.py", "pkg/__init__.py", "pkg/version.py", "left/__init__.py", "left/out.py", "wandb/run.log"):
+        write(file)
     write(".gitignore", "left/\npkg/version.py\n")
 
 
@@ -111,33 +106,38 @@ def test_an_import_that_is_accounted_for_says_nothing(world, write, text: str, r
 
 
 SAYS = [
-    ("import gone\n", None, "error", "imports 'gone': neither in the project nor installed here. Next: install it, or put", {}),
-    ("import gone\n", "acme-tools", "error", "train.py:1 imports 'gone': in no bundle, no requirement of requirements.txt", {}),
+    ("import gone\n", None, "error", "imports 'gone': neither in the project nor installed here. Next: install it, or put"),
+    ("import gone\n", "acme-tools", "error", "train.py:1 imports 'gone': in no bundle, no requirement of requirements.txt"),
     ("import os\nimport looser\n", "acme-tools", "warning", "train.py:2 imports 'looser': installed here, but in no bundle, "
      "and no requirement of requirements.txt brings it: it works here, and fails where only the requirements are installed. "
-     "Next: add 'loose' to the requirements.", {}),
-    ("import looser\n", "loose; python_version < '3'", "warning", "no requirement of requirements.txt brings it", {}),
-    ("import looser\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here", {}),
+     "Next: add 'loose' to the requirements."),
+    ("import looser\n", "loose; python_version < '3'", "warning", "no requirement of requirements.txt brings it"),
+    ("import looser\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here"),
     ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
-     "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)", {}),
-    ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing", {}),
-    ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': neither in the project nor installed here", {}),
-    ("from corp import alpha\nimport corp.beta\n", "corp-alpha", "warning", "train.py:2 imports 'corp.beta'", {}),
-    ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in ", {}),
-    ("from pkg import version\n", None, "error", "Next: code_include=['pkg/version.py'] (--code-include)", {}),
-    ("import wandb\n", "acme-tools", "warning", "imports 'wandb'", {}),
-    ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: neither in the project", {}),
-    ("def f():\n    import deeper\n", None, "warning", "deeper.py:1 imports 'gone' when it is called", {}),
-    ("import looser\nimport user\n", "acme-tools", "warning", "train.py:1 imports 'looser' (and 1 more line like it)", {}),
-    ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'", ISOLATED),
-    ("import looser\n", None, "error", "there are no requirements", ISOLATED),
-    ("import gone\n", "acme-tools", "error", "no requirement of requirements.txt, not in the standard library", ISOLATED),
-    ("import gone\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here", ISOLATED),
-    ("import looser\n", "acme-tools==2", "warning", "the modules of acme-tools are unknown here", ISOLATED),
+     "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)"),
+    ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
+    ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': neither in the project nor installed here"),
+    ("from corp import alpha\nimport corp.beta\n", "corp-alpha", "warning", "train.py:2 imports 'corp.beta'"),
+    ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in "),
+    ("from pkg import version\n", None, "error", "Next: code_include=['pkg/version.py'] (--code-include)"),
+    ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),
+    ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: neither in the project nor"),
+    ("def f():\n    import deeper\n", None, "warning", "deeper.py:1 imports 'gone' when it is called"),
+    ("import looser\nimport user\n", "acme-tools", "warning", "train.py:1 imports 'looser' (and 1 more line like it)"),
 ]  # fmt: skip
+SAYS_ISOLATED = [
+    ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'"),
+    ("import looser\n", None, "error", "there are no requirements"),
+    ("import gone\n", "acme-tools", "error", "no requirement of requirements.txt, not in the standard library"),
+    ("import gone\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here"),
+    ("import looser\n", "acme-tools==2", "warning", "the modules of acme-tools are unknown here"),
+]
 
 
-@pytest.mark.parametrize(("text", "required", "level", "said", "code"), SAYS)
+@pytest.mark.parametrize(
+    ("text", "required", "level", "said", "code"),
+    [*((*row, {}) for row in SAYS), *((*row, ISOLATED) for row in SAYS_ISOLATED)],
+)
 def test_an_import_that_is_not_accounted_for_says_why(world, install, write, text, required, level, said, code) -> None:
     if required is not None:
         write("requirements.txt", required)
@@ -161,10 +161,8 @@ def test_a_missing_tensorflow_is_installed_with_podlift(install, write, monkeypa
 
 
 def test_a_package_of_an_extra_of_the_project_is_a_note_with_the_setting_for_it(world, write) -> None:
-    write(
-        "pyproject.toml",
-        "[project]\nname = 'app'\ndependencies = []\n[project.optional-dependencies]\ntrain = ['loose']\n",
-    )
+    extras = "[project.optional-dependencies]\ntrain = ['loose']\n"
+    write("pyproject.toml", f"[project]\nname = 'app'\ndependencies = []\n{extras}")
     write("train.py", "import looser\n")
     ((level, message),) = findings()
     assert level == "note"
@@ -189,13 +187,10 @@ def test_a_lock_names_all_there_is(world, write) -> None:
     assert level == "error"
 
 
-def test_a_script_alone_says_how_to_package_the_files_beside_it(tmp_path, monkeypatch) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
+def test_a_script_alone_says_how_to_package_the_files_beside_it(write) -> None:
+    write("shared/helper.py")
+    shared = write("shared/train.py", "import helper\n").parent
     shared.chmod(0o777)
-    (shared / "helper.py").write_text("")
-    (shared / "train.py").write_text("import helper\n")
-    monkeypatch.chdir(tmp_path)
     ((level, message),) = findings("shared/train.py")
     assert level == "error"
     assert f"code_project='{shared}'" in message
@@ -252,9 +247,8 @@ def test_a_module_from_outside_the_bundle_is_an_error_however_it_got_on_the_path
         (monorepo / "__editable__.common-0.1.pth").write_text(f"{source}\n")
     else:
         (monorepo / "__editable___common_finder.py").write_text(FINDER.format(str(source / "common" / "__init__.py")))
-        (monorepo / "__editable__.common.pth").write_text(
-            "import __editable___common_finder; __editable___common_finder.install()"
-        )
+        hook = "import __editable___common_finder; __editable___common_finder.install()"
+        (monorepo / "__editable__.common.pth").write_text(hook)
     ((level, message),) = elsewhere(monorepo)
     assert level == "error"
     assert message.startswith(f"train.py:2 imports 'common': it loads from {str(source)!r}, outside the bundle. Next: ")
@@ -297,12 +291,10 @@ def test_the_project_in_editable_mode_does_not_hide_files_that_its_bundle_lacks(
     write(".gitignore", "src/made\n")
     write("train.py", "import tools\n")
     ((level, message),) = elsewhere(monorepo)
-    assert level == "error"
-    assert "the bundle has it as 'lib/tools/__init__.py', where a task does not look" in message
+    assert level == "error" and "the bundle has it as 'lib/tools/__init__.py', where a task does not look" in message
     write("train.py", "import made\n")
     ((level, message),) = elsewhere(monorepo)
-    assert level == "error"
-    assert "code_include=['src/made/__init__.py']" in message
+    assert level == "error" and "code_include=['src/made/__init__.py']" in message
 
 
 ENTRIES = [

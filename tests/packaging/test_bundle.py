@@ -44,13 +44,6 @@ def test_the_same_tree_gives_the_same_digest_in_another_folder_on_another_day(tm
     assert build(one).digest == build(two).digest
 
 
-def test_too_large_a_folder_names_its_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tree(tmp_path, {**FILES, "big.bin": "x" * 5000, "huge.bin": "x" * 9000})
-    monkeypatch.setattr(bundle, "MAX_BYTES", 10000)
-    with pytest.raises(InputError, match=r"Largest: huge.bin \(0 MB\), big.bin"):
-        build(folder)
-
-
 def test_files_modes_and_empty_folders_come_out_of_an_archive_as_they_went_in(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", {**FILES, "tool.sh": "echo"})
     (folder / "tool.sh").chmod(0o755)

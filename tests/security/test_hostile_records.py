@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hostile
@@ -92,9 +91,7 @@ MODELS = [
         full_only("manifests", 3),
     ],
 )
-def test_records_of_models_of_any_shape_are_read_or_refused(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, key: str, every: int
-) -> None:
+def test_records_of_models_of_any_shape_are_read_or_refused(root, monkeypatch, capsys, key: str, every: int) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", str(root))
     for text in (b"one", b"two"):
         register(root, "digits", {"model.keras": text, "assets/a.txt": text})
@@ -118,9 +115,7 @@ SCHEDULES = [("schedule", "list"), ("schedule", "list", "--check"), ("schedule",
         full_only("plans/", 60),
     ],
 )
-def test_records_of_schedules_of_any_shape_are_read_or_refused(
-    root: Path, write: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, start: str, every: int
-) -> None:
+def test_records_of_schedules_of_any_shape_are_read_or_refused(root, write, monkeypatch, capsys, start, every) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", str(root))
     write("train.py", "print(1)")
     words = ("weekly", "train.py", "--cron", "0 3 * * 1", "--when", "older_than(1d)", "--max-cost-usd-per-month", "5")

@@ -42,9 +42,7 @@ def path(podlift_gcs: GcsServer) -> str:
         b"LOCALHOST.evil", b"storage.googleapis.com.evil.example", b"storage.googleapis.com:80", b"",
     ],
 )  # fmt: skip
-def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(
-    podlift_gcs: GcsServer, path: str, host: bytes
-) -> None:
+def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(podlift_gcs, path: str, host) -> None:
     found = answered(
         podlift_gcs.port,
         b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), host, len(BODY), BODY),
@@ -75,9 +73,7 @@ def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(
     }.items(),
     ids=lambda item: item[0],
 )
-def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(
-    podlift_gcs: GcsServer, path: str, headers: tuple[str, bytes]
-) -> None:
+def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(podlift_gcs, path: str, headers) -> None:
     second = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\n\r\n%s" % (path.encode(), BODY)
     found = answered(podlift_gcs.port, b"POST %s HTTP/1.1\r\n%s\r\n%s%s" % (path.encode(), headers[1], BODY, second))
     statuses = [line.split()[1] for line in found.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
@@ -85,9 +81,7 @@ def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(
     assert list(podlift_gcs.client().list_buckets()) == []
 
 
-def test_a_length_with_chunks_is_read_as_chunks_and_the_rest_is_no_second_request(
-    podlift_gcs: GcsServer, path: str
-) -> None:
+def test_a_length_with_chunks_is_read_as_chunks_and_the_rest_is_no_second_request(podlift_gcs, path: str) -> None:
     """RFC 9112, 6.3: the coding overrides the length."""
     head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\nTransfer-Encoding: chunked\r\n\r\n"
     found = answered(

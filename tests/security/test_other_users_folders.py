@@ -176,7 +176,7 @@ def _fill(folder: Path, victim: Victim) -> None:
     (folder / "closed").chmod(0)
 
 
-def test_a_folder_that_others_may_write_to_is_removed_only_if_chosen_and_no_link_followed(victim) -> None:
+def test_a_folder_that_others_may_write_to_goes_if_chosen_and_no_link_is_followed(victim) -> None:
     folder = victim.open / "podlift-0"
     _fill(folder, victim)
     assert not own_folders.discard(str(folder)), "it may be another user's"

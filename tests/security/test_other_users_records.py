@@ -169,7 +169,7 @@ def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) ->
 
 
 def left_behind(root: str | None = None) -> tuple[sdk.Run, int, Path]:
-    """Kill the supervisor of a run and its janitor; return the run, its process that goes on, and its temporary folder."""
+    """Kill the supervisor of a run and its janitor; return the run, its living process and its temporary folder."""
     run = sdk.submit("train.py", root=root)
     child = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))
     (started,) = read_events(run.plan.paths, ("started",))

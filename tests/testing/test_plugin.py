@@ -71,16 +71,23 @@ def test_a_program_runs_with_any_setting_and_its_result_comes_back(pytester, run
         while not ctx.should_stop():
             steps += 1
         ctx.report({"steps": steps, "tasks": len(ctx.tasks), "words": len(sys.argv), "mine": int(os.environ["MINE"])})
-        """
+        """,
+        endless="import signal; signal.pause()",
     )
     shown = run_here("""
+        import pytest, sdk
+
         def test_training(podlift_run, tmp_path):
             result = podlift_run("train.py", max_steps=20, workers=2, args=["--x", "y"], env={"MINE": "7"}, name="smoke")
             assert result.metrics == {"steps": 19, "tasks": 2, "words": 3, "mine": 7}
             assert result.run_dir.startswith(str(tmp_path))
             assert "/smoke-" in result.run_dir
+
+        def test_limit(podlift_run):
+            with pytest.raises(sdk.RunFailedError, match="timeout='0.5s'"):
+                podlift_run("endless.py", timeout="0.5s", limit_grace=0)
     """)
-    shown.assert_outcomes(passed=1)
+    shown.assert_outcomes(passed=2)
     assert not root.exists(), "the user's own root"
 
 
@@ -137,18 +144,6 @@ def test_mistakes_are_said_before_anything_starts(pytester, run_here) -> None:
     """)
     shown.assert_outcomes(passed=2)
     assert runs_below(pytester.path) == []
-
-
-def test_the_time_limit_ends_the_run(pytester, run_here) -> None:
-    pytester.makepyfile(train="import signal; signal.pause()")
-    shown = run_here("""
-        import pytest, sdk
-
-        def test_training(podlift_run):
-            with pytest.raises(sdk.RunFailedError, match="timeout='0.5s'"):
-                podlift_run("train.py", timeout="0.5s", limit_grace=0)
-    """)
-    shown.assert_outcomes(passed=1)
 
 
 @pytest.mark.full
