@@ -148,11 +148,8 @@ def test_the_mistakes_of_all_cells_are_said_at_once(tmp_path: Path) -> None:
     ]
     assert len(said) == len(expected)
     assert [start for start, problem in zip(expected, said, strict=True) if not problem.startswith(start)] == []
-
-
-def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> None:
     (said,) = refused(tmp_path, notebook("x = 1", "y = 1\nglobal x"))
-    assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration."
+    assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration.", "only together"
 
 
 def test_a_function_that_only_a_notebook_has_gets_a_replacement_outside_of_one(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def runs(trap: Trap) -> None:
     assert info.status is not None and info.status.state is sdk.State.LOST
 
 
-def test_a_folder_that_another_users_record_names_stays_with_its_training(trap) -> None:
+def test_a_folder_or_run_that_another_user_names_stays_with_its_training(trap) -> None:
     trap.says(trap.temporary, gone())
     runs(trap)
     read_status(trap)
@@ -110,6 +110,9 @@ def test_a_folder_that_another_users_record_names_stays_with_its_training(trap) 
     assert run.wait(LIMIT_S).state is sdk.State.LOST and run.why() and list(run.logs(follow=True)) == []
     assert Path(trap.temporary).is_dir()
     run.cancel()
+    # A run's directory that is a link to the reader's run.
+    other_user.does(lambda: (trap.root / "runs" / "link-aaaaaa").symlink_to(trap.live.url))
+    assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
     assert Path(trap.temporary).is_dir()
 
 
@@ -161,11 +164,6 @@ def test_a_run_directory_of_another_user_is_no_mark_of_processes(trap) -> None:
     other_user.try_to(link)
     trap.says(str(trap.run / "tmp"), gone())
     read_status(trap)
-
-
-def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) -> None:
-    other_user.does(lambda: (trap.root / "runs" / "link-aaaaaa").symlink_to(trap.live.url))
-    assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
 
 
 def left_behind(root: str | None = None) -> tuple[sdk.Run, int, Path]:
