@@ -172,14 +172,11 @@ def test_a_wrapper_that_keeps_its_function_is_written_with_its_decorator(tmp_pat
 
 
 def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "helping.py").write_text(
-        "class Net: size = 4\ndef build(): return Net()\nlock = __import__('threading').Lock()\n"
-    )
+    text = "class Net: size = 4\ndef build(): return Net()\nlock = __import__('threading').Lock()\n"
+    (tmp_path / "helping.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    scope = notebook(
-        "import helping\nfrom helping import build as b, lock, Net\ndef main():\n"
-        " with lock: return b().size, helping.Net is Net"
-    )
+    main = "def main():\n with lock: return b().size, helping.Net is Net"
+    scope = notebook(f"import helping\nfrom helping import build as b, lock, Net\n{main}")
     module = function_module(scope["main"])
     assert module.modules == ("helping",)
     assert "class Net" not in module.text
@@ -188,9 +185,8 @@ def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypa
 
 
 def test_a_closure_of_an_importable_module_takes_the_rest_from_there(tmp_path, monkeypatch) -> None:
-    (tmp_path / "owner.py").write_text(
-        "SEEN = []\ndef note(n): SEEN.append(n)\ndef make(n):\n def main():\n  note(n)\n  return SEEN\n return main\n"
-    )
+    make = "def make(n):\n def main():\n  note(n)\n  return SEEN\n return main\n"
+    (tmp_path / "owner.py").write_text(f"SEEN = []\ndef note(n): SEEN.append(n)\n{make}")
     monkeypatch.syspath_prepend(str(tmp_path))
     main = __import__("owner").make(3)
     assert import_name(main) is None

@@ -43,10 +43,8 @@ def path(podlift_gcs: GcsServer) -> str:
     ],
 )  # fmt: skip
 def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(podlift_gcs, path: str, host) -> None:
-    found = answered(
-        podlift_gcs.port,
-        b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), host, len(BODY), BODY),
-    )
+    request = b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s"
+    found = answered(podlift_gcs.port, request % (path.encode(), host, len(BODY), BODY))
     assert found.split()[1:2] == [b"403"], found[:200]
     assert list(podlift_gcs.client().list_buckets()) == []
 
@@ -84,9 +82,8 @@ def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(podli
 def test_a_length_with_chunks_is_read_as_chunks_and_the_rest_is_no_second_request(podlift_gcs, path: str) -> None:
     """RFC 9112, 6.3: the coding overrides the length."""
     head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\nTransfer-Encoding: chunked\r\n\r\n"
-    found = answered(
-        podlift_gcs.port, head % path.encode() + b"0\r\n\r\nGET /evil HTTP/1.1\r\nHost: evil.example\r\n\r\n"
-    )
+    rest = b"0\r\n\r\nGET /evil HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+    found = answered(podlift_gcs.port, head % path.encode() + rest)
     assert b" 200 " not in found and list(podlift_gcs.client().list_buckets()) == []
 
 
@@ -114,10 +111,8 @@ def test_names_of_objects_are_no_paths_on_the_disk(podlift_gcs: GcsServer) -> No
     assert len(kept) > 5 and {each.name for each in bucket.list_blobs()} == set(kept)
     for name in kept:
         assert bucket.blob(name).download_as_bytes() == name.encode()
-    found = {path.name for path in Path(podlift_gcs.folder).rglob("*")} | {
-        path.name for path in Path(podlift_gcs.folder).parent.iterdir()
-    }
-    assert not any("owned" in name for name in found)
+    folder = Path(podlift_gcs.folder)
+    assert not any("owned" in path.name for path in (*folder.rglob("*"), *folder.parent.iterdir()))
 
 
 def test_the_name_of_a_secret_is_no_path_on_the_disk(podlift_vertex: Cloud) -> None:

@@ -224,12 +224,8 @@ def test_a_row_without_an_answer_or_with_a_mistake_costs_no_other_row() -> None:
     rows = [Row("odd", broken), Row("slow", silent, online=True), net, last]
     found = list(answers(rows, SystemClock(), limit_s=0.2))
     told.set()
-    assert [(each.name, each.ok, each.level) for each in found] == [
-        ("odd", False, "error"),
-        ("slow", False, "unknown"),
-        ("net", True, "note"),
-        ("last", True, "note"),
-    ]
+    assert [(each.name, each.level) for each in found if not each.ok] == [("odd", "error"), ("slow", "unknown")]
+    assert [(each.name, each.level) for each in found if each.ok] == [("net", "note"), ("last", "note")]
     assert "ValueError: an odd machine" in found[0].said and "no answer within 0.2 s" in found[1].said
 
 
@@ -314,10 +310,8 @@ def test_the_python_that_is_asked_for_is_the_one_that_can_be_installed() -> None
 
 
 def test_the_mount_that_holds_a_path_is_the_deepest_and_the_latest() -> None:
-    table = parse(
-        "rootfs / rootfs rw 0 0\n/dev/vda / ext4 rw 0 0\nhost:/x /mnt/my\\040data nfs4 rw 0 0\n"
-        "tmpfs /mnt tmpfs rw 0 0\nbroken\n"
-    )
+    roots = "rootfs / rootfs rw 0 0\n/dev/vda / ext4 rw 0 0\n"
+    table = parse(f"{roots}host:/x /mnt/my\\040data nfs4 rw 0 0\ntmpfs /mnt tmpfs rw 0 0\nbroken\n")
     assert holding("/home/me", table) == Mount("/", "ext4")
     assert holding("/mnt/my data/runs", table) == Mount("/mnt/my data", "nfs4")
     assert holding("/mnt/my dat", table) == Mount("/mnt", "tmpfs")
