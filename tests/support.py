@@ -205,7 +205,7 @@ def heard(room: str = "") -> list[str]:
 
 
 def said(run: sdk.Run, task: str | None = None, attempt: int | None = None) -> list[str]:
-    """Return the lines that the program itself printed, without podlift's own."""
+    """Return the lines of a task's output without podlift's own; TensorFlow's are among them."""
     return [line.text for line in run.logs(task=task, attempt=attempt) if not line.text.startswith("podlift: ")]
 
 
