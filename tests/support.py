@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,6 +69,12 @@ class Shown(NamedTuple):
     code: int
     stdout: str
     stderr: str
+
+
+def holds(text: str, *parts: str, lacks: Sequence[str] = ()) -> None:
+    """Assert that a text has all these parts, and no part of those that it lacks."""
+    missing, found = [part for part in parts if part not in text], [part for part in lacks if part in text]
+    assert not missing and not found, f"missing: {missing}; there, but not wanted: {found}; in:\n{text}"
 
 
 SHORT = st.text(max_size=9)

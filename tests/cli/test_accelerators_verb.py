@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support import holds
 
 import sdk
 from sdk.backends.vertex.account import prices
@@ -80,8 +81,7 @@ def test_json_holds_every_number_or_null(here) -> None:
 def test_mistakes_are_said_at_once_and_an_unknown_region_is_a_warning(here) -> None:
     shown = here("accelerators", "--family", "gpus", "--region", "us-central1-a", "--vertex-project", "mine")
     assert shown.code == 2
-    assert "--vertex-project is for --refresh" in shown.stderr
-    assert "Unknown family. Received: 'gpus'. Did you mean 'gpu'?" in shown.stderr
+    holds(shown.stderr, "--vertex-project is for --refresh", "Unknown family. Received: 'gpus'. Did you mean 'gpu'?")
     assert "Not a region. Received: 'us-central1-a'. Did you mean 'us-central1'?" in shown.stderr
     warned = here("accelerators", "--region", "us-centrall1", "--family", "cpu")
     assert warned.code == 0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support import holds
 
 
 @pytest.mark.process
@@ -63,17 +64,11 @@ def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> No
     write("train.py", "print(1)")
     cluster = ("--workers", "3", "--ps", "1", "--evaluator", "--accelerator", "t4")
     shown = here("plan", "train.py", "-v", "--backend", "vertex", *cluster)
-    for part in (
-        "tasks        4 x t4, 1 x cpu: chief-0, worker-0, worker-1, ps-0, evaluator-0",
-        "pool 0       chief: 1 x n1-standard-4 with NVIDIA T4 x 1, 100 GB of disk",
-        "pool 1       worker: 2 x ",
-        "pool 2       ps: 1 x n1-standard-4, 100 GB",
-        "pool 3       evaluator: 1 x ",
-        "image        <image>",
-        "price        ",
-        "quota        aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus: 4",
-    ):
-        assert part in shown.stdout, shown.stdout + shown.stderr
+    assert "tasks        4 x t4, 1 x cpu: chief-0, worker-0, worker-1, ps-0, evaluator-0" in shown.stdout
+    assert "pool 0       chief: 1 x n1-standard-4 with NVIDIA T4 x 1, 100 GB of disk" in shown.stdout
+    holds(shown.stdout, "pool 1       worker: 2 x ", "pool 2       ps: 1 x n1-standard-4, 100 GB")
+    holds(shown.stdout, "pool 3       evaluator: 1 x ", "image        <image>", "price        ")
+    assert "quota        aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus: 4" in shown.stdout
 
 
 @pytest.mark.parametrize(
@@ -99,8 +94,7 @@ def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here, roo
     for words in (("train.py", "--backend", "vertex"), ("plan.json",)):
         shown = here("submit", *words)
         assert (shown.code, shown.stdout) == (2, "")
-        for part in ("No project is configured", "No container image", "No bucket is configured for vertex"):
-            assert part in shown.stderr
+        holds(shown.stderr, "No project is configured", "No container image", "No bucket is configured for vertex")
     assert not root.exists()
 
 

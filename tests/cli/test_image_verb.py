@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import LIMIT_S, REPO, FakeClock
+from support import LIMIT_S, REPO, FakeClock, holds
 
 import sdk
 from sdk import backends
@@ -185,8 +185,7 @@ def test_an_interrupt_names_the_next_step_and_the_build_is_found_again(cloud, he
         shown = here("image", "cpu", "--submit")
     [build] = builds(cloud)
     assert shown.code == 130
-    assert f"The build {build['id']} continues." in shown.stderr
-    assert "Next: podlift image cpu --submit, which waits for it" in shown.stderr
+    holds(shown.stderr, f"The build {build['id']} continues.", "Next: podlift image cpu --submit, which waits for it")
     assert f"gcloud builds cancel {build['id']} --region=us-central1 --project=podlift" in shown.stderr
     assert here("image", "cpu", "--submit", "--no-wait").stdout == ""
     cloud.faults()
@@ -252,14 +251,10 @@ def test_every_mistake_is_told_at_once(cloud: Cloud, here: Callable[..., Any]) -
     Path("Dockerfile").write_text("FROM scratch AS cpu\nCOPY . /src\n")
     words = ["--region", "us-centrall1", "--build-account", "me", "--dockerfile", "Dockerfile"]
     shown = here("image", "gpu", "--vertex-project", "No Project", *words)
-    for part in (
-        "Not the id of a project. Received: 'No Project'",
-        "Not a region. Received: 'us-centrall1'. Nearest: 'us-central1'",
-        "Not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'me'",
-        "has no stage 'gpu'. Known: cpu",
-        "copies files, and none are uploaded",
-    ):
-        assert part in shown.stderr
+    assert "Not the id of a project. Received: 'No Project'" in shown.stderr
+    assert "Not a region. Received: 'us-centrall1'. Nearest: 'us-central1'" in shown.stderr
+    assert "Not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'me'" in shown.stderr
+    holds(shown.stderr, "has no stage 'gpu'. Known: cpu", "copies files, and none are uploaded")
     assert shown.code == 2
     assert "Did you mean 'gpu'?" in here("image", "gpus").stderr
 

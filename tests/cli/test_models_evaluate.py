@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from registered_models import register
-from support import LIMIT_S, has_ended
+from support import LIMIT_S, has_ended, holds
 
 import sdk
 from sdk.model_registry import evidence
@@ -92,8 +92,7 @@ def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(
     write("quality.py", "def measure(model, data):\n    return open(model + '/model.keras')\n")
     failed = here("models", "evaluate", "digits", "2", "--promote")
     assert (failed.code, sdk.models()["digits"].champion().number) == (1, 1)
-    assert "failed: quality.py:2: FileNotFoundError: " in failed.stdout
-    assert "The folder of the model has weights.\n" in failed.stdout
+    holds(failed.stdout, "failed: quality.py:2: FileNotFoundError: ", "The folder of the model has weights.\n")
     write("quality.py", QUALITY)
     assert json.loads(here("models", "evaluate", "digits", "2", "--promote", "--json").stdout)["outcome"] == "promote"
     model = sdk.models()["digits"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import finished_run
+from support import finished_run, holds
 
 import sdk
 from sdk.cli import screen
@@ -135,8 +135,7 @@ def test_runs_with_a_price_show_their_cost(made, here, monkeypatch: pytest.Monke
     assert "spent" not in here("status", "emulated-cccccc").stdout
     assert json.loads(here("status", "dear-aaaaaa", "--json").stdout)["spent"]["usd"] == 22.08
     why = here("why", "known-bbbbbb").stdout
-    assert "max_cost_usd (--max-cost-usd)" in why
-    assert "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n" in why
+    holds(why, "max_cost_usd (--max-cost-usd)", "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n")
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     head, *shown = here("list").stdout.splitlines()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import LIMIT_S, REPO, until
+from support import LIMIT_S, REPO, holds, until
 
 import sdk
 from sdk.job.layout import RunPaths
@@ -394,8 +394,7 @@ def test_the_explanation_is_the_message_of_the_error_and_the_output_of_the_comma
     assert app.run(["why", run.id]) == 0
     shown = capsys.readouterr().out
     assert run.why() in shown
-    assert "KeyError: 'the column'" in shown
-    assert f"Next: podlift logs {run.id} --task chief-0" in shown
+    holds(shown, "KeyError: 'the column'", f"Next: podlift logs {run.id} --task chief-0")
     assert app.run(["wait", run.id]) == 1
     assert run.why() in capsys.readouterr().err
 

@@ -20,7 +20,7 @@ import pytest
 from checkpoint.parts import Attempt
 from page_runs import HOSTILE, Elements, page_model, page_run, page_schedule, page_sweep, preempt
 from registered_models import candidate
-from support import FINISHED_RUN, needs
+from support import FINISHED_RUN, holds, needs
 
 import sdk
 from sdk import api
@@ -144,8 +144,7 @@ def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_made_from_i
     answer = visitor.get(f"/run/0/digits-aaaaaa?part=live&token={TOKEN}", cookie="")
     assert (answer.status, answer.headers["location"]) == (303, "/run/0/digits-aaaaaa?part=live")
     cookie = answer.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    holds(cookie, "httponly", "samesite=strict")
     assert TOKEN not in cookie
     assert visitor.get("/run/0/digits-aaaaaa").status == 200
 
@@ -195,11 +194,8 @@ def test_every_answer_forbids_foreign_and_inline_scripts(visitor: Visitor) -> No
 
 def test_the_first_answer_holds_the_rows_and_a_damaged_run_has_one_with_the_reason(visitor: Visitor) -> None:
     text = visitor.get("/").text
-    assert 'href="/run/0/digits-aaaaaa"' in text and 'href="/run/0/digits-bbbbbb"' in text
-    assert "3 of 3 runs" in text
-    assert "UNREADABLE" in text
-    assert "is not a run of podlift" in text
-    assert 'hx-trigger="every' in text
+    holds(text, 'href="/run/0/digits-aaaaaa"', 'href="/run/0/digits-bbbbbb"', "3 of 3 runs", "UNREADABLE")
+    holds(text, "is not a run of podlift", 'hx-trigger="every')
     part = visitor.get("/?part=rows&q=digits&state=FAILED").text
     assert part.startswith('<section id="list"')
     assert "1 of 3 runs" in part
@@ -259,13 +255,11 @@ def test_a_run_that_disappears_says_so_and_a_damaged_one_names_the_damage(visito
     run = page_run(root, "gone-dddddd")
     next(Path(run.events).glob("*.final.json")).write_text("no")
     damaged = visitor.get("/run/0/gone-dddddd").text
-    assert "The run is damaged." in damaged
-    assert "hx-trigger" in damaged
+    holds(damaged, "The run is damaged.", "hx-trigger")
     shutil.rmtree(run.url)
     page = Visitor(root).let_in().get("/run/0/gone-dddddd?part=live")
     assert page.status == 200
-    assert "No such run" in page.text
-    assert "hx-trigger" not in page.text
+    holds(page.text, "No such run", lacks=["hx-trigger"])
 
 
 PLACES = ("..", ".hidden", "..%2f..%2fetc", "%2fetc%2fpasswd", "digits-aaaaaa%2f..%2f..", "%00", "a" * 3000)
@@ -281,8 +275,7 @@ def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
     ):
         answer = visitor.get(way)
         assert answer.status in (200, 307, 404)
-        assert "SUCCEEDED" not in answer.text
-        assert "root:" not in answer.text
+        holds(answer.text, lacks=["SUCCEEDED", "root:"])
         if name in ("..", ".hidden") or way.startswith("/run/7"):
             assert answer.status != 200 or "No such run" in answer.text
     assert visitor.get(f"/assets/{name}").status in (307, 404)
@@ -290,11 +283,9 @@ def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
 
 def test_logs_are_searched_and_their_content_is_text(visitor: Visitor) -> None:
     text = visitor.get("/run/0/digits-aaaaaa/logs").text
-    assert "first line" in text
-    assert "second &lt;b&gt;line" in text
+    holds(text, "first line", "second &lt;b&gt;line")
     found = visitor.get("/run/0/digits-aaaaaa/logs?q=SECOND&task=chief-0&attempt=1").text
-    assert "second &lt;b&gt;line" in found
-    assert "first line" not in found
+    holds(found, "second &lt;b&gt;line", lacks=["first line"])
     assert "no attempt 7" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&attempt=7").text
     assert "no task" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&task=nobody").text
     assert "No such run" in visitor.get("/run/0/nothing-aaaaaa/logs").text
@@ -302,8 +293,7 @@ def test_logs_are_searched_and_their_content_is_text(visitor: Visitor) -> None:
 
 def test_runs_are_compared_and_one_that_is_not_there_has_the_reason(visitor: Visitor) -> None:
     text = visitor.get("/compare?run=0/digits-aaaaaa&run=0/digits-bbbbbb&run=0/nothing-aaaaaa").text
-    assert "The same in all of them." in text
-    assert "No such run" in text
+    holds(text, "The same in all of them.", "No such run")
     data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert [each["run"] for each in data[0]["series"]] == ["digits-aaaaaa", "digits-bbbbbb"]
 
@@ -488,11 +478,9 @@ def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed
     assert "2 of 2 runs" in page.get("/").text
     expired[0] = True
     text = page.get("/?part=rows").text
-    assert "1 of 1 runs" in text
-    assert "gcloud auth application-default login" in text
+    holds(text, "1 of 1 runs", "gcloud auth application-default login")
     seen = page.get("/run/0/digits-aaaaaa?part=live").text
-    assert "The run is not readable." in seen
-    assert "gcloud auth application-default login" in seen
+    holds(seen, "The run is not readable.", "gcloud auth application-default login")
     # It is asked again.
     assert "hx-trigger" in seen
     for way in ("logs", "lines?task=chief-0&attempt=1&after=0"):
@@ -509,21 +497,17 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     log = root / "runs" / "digits-aaaaaa" / "attempts" / "0001" / "logs" / "chief-0.log"
     log.write_text("".join(f"line {number}\n" for number in range(1100)))
     text = visitor.get("/run/0/digits-aaaaaa/logs?task=chief-0").text
-    assert "line 1099" in text
-    assert "line 599\n" not in text
+    holds(text, "line 1099", lacks=["line 599\n"])
     earlier = re.search(r'href="([^"]*before=\d+)"', text)
     assert earlier is not None
     before = visitor.get(earlier[1].replace("&amp;", "&")).text
-    assert "line 599\n" in before
-    assert "line 600\n" not in before
+    holds(before, "line 599\n", lacks=["line 600\n"])
     # A page follows a run that goes on; a run that has ended says so.
     size = log.stat().st_size
     with log.open("a") as file:
         file.write("one more\nnot who")
     found = visitor.get(f"/run/0/digits-aaaaaa/lines?task=chief-0&attempt=1&after={size}").text
-    assert "one more" in found
-    assert "not who" not in found
-    assert "The run has ended" in found
+    holds(found, "one more", "The run has ended", lacks=["not who"])
     assert "no task" in visitor.get("/run/0/digits-aaaaaa/lines?task=nobody&after=0").text
     assert "hx-get" not in visitor.get("/run/0/nothing-aaaaaa/lines?task=chief-0&after=0").text
 
@@ -561,8 +545,7 @@ def test_a_page_of_a_bucket_that_fails_says_so_and_is_asked_for_again(
         part = page.get(f"{way}?part=live")
         assert part.status == 200
         assert part.text.startswith('<main id="live"')
-        assert "Access to the bucket was denied." in part.text
-        assert "hx-trigger" in part.text
+        holds(part.text, "Access to the bucket was denied.", "hx-trigger")
 
 
 def test_empty_pages_name_the_next_step(root: Path) -> None:
@@ -587,8 +570,7 @@ def test_arguments_are_columns_tiles_and_the_first_table_of_a_comparison(root: P
     assert '<th scope="row">lr</th><td class="differs">0.1</td><td class="differs">0.02</td>' in text
     assert '<th scope="row">batch</th><td class="same">64</td><td class="same">64</td>' in text
     # The request follows from the settings.
-    assert "workerPoolSpecs" not in text
-    assert "The same in all of them." in text
+    holds(text, "The same in all of them.", lacks=["workerPoolSpecs"])
 
 
 @pytest.fixture
@@ -606,10 +588,7 @@ def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
     page = Visitor(root).let_in()
     text = page.get("/schedules").text
-    assert "the last 5 firings: 1 failed, 1 skipped, 3 succeeded" in text
-    assert "of 4 runs" in text
-    assert "5.23 USD" in text
-    assert "of 60.00 USD" in text
+    holds(text, "the last 5 firings: 1 failed, 1 skipped, 3 succeeded", "of 4 runs", "5.23 USD", "of 60.00 USD")
     assert 'datetime="2026-11-29T' in text
     run = registered[0][0]
     page_run(root, run, RECORDS)
@@ -645,9 +624,7 @@ def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(
     assert 'href="/model/0/digits#version-2"' in page.get("/models").text
     text = page.get("/model/0/digits").text
     assert "accuracy of the versions: version 1 0.9, version 2 0.95, version 3 0.96" in text
-    assert "Version 3 against version 2" in text
-    assert "decides: more is better" in text
-    assert "loss &lt;= champion * 1.05" in text
+    holds(text, "Version 3 against version 2", "decides: more is better", "loss &lt;= champion * 1.05")
     for run in runs[:3]:
         assert f'href="/run/0/{run}"' in text
     assert 'href="/schedule/0/nightly"' in text
@@ -658,8 +635,7 @@ def test_a_version_that_awaits_an_approval_without_an_evaluation_has_its_page(ro
     root.mkdir()
     Model(str(root), "digits").add(candidate(str(tmp_path), "digits-aaaaaa", run_url="x"), ask="look at it")
     text = Visitor(root).let_in().get("/model/0/digits").text
-    assert "look at it" in text
-    assert "awaits approval" in text
+    holds(text, "look at it", "awaits approval")
 
 
 def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
@@ -707,8 +683,7 @@ def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
     assert page.act("nightly", "pause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == "by hand"
     text = page.get("/schedule/0/nightly").text
-    assert "Resume the schedule" in text
-    assert "Paused: by hand" in text
+    holds(text, "Resume the schedule", "Paused: by hand")
     assert page.act("nightly", "unpause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == ""
     for _ in range(2):
@@ -764,8 +739,7 @@ def test_a_damaged_model_leaves_the_others_and_names_the_damage(
     place = next((root / "models" / "records" / "mnist" / "versions").glob("*.json"))
     place.write_text("no")
     text = Visitor(root).let_in().get("/models").text
-    assert "The record of version 1 of &#39;mnist&#39; is damaged" in text
-    assert 'href="/model/0/digits#version-2"' in text
+    holds(text, "The record of version 1 of &#39;mnist&#39; is damaged", 'href="/model/0/digits#version-2"')
 
 
 def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
@@ -784,12 +758,10 @@ def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
     page = Visitor(root).let_in()
     text = page.get("/schedules").text
     assert "The schedule broken is not listed: The object" in text
-    assert "The schedule senseless is not shown: cron: expected five fields" in text
-    assert 'href="/schedule/0/nightly"' in text
+    holds(text, "The schedule senseless is not shown: cron: expected five fields", 'href="/schedule/0/nightly"')
     assert "the last 3 firings: 2 succeeded, 1 unreadable" in text
     own = page.get("/schedule/0/weekly").text
-    assert "is damaged: its last line is not the one that was written" in own
-    assert "The cost of this month is unknown" in own
+    holds(own, "is damaged: its last line is not the one that was written", "The cost of this month is unknown")
 
 
 def test_slots_that_have_not_changed_are_read_once(
@@ -861,8 +833,7 @@ def test_without_optuna_no_sweep_is_damaged(root: Path, swept: list[Any], monkey
     page = Visitor(root).let_in()
     for way in ("/sweeps", "/sweep/0/search"):
         text = page.get(way).text
-        assert "Next: pip install &#39;podlift[sweep]&#39;" in text
-        assert "damaged" not in text
+        holds(text, "Next: pip install &#39;podlift[sweep]&#39;", lacks=["damaged"])
     assert "A trial of the sweep" in page.get(f"/run/0/{swept[2].run}").text
 
 
@@ -886,21 +857,16 @@ def test_a_sweep_shows_its_best_arguments_its_charts_and_each_trial(root: Path, 
         'href="/sweep/0/search"', f"{best.value:.5g}", f"<b>{best.params['lr']:.4g}</b>", "5 of 8", cost, "of 12.00 USD"
     ):  # fmt: skip
         assert text in rows
-    for text in (
-        f"<dt>lr of the best</dt><dd>{best.params['lr']:.4g}</dd>",
-        f"best val_accuracy so far: {swept[0].value:.5g} from trial 0",
-        "val_accuracy by epoch of 6 trials, until epoch 9",
-        "dropout, lr, optimizer, units, val_accuracy of 6 trials; the table below has the same numbers",
-        "podlift sweep resume search",
-        "not among the best third after 3 epochs",
-    ):
-        assert text in own
+    assert f"<dt>lr of the best</dt><dd>{best.params['lr']:.4g}</dd>" in own
+    assert f"best val_accuracy so far: {swept[0].value:.5g} from trial 0" in own
+    assert "val_accuracy by epoch of 6 trials, until epoch 9" in own
+    assert "dropout, lr, optimizer, units, val_accuracy of 6 trials; the table below has the same numbers" in own
+    holds(own, "podlift sweep resume search", "not among the best third after 3 epochs")
     # Trials that were stopped early are dashed, in both charts.
     assert own.count(" stopped-early") == 2 * sum(each.state == "PRUNED" for each in swept)
     for each in swept:
         row = own.partition(f'<tr id="trial-{each.number}"')[2].partition("</tr>")[0]
-        assert f'<span class="state {each.state.lower()}">{each.state.lower()}</span>' in row
-        assert f'href="/run/0/{each.run}"' in row
+        holds(row, f'<span class="state {each.state.lower()}">{each.state.lower()}</span>', f'href="/run/0/{each.run}"')
         assert row.index(f"{each.params['lr']:.4g}") < row.index(f"{each.value:.5g}") < row.index(each.run)
 
 
@@ -933,8 +899,7 @@ def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
         patch.setattr(PosixStore, "swap", None)
         patch.setattr(PosixStore, "put_new", None)
         text = page.get("/sweeps").text
-    assert "5 of 8" in text
-    assert "5 of 5" in text
+    holds(text, "5 of 8", "5 of 5")
     # Only of the sweep that goes on, and the place of the next object of its journal.
     assert [key for key in asked if "ended" in key] == []
     assert Counter(key.split("/")[0] for key in asked)["journals"] == 1
@@ -971,9 +936,7 @@ def test_a_damaged_sweep_leaves_the_others_and_names_the_damage(root: Path, swep
     (root / "sweeps" / "specs" / "broken-one.json").write_text("no")
     page = Visitor(root).let_in()
     text = page.get("/sweeps").text
-    assert "5 of 8" in text
-    assert '<span class="state damaged">' in text
-    assert "specs/broken-one.json" in text
+    holds(text, "5 of 8", '<span class="state damaged">', "specs/broken-one.json")
     assert page.get("/sweep/0/broken-one").status == 200
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from page_runs import HOSTILE, Elements, page_run, page_sweep
-from support import REPO
+from support import REPO, holds
 
 from sdk.checkpoint.catalog import CheckpointInfo
 from sdk.cli import app, sweep_view
@@ -161,8 +161,7 @@ def test_several_runs_are_overlaid_and_compared_and_a_damaged_one_has_its_reason
     text = report("first-aaaaaa", "second-bbbbbb", "broken-cccccc", "first-aaaaaa")
     charts = {chart["name"]: [each["run"] for each in chart["series"]] for chart in json.loads(Elements(text).data)}
     assert charts == {"acc": ["second-bbbbbb"], "loss": ["first-aaaaaa", "second-bbbbbb"]}
-    assert "The same in all of them." in text
-    assert "is not a run of podlift" in text
+    holds(text, "The same in all of them.", "is not a run of podlift")
     assert text.count("<article") == 3
 
 
@@ -170,8 +169,7 @@ def test_a_part_that_is_damaged_leaves_the_others(root: Path, report) -> None:
     run = page_run(root, "digits-aaaaaa", log="still here\n")
     Path(run.metrics(1, "chief-0")).write_text("not json\n")
     text = report("digits-aaaaaa")
-    assert "Not shown: the metrics." in text
-    assert "still here" in text
+    holds(text, "Not shown: the metrics.", "still here")
 
 
 def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
@@ -181,9 +179,7 @@ def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
     page_run(root, "digits-aaaaaa", steps(2, hostile), failure=f"E: {hostile}", traceback="T: ```\n# heading")
     assert app.run(["export", "md", "digits-aaaaaa"]) == 0
     text = capsys.readouterr().out
-    assert "## digits-aaaaaa: FAILED" in text
-    assert r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |" in text
-    assert "````text\nT: ```" in text
+    holds(text, "## digits-aaaaaa: FAILED", r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |", "````text\nT: ```")
 
 
 def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
@@ -192,8 +188,7 @@ def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
     page_run(root, "digits-aaaaaa")
     assert app.run(["export", "html", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html")]) == 2
     said = capsys.readouterr().err
-    assert "nowhere-aaaaaa" in said
-    assert "nothing-bbbbbb" in said
+    holds(said, "nowhere-aaaaaa", "nothing-bbbbbb")
     assert app.run(["export", "pdf", "digits-aaaaaa"]) == 2
     assert "Received: 'pdf'" in capsys.readouterr().err
     for words, said in (
@@ -214,15 +209,8 @@ def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
 def test_a_sweep_is_written_by_its_name_with_its_charts_and_trials(root: Path, report, capsys) -> None:
     trials = page_sweep(root, "search", 6)
     text = report("search")
-    for part in (
-        "Best val_accuracy so far",
-        "val_accuracy of each trial",
-        "Parameters and val_accuracy",
-        trials[5].run,
-    ):
-        assert part in text
-    assert 'href="/' not in text
-    assert " src=" not in text
+    holds(text, "Best val_accuracy so far", "val_accuracy of each trial", "Parameters and val_accuracy", trials[5].run)
+    holds(text, lacks=['href="/', " src="])
     assert app.run(["export", "md", "search"]) == 2
     assert "A sweep is written as html, by itself. Received: md search." in capsys.readouterr().err
     assert app.run(["export", "html", "search", trials[0].run]) == 2
