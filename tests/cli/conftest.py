@@ -45,6 +45,13 @@ def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
 
 
 @pytest.fixture
+def project(write: Callable[..., Path]) -> Callable[..., Path]:
+    """Write more files beside train.py, which prints 1: `project("podlift.toml", "workers = 2")`."""
+    write("train.py", "print(1)")
+    return write
+
+
+@pytest.fixture
 def ended_runs(root: Path) -> Callable[..., list[str]]:
     """Make runs that have ended, each newer than the one before: `ended_runs("digits-aaaaaa", "digits-bbbbbb")`."""
 

@@ -78,8 +78,7 @@ def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
     assert here("cancel", run.id).code == 0
 
 
-def test_plan_shows_everything_and_changes_nothing(write, here, root: Path) -> None:
-    write("train.py", "print(1)")
+def test_plan_shows_everything_and_changes_nothing(project, here, root: Path) -> None:
     shown = here("plan", "train.py", "--workers", "2", "--json", "--", "--epochs", "3")
     found = json.loads(shown.stdout)
     assert found["argv"] == ["--epochs", "3"]
@@ -119,9 +118,8 @@ def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
     ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(
-    write, environment, root: Path, words: tuple[str, ...]
+    project, environment, root: Path, words: tuple[str, ...]
 ) -> None:
-    write("train.py", "print(1)")
     finished_run(root)
     for log in (root / "runs").rglob("*.log"):
         log.write_text(("x" * 80 + "\n") * 20_000)

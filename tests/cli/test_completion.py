@@ -275,7 +275,6 @@ def test_a_shell_without_completion_is_named(here, monkeypatch: pytest.MonkeyPat
     assert here("--show-completion", "zsh").stdout.startswith("#compdef podlift\n")
 
 
-def test_every_value_that_is_proposed_is_one_that_the_command_accepts(write, complete) -> None:
-    write("train.py", "print(1)")
+def test_every_value_that_is_proposed_is_one_that_the_command_accepts(project, complete) -> None:
     for name in complete("plan", "--code-keras", ""):
         assert sdk.plan("train.py", code_keras=name) is not None  # type: ignore[arg-type]

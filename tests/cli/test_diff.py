@@ -28,18 +28,16 @@ def test_diff_ends_as_diff_does_and_takes_files_and_runs(write, here) -> None:
 
 
 @pytest.mark.parametrize("other", ["nothing.json", "train.json", "nothing-aaaaaa"])
-def test_an_unreadable_plan_is_named_and_is_no_difference(write, here, other: str) -> None:
-    write("train.py", "print(1)")
-    write("train.json", "{}")
+def test_an_unreadable_plan_is_named_and_is_no_difference(project, here, other: str) -> None:
+    project("train.json", "{}")
     assert here("plan", "train.py", "-o", "a.json").code == 0
     shown = here("diff", "a.json", other)
     assert (shown.code, shown.stdout) == (2, "")
     assert other in shown.stderr
 
 
-def test_vertex_settings_come_from_the_file_the_environment_and_the_options(write, here, monkeypatch) -> None:
-    write("train.py", "print(1)")
-    write(
+def test_vertex_settings_come_from_the_file_the_environment_and_the_options(project, here, monkeypatch) -> None:
+    project(
         "podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "from-file"\nbucket = "from-file"\nimage = "img:1"\n'
     )
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "from-environment/below")
@@ -60,8 +58,7 @@ def test_vertex_settings_come_from_the_file_the_environment_and_the_options(writ
 
 
 @pytest.mark.shows("`podlift plan` shows files, machines")
-def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> None:
-    write("train.py", "print(1)")
+def test_the_plan_in_words_names_pools_image_price_and_quotas(project, here) -> None:
     cluster = ("--workers", "3", "--ps", "1", "--evaluator", "--accelerator", "t4")
     shown = here("plan", "train.py", "-v", "--backend", "vertex", *cluster)
     assert "tasks        4 x t4, 1 x cpu: chief-0, worker-0, worker-1, ps-0, evaluator-0" in shown.stdout
@@ -81,15 +78,13 @@ def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> No
         (("--vertex-raw", "["), "--vertex-raw: must be JSON"),
     ],
 )
-def test_a_place_that_is_none_is_refused(write, here, words: tuple[str, ...], said: str) -> None:
-    write("train.py", "print(1)")
+def test_a_place_that_is_none_is_refused(project, here, words: tuple[str, ...], said: str) -> None:
     shown = here("plan", "train.py", "--backend", "vertex", *words)
     assert shown.code == 2
     assert said in shown.stderr
 
 
-def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here, root) -> None:
-    write("train.py", "print(1)")
+def test_nothing_is_submitted_to_a_place_that_is_not_configured(project, here, root) -> None:
     assert here("plan", "train.py", "--backend", "vertex", "-o", "plan.json").code == 0
     for words in (("train.py", "--backend", "vertex"), ("plan.json",)):
         shown = here("submit", *words)
@@ -98,8 +93,7 @@ def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here, roo
     assert not root.exists()
 
 
-def test_settings_for_rented_machines_are_reported_as_without_effect_here(write, here) -> None:
-    write("train.py", "print(1)")
+def test_settings_for_rented_machines_are_reported_as_without_effect_here(project, here) -> None:
     given = ("--vertex-provisioning", "spot", "--vertex-machine", "n2-standard-4", "--max-cost-usd", "5")
     shown = here("plan", "train.py", *given)
     assert "warning      vertex_machine, vertex_provisioning: ignored by backend='local'." in shown.stdout

@@ -81,8 +81,7 @@ def test_mistakes_are_bad_input_and_overwrite_nothing(run: sdk.Run, here: Callab
     assert here("get", "nobody-aaaaaa").code == 2
 
 
-def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) -> None:
-    write("train.py", "print(1)")
+def test_a_run_that_left_nothing_says_so(project, here: Callable, tmp_path: Path) -> None:
     run = sdk.submit("train.py")
     run.wait(LIMIT_S)
     shown = here("get", run.id, str(tmp_path / "home"))

@@ -97,8 +97,7 @@ def test_a_submit_and_a_refusal_print_the_keys_of_the_page(write, here) -> None:
     assert set(refused) == {key for key in always if "." not in key} | sometimes
 
 
-def test_each_verb_without_a_run_prints_the_keys_of_the_page(write, here) -> None:
-    write("train.py", "print(1)")
+def test_each_verb_without_a_run_prints_the_keys_of_the_page(project, here) -> None:
     for verb in ("config", "accelerators", "remove"):
         agrees(verb, json.loads(here(*verb.split(), "--json").stdout))
     agrees("image", json.loads(here("image", "--vertex-project", "my-project", "--json").stdout))
@@ -145,9 +144,8 @@ def test_a_simulated_schedule_prints_the_keys_of_the_page(here) -> None:
         agrees("schedule simulate", each)
 
 
-def test_the_verbs_of_a_schedule_print_the_keys_of_the_page(here, write, root: Path) -> None:
+def test_the_verbs_of_a_schedule_print_the_keys_of_the_page(here, project, root: Path) -> None:
     pytest.importorskip("cronsim")
-    write("train.py", "print(1)")
     where = ("--root", str(root), "--json")
     words = ("train.py", "--cron", "0 3 * * *", "--input", "rows={slot}")
     (made,) = json.loads(here("schedule", "create", "daily", *words, *where).stdout)

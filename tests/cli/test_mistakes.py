@@ -12,8 +12,7 @@ import sdk
 from sdk.cli import app, look, start
 
 
-def test_bad_input_is_one_message_with_code_2_and_no_traceback_of_ours(write, podlift, here, root: Path) -> None:
-    write("train.py", "print(1)")
+def test_bad_input_is_one_message_with_code_2_and_no_traceback_of_ours(project, podlift, here, root: Path) -> None:
     for shown in (
         podlift("submit"),
         here("status", "nothing-aaaaaa"),
@@ -54,8 +53,7 @@ def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
         (("ui", "nowhere"), "The root is not a folder. Received: 'nowhere'. Next: podlift ui, for all roots."),
     ],
 )
-def test_a_mistake_is_said_with_the_next_step(write, here, words: tuple[str, ...], said: str) -> None:
-    write("train.py", "print(1)")
+def test_a_mistake_is_said_with_the_next_step(project, here, words: tuple[str, ...], said: str) -> None:
     shown = here(*words)
     assert (shown.code, shown.stdout) == (2, "")
     assert shown.stderr.startswith(f"podlift: {said}")
@@ -68,8 +66,7 @@ def test_without_an_entry_the_options_are_checked_all_the_same(here, monkeypatch
     holds(shown.stderr, "No entry.", "--workers: must be a number", "gpu9")
 
 
-def test_all_mistakes_of_the_variables_are_said_at_once(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("train.py", "print(1)")
+def test_all_mistakes_of_the_variables_are_said_at_once(project, here, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in {"FOO": "1", "WORKERS": "x", "CODE_KERAS": "foo", "NAME": "A B", "LIMIT_GRACE": "-1"}.items():
         monkeypatch.setenv(f"PODLIFT_{name}", text)
     shown = here("plan", "train.py")
@@ -79,8 +76,7 @@ def test_all_mistakes_of_the_variables_are_said_at_once(write, here, monkeypatch
 
 
 @pytest.mark.parametrize("text", ['{"Q":"hunter2"', '["hunter2"]', '{"1Q": "hunter2"}', '{"Q": ["hunter2"]}'])
-def test_values_of_variables_for_the_tasks_are_never_quoted(write, here, monkeypatch, text: str) -> None:
-    write("train.py", "print(1)")
+def test_values_of_variables_for_the_tasks_are_never_quoted(project, here, monkeypatch, text: str) -> None:
     monkeypatch.setenv("PODLIFT_ENV", text)
     shown = here("plan", "train.py", "--json")
     assert shown.code == 2
@@ -101,8 +97,7 @@ def test_values_of_variables_for_the_tasks_are_never_quoted(write, here, monkeyp
         ("--json",),
     ],
 )
-def test_a_mistake_with_json_is_one_object_on_one_line_of_stdout(write, here, words: tuple[str, ...]) -> None:
-    write("train.py", "print(1)")
+def test_a_mistake_with_json_is_one_object_on_one_line_of_stdout(project, here, words: tuple[str, ...]) -> None:
     shown = here(*words)
     assert shown.code == 2
     assert len(shown.stdout.splitlines()) == 1
@@ -127,15 +122,13 @@ def test_json_behind_the_dashes_is_the_programs(here) -> None:
         ("list", "--limits", "No such option: --limits. Did you mean --limit?"),
     ],
 )
-def test_an_unknown_option_is_one_of_podlifts_or_the_programs(write, here, verb: str, option: str, said: str) -> None:
-    write("train.py", "print(1)")
+def test_an_unknown_option_is_one_of_podlifts_or_the_programs(project, here, verb: str, option: str, said: str) -> None:
     shown = here(verb, "train.py", option, "3")
     assert (shown.code, said in shown.stderr) == (2, True)
     assert ("Did you mean" in shown.stderr) != ("Arguments for the program" in shown.stderr)
 
 
-def test_an_entry_that_is_named_leaves_all_words_to_the_program(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("train.py", "print(1)")
+def test_an_entry_that_is_named_leaves_all_words_to_the_program(project, here, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (("--entry", "train.py", "--", "--epochs", "3"), ("train.py", "--", "--epochs", "3")):
         assert json.loads(here("plan", "--json", *words).stdout)["argv"] == ["--epochs", "3"]
     monkeypatch.setenv("PODLIFT_ENTRY", "train.py")
@@ -166,13 +159,13 @@ def test_a_machine_that_refuses_is_one_line_with_code_3(here, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "words"), [(look.api, "list_runs", ("list",)), (start.launch, "submit", ("submit", "t.py"))]
+    ("module", "function", "words"),
+    [(look.api, "list_runs", ("list",)), (start.launch, "submit", ("submit", "train.py"))],
 )
-def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypatch, module, function, words) -> None:
+def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(project, here, monkeypatch, module, function, words) -> None:
     def pressed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    write("t.py", "print(1)")
     monkeypatch.setattr(module, function, pressed)
     shown = here(*words)
     assert (shown.code, "Traceback" in shown.stderr) == (130, False)
@@ -208,15 +201,13 @@ def test_letters_that_the_terminal_lacks_do_not_end_the_logs(write, podlift) -> 
     assert "pr\\xeat \\u2713" in shown.stdout
 
 
-def test_a_full_disk_under_stdout_is_one_line_with_code_3(write, podlift) -> None:
-    write("train.py", "print(1)")
+def test_a_full_disk_under_stdout_is_one_line_with_code_3(project, podlift) -> None:
     shown = podlift("plan", "train.py", "--json", shell=">/dev/full")
     assert (shown.code, shown.stderr) == (3, "podlift: OSError: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize("shell", ["2>&-", full_only("2>/dev/full")])
-def test_words_for_people_never_go_to_stdout(write, podlift, shell: str) -> None:
-    write("train.py", "print(1)")
+def test_words_for_people_never_go_to_stdout(project, podlift, shell: str) -> None:
     shown = podlift("submit", "train.py", "--json", shell=shell)
     assert shown.code == 0
     assert json.loads(shown.stdout)["state"] == "SUCCEEDED"

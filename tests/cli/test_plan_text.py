@@ -13,11 +13,10 @@ from sdk.job import plan_text
 
 
 @pytest.mark.process
-def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(write, here, monkeypatch) -> None:
+def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(project, here, monkeypatch) -> None:
     for number in range(9):
         monkeypatch.setenv(f"SOME_VARIABLE_{number}", "x")
-    write("train.py", "print(1)")
-    write("big.bin", "x" * 70_000)
+    project("big.bin", "x" * 70_000)
     shown = here("submit", "train.py", "--detach")
     plan = shown.stderr.partition("started.")[0].splitlines()
     assert [line.split("  ")[0] for line in plan] == ["run", "directory", "tasks", "entry", "bundle", "more"]
@@ -41,10 +40,11 @@ PLANS: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("settings", PLANS)
-def test_a_plan_fits_a_screen_of_80_columns_and_hides_no_line_that_costs_or_warns(write, monkeypatch, settings) -> None:
+def test_a_plan_fits_a_screen_of_80_columns_and_hides_no_line_that_costs_or_warns(
+    project, monkeypatch, settings
+) -> None:
     for number in range(40):
         monkeypatch.setenv(f"SOME_VARIABLE_{number}", "x")
-    write("train.py", "print(1)")
     if settings.get("backend"):
         settings = {**settings, "backend": sdk.Vertex(project="my-project", bucket="mine", image="tf")}
     made = sdk.plan("train.py", **settings)
@@ -63,8 +63,7 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
     assert {"price", "cap", "region", "warning"} <= {name for name, _ in plan_text.short(made)}
 
 
-def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_and_its_cost(write) -> None:
-    write("train.py", "print(1)")
+def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_and_its_cost(project) -> None:
     here = [label for label, _ in plan_text.short(sdk.plan("train.py"))]
     made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine", image="tf"), max_cost_usd=50)
     costs = ["region", "price", "cap", "cost limit"]
@@ -74,8 +73,7 @@ def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_and_its_cost(write) -> 
     assert not {"price", "cap", "quota"} & {label for label, _ in plan_text.short(emulated)}
 
 
-def test_many_tasks_are_counted(write) -> None:
-    write("train.py", "print(1)")
+def test_many_tasks_are_counted(project) -> None:
     assert dict(plan_text.short(sdk.plan("train.py", workers=9)))["tasks"] == (
         "9 x cpu: chief-0, worker-0, worker-1, worker-2 and 5 more, local"
     )
@@ -106,9 +104,8 @@ LOST = "restarts all from the last checkpoint, and later steps are repeated"
     ],
 )  # fmt: skip
 def test_a_plan_names_the_restarted_failures_and_the_limits_of_restarts(
-    write, settings, restarts: str, alone: list[str]
+    project, settings, restarts: str, alone: list[str]
 ) -> None:
-    write("train.py", "print(1)")
     made = sdk.plan("train.py", **{"retry_preemptions": None, "retry_infrastructure": 3, **settings})
     assert dict(plan_text.lines(made))["restarts"] == restarts
     together = [task for task in made.tasks if task not in alone]
@@ -153,8 +150,7 @@ submitted by a process that waits: podlift submit or podlift wait, on any
              and podlift resume continues it"""
 
 
-def test_a_plan_shows_locations_in_order_with_prices_and_the_step_after_a_jobs_end(write) -> None:
-    write("train.py", "print(1)")
+def test_a_plan_shows_locations_in_order_with_prices_and_the_step_after_a_jobs_end(project) -> None:
     target = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     retry = {"retry_preemptions": None, "retry_infrastructure": 3}
     made = sdk.plan("train.py", backend=target, accelerator="v5e-8", timeout="4h", max_cost_usd=50, **retry)  # type: ignore[arg-type]
@@ -162,8 +158,7 @@ def test_a_plan_shows_locations_in_order_with_prices_and_the_step_after_a_jobs_e
     assert LOCATED in shown, shown
 
 
-def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(write) -> None:
-    write("train.py", "print(1)")
+def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(project) -> None:
     retry = {"retry_preemptions": 0, "retry_infrastructure": 1}
     made = sdk.plan("train.py", backend=sdk.Vertex(bucket="mine"), max_cost_usd=50, **retry)  # type: ignore[arg-type]
     assert dict(plan_text.lines(made))["next job"] == (
@@ -174,11 +169,12 @@ def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(wr
     assert "next job" in labels and not {"price", "cap", "cost limit"} & {*labels}
 
 
-def test_a_plan_names_the_decision_about_its_model_however_the_gate_was_written(write, here, monkeypatch) -> None:
-    write("train.py", "print(1)")
-    write("quality.py", "def measure(model, data):\n    return {}\n")
-    write("test/a.csv", "1")
-    write("podlift.toml", 'model = "digits"\n[gate]\nmetric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n')
+def test_a_plan_names_the_decision_about_its_model_however_the_gate_was_written(project, here, monkeypatch) -> None:
+    project("quality.py", "def measure(model, data):\n    return {}\n")
+    project("test/a.csv", "1")
+    project(
+        "podlift.toml", 'model = "digits"\n[gate]\nmetric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n'
+    )
     monkeypatch.setenv("PODLIFT_GATE_METRIC", "min:accuracy")
     monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
     plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")
@@ -196,8 +192,7 @@ def test_a_plan_names_the_decision_about_its_model_however_the_gate_was_written(
     assert gate in shown.stdout.splitlines(), shown.stdout + shown.stderr
 
 
-def test_a_plan_names_the_cost_of_rented_machines_while_the_gate_evaluates(write) -> None:
-    write("train.py", "print(1)")
+def test_a_plan_names_the_cost_of_rented_machines_while_the_gate_evaluates(project) -> None:
     target = sdk.Vertex(project="my-project", bucket="mine", image="tf")
     made = sdk.plan("train.py", backend=target, accelerator="v5e-8", model="digits")
     gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy")

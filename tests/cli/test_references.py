@@ -33,9 +33,8 @@ def test_verbs_that_only_read_take_the_latest_run_by_default(ended_runs, here) -
     assert here("cancel").code == here("resume").code == 2
 
 
-def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(ended_runs, write) -> None:
+def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(ended_runs, project) -> None:
     ended_runs("digits-aaaaaa", "digits-bbbbbb")
-    write("train.py", "print(1)")
     for name, said in (
         ("latest", "run digits-bbbbbb has no such checkpoint. Received: 'last'"),
         ("digits-a@7", "run digits-aaaaaa has no such checkpoint. Received: '7'"),

@@ -66,8 +66,7 @@ def test_a_run_that_fails_is_the_exit_code_of_the_command(here, write) -> None:
     assert here("schedule", "run", "hourly", "--due").code == 0
 
 
-def test_mistakes_of_a_firing_are_named_at_once(here, write) -> None:
-    write("train.py", "print(1)")
+def test_mistakes_of_a_firing_are_named_at_once(here, project) -> None:
     here("schedule", "create", "weekly", "train.py", "--cron", "0 3 * * 1")
     done = here("schedule", "run", "weekly", "--due", "--slot", "monday", "--within", "soon")
     assert done.code == 2

@@ -36,8 +36,7 @@ def the_json(shown):
     return json.loads(shown.stdout)
 
 
-def test_a_list_of_schedules_fits_80_columns_without_its_empty_ones(write, here, monkeypatch) -> None:
-    write("train.py", "print(1)")
+def test_a_list_of_schedules_fits_80_columns_without_its_empty_ones(project, here, monkeypatch) -> None:
     assert here("schedule", "create", "a-rather-long-schedule", "train.py", "--cron", "0 3 * * 1").code == 0
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
@@ -48,15 +47,14 @@ def test_a_list_of_schedules_fits_80_columns_without_its_empty_ones(write, here,
     assert here("schedule", "list").stdout.splitlines()[0].split()[-3:] == ["trigger", "next", "last"]
 
 
-def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write) -> None:
-    write("train.py", "print(1)")
+def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, project) -> None:
     words = ("schedule", "create", "weekly", "train.py", *CRON, "--json")
     (made,) = the_json(here(*words))
     assert made["outcome"] == "created" and len(made["next"]) == 5
     assert made["next"][0].endswith(("T03:00:00+01:00", "T03:00:00+02:00"))
     (same,) = the_json(here(*words))
     assert (same["outcome"], same["changes"]) == ("unchanged", [])
-    write("train.py", "print(2)")
+    project("train.py", "print(2)")
     (other,) = the_json(here(*words, "--overlap", "queue", "--", "--lr", "0.1"))
     assert other["outcome"] == "changed" and other["bundle"] != made["bundle"]
     assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(other["changes"])
@@ -69,8 +67,7 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write)
     assert the_json(here("schedule", "list", "--json")) == []
 
 
-def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, write, root: Path) -> None:
-    write("train.py", "print(1)")
+def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, project, root: Path) -> None:
     shown = here(
         "schedule", "create", "weekly", "train.py", "--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--dry-run"
     )
@@ -80,28 +77,25 @@ def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, write, root: Pa
     assert not root.exists()
 
 
-def test_a_schedule_without_a_past_and_a_run_without_checkpoints_name_the_next_step(here, write, root: Path) -> None:
-    write("train.py", "print(1)")
+def test_a_schedule_without_a_past_and_a_run_without_checkpoints_name_the_next_step(here, project, root: Path) -> None:
     assert here("schedule", "create", "weekly", "train.py", *CRON).code == 0
     assert "Next: podlift schedule run weekly" in here("schedule", "status", "weekly").stderr
     finished_run(root, "digits-aaaaaa")
     assert "There are no checkpoints. A training with fit" in here("checkpoints", "digits-aaaaaa").stderr
 
 
-def test_a_dry_run_shows_the_changes(here, write) -> None:
-    write("train.py", "print(1)")
+def test_a_dry_run_shows_the_changes(here, project) -> None:
     words = ("schedule", "create", "weekly", "train.py", *CRON)
     here(*words)
     assert "outcome      unchanged" in here(*words, "--dry-run").stdout
-    write("train.py", "print(2)")
+    project("train.py", "print(2)")
     (shown,) = the_json(here(*words, "--overlap", "queue", "--dry-run", "--json"))
     assert (shown["outcome"], shown["trigger"]) == ("changed", None)
     assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(shown["changes"])
     assert the_json(here("schedule", "status", "weekly", "--json"))["overlap"] == "skip"
 
 
-def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
-    write("train.py", "print(1)")
+def test_a_schedule_pauses_and_a_named_one_is_simulated(here, project) -> None:
     here("schedule", "create", "weekly", "train.py", *CRON)
     assert here("schedule", "pause", "weekly").code == 0
     shown = the_json(here("schedule", "status", "weekly", "--json"))
@@ -113,7 +107,7 @@ def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
     assert len(slots) == 52 and slots[0]["slot"] == "2027-01-04T03:00:00+01:00"
 
 
-def test_a_schedule_without_a_server_says_so_before_one_runs_and_after_it_has_ended(here, write, root: Path) -> None:
+def test_a_schedule_without_a_server_says_so_before_one_runs_and_after_it_has_ended(here, project, root: Path) -> None:
     class OneTick(SystemClock):
         def sleep(self, seconds: float) -> None:
             said.append(here("schedule", "list", "--check"))
@@ -124,7 +118,6 @@ def test_a_schedule_without_a_server_says_so_before_one_runs_and_after_it_has_en
                 said.append(here("schedule", "list", "--check"))
             raise KeyboardInterrupt
 
-    write("train.py", "print(1)")
     said = [here("schedule", "create", "weekly", "train.py", *CRON), here("schedule", "list", "--check")]
     assert said[0].stderr.endswith("Nothing starts while no server runs. Next: podlift schedule serve\n")
     step = "Next: podlift schedule serve\n"
@@ -137,11 +130,10 @@ def test_a_schedule_without_a_server_says_so_before_one_runs_and_after_it_has_en
     assert ended.stderr.startswith("podlift: weekly: no server has run since 20") and ended.stderr.endswith(step)
 
 
-def test_a_server_begins_beside_a_damaged_schedule(here, write, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_begins_beside_a_damaged_schedule(here, project, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(server: Server) -> None:
         raise KeyboardInterrupt
 
-    write("train.py", "print(1)")
     here("schedule", "create", "weekly", "train.py", *CRON)
     (root / "schedules/specs/odd.json").write_bytes(b"{")
     monkeypatch.setattr(Server, "serve", interrupted)
@@ -151,8 +143,7 @@ def test_a_server_begins_beside_a_damaged_schedule(here, write, root: Path, monk
 
 @pytest.mark.process
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_that_is_terminated_says_so_at_once(here, write, root: Path, environment, by: int) -> None:
-    write("train.py", "print(1)")
+def test_a_server_that_is_terminated_says_so_at_once(here, project, root: Path, environment, by: int) -> None:
     here("schedule", "create", "weekly", "train.py", *CRON)
     serve = [sys.executable, "-m", "sdk", "schedule", "serve", *(["--root", str(root)] if by == signal.SIGINT else [])]
     with subprocess.Popen(serve, env=environment(), stderr=subprocess.PIPE, text=True) as server:
@@ -200,8 +191,7 @@ def test_a_file_creates_several_schedules_or_none(here, write) -> None:
         assert refused.code == 2 and "--file cannot be combined" in refused.stderr, more
 
 
-def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(here, write, root: Path) -> None:
-    write("train.py", "print(1)")
+def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(here, project, root: Path) -> None:
     shown = here(
         "schedule", "create", "weekly", "train.py", "--cron", "0 3 * * MO", "--overlap", "ski", "--when", "data_change(rows)",
         "--notify", "https://hooks.example.com/secret", "--backend", "vertex",
@@ -232,8 +222,7 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
         ),
     ],
 )
-def test_the_references_of_a_schedule_must_exist(here, write, words: tuple[str, ...], sentence: str) -> None:
-    write("train.py", "print(1)")
+def test_the_references_of_a_schedule_must_exist(here, project, words: tuple[str, ...], sentence: str) -> None:
     shown = here("schedule", "create", "weekly", "train.py", *CRON, *words)
     assert shown.code == 2 and sentence in shown.stderr
 
@@ -257,8 +246,7 @@ def test_a_list_in_the_wrong_root_names_that_root_and_the_root_of_the_schedule(
     )
 
 
-def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:
-    write("train.py", "print(1)")
+def test_an_unknown_schedule_gets_the_nearest_one(here, project) -> None:
     assert "There is none. Next: podlift schedule create." in here("schedule", "status", "x").stderr
     here("schedule", "create", "weekly", "train.py", *CRON)
     assert "Received: 'wekly'. Did you mean 'weekly'?" in here("schedule", "status", "wekly").stderr
@@ -271,8 +259,7 @@ def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:
         assert f"Did you mean: podlift schedule {meant}?" in here("schedule", word, "weekly").stderr
 
 
-def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_its_code(write, root: Path) -> None:
-    write("train.py", "print(1)")
+def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_its_code(project, root: Path) -> None:
     made = sdk.schedule("train.py", name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin", max_cost_usd=3)
     assert len(made.next(3)) == 3 and made.plan.job.limits.max_cost_usd == 3
     assert sdk.schedule(sdk.Job("train.py"), name="daily", cron="0 3 * * *").name == "daily"
@@ -292,8 +279,7 @@ def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_its_code(wr
 
 
 @pytest.mark.process
-def test_a_submit_that_was_interrupted_before_its_supervisor_is_finished_once(write, monkeypatch) -> None:
-    write("train.py", "print(1)")
+def test_a_submit_that_was_interrupted_before_its_supervisor_is_finished_once(project, monkeypatch) -> None:
     plan, runs = sdk.plan("train.py", name="weekly"), LocalRuns(SystemClock())
 
     def killed(self, request) -> None:
@@ -310,9 +296,8 @@ def test_a_submit_that_was_interrupted_before_its_supervisor_is_finished_once(wr
     assert runs.status(plan.url).attempts == 1
 
 
-def test_a_schedules_model_has_its_name_and_its_gate_may_read_an_input_of_the_slot(write, here) -> None:
-    write("train.py", "print(1)")
-    write("quality.py", "def measure(model, data): return {}")
+def test_a_schedules_model_has_its_name_and_its_gate_may_read_an_input_of_the_slot(project, here) -> None:
+    project("quality.py", "def measure(model, data): return {}")
     gate = ("--gate-evaluate", "quality:measure", "--gate-metric", "accuracy")
     words = ("schedule", "create", "weekly", "train.py", "--cron", "0 3 * * 1", *gate)
     wrong = here(*words, "--input", "test=/data/{slot:%d}.csv", "--gate-data", "tset")

@@ -10,16 +10,15 @@ from sdk.job.setting_names import table_of, tables
 from sdk.planning.settings import table
 
 
-def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_a_table_of_the_file_and_only_that(project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_RETRY_PREEMPTIONS")
-    write("train.py", "print(1)")
     text = (
         'workers = 2\ntimeout = "1h"\n[tool.podlift.checkpoint]\nevery = "20steps,1m"\nkeep-last = 7\n'
         '[tool.podlift.limit]\nhang = "none"\ngrace = 3\n[tool.podlift.code]\nexclude = ["*.csv"]\n'
         '[tool.podlift.retry]\npreemptions = "none"\nuser_errors = 1\n[tool.podlift.local]\nstart = "spawn"\n'
         '[tool.podlift.vertex]\nproject = "mine"\n'
     )
-    write("pyproject.toml", f"[tool.podlift]\n{text}")
+    project("pyproject.toml", f"[tool.podlift]\n{text}")
     plan = sdk.plan("train.py")
     job = plan.job
     assert (job.limits.timeout_s, job.limits.hang_s, job.limits.grace_s) == (3600.0, None, 3.0)
@@ -36,8 +35,8 @@ def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest
         ("[checkpoint]\nevrey = 3", "Unknown setting checkpoint.evrey. Did you mean 'checkpoint.every'?"),
         ("[checkpoint]\nevery = 'soon'", "checkpoint_every: must be a duration, a number of steps or both"),
     ):
-        write("pyproject.toml")
-        write("podlift.toml", wrong)
+        project("pyproject.toml")
+        project("podlift.toml", wrong)
         with pytest.raises(sdk.InputError) as caught:
             sdk.plan("train.py")
         assert said in str(caught.value)
@@ -53,22 +52,19 @@ def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest
         (None, None, None),
     ],
 )
-def test_how_often_to_save_is_a_time_a_number_of_steps_or_both(write, given: object, steps, seconds) -> None:
-    write("train.py", "print(1)")
+def test_how_often_to_save_is_a_time_a_number_of_steps_or_both(project, given: object, steps, seconds) -> None:
     saved = sdk.plan("train.py", checkpoint_every=given).job.checkpoints  # type: ignore[arg-type]
     assert (saved.every_steps, saved.every_s) == (steps, seconds)
 
 
 @pytest.mark.parametrize("given", ["", "soon", "5m,6m", "5steps,6steps", "5m,", "0steps", "-5m", True])
-def test_a_value_that_is_neither_a_time_nor_steps_is_refused(write, given: object) -> None:
-    write("train.py", "print(1)")
+def test_a_value_that_is_neither_a_time_nor_steps_is_refused(project, given: object) -> None:
     with pytest.raises(sdk.InputError, match=r"^checkpoint_every: "):
         sdk.plan("train.py", checkpoint_every=given)  # type: ignore[arg-type]
 
 
-def test_a_jobs_own_fields_beat_the_file_as_a_setting_does(write) -> None:
-    write("train.py", "print(1)")
-    write("podlift.toml", '[checkpoint]\nevery = "10m"\nkeep_last = 7\n[local]\ncluster = "workers"\n')
+def test_a_jobs_own_fields_beat_the_file_as_a_setting_does(project) -> None:
+    project("podlift.toml", '[checkpoint]\nevery = "10m"\nkeep_last = 7\n[local]\ncluster = "workers"\n')
     job = sdk.Job("train.py", checkpoints=sdk.Checkpoints(every_steps=5), resources=sdk.Resources(workers=2))
     plan = sdk.plan(job, local_start="spawn", backend=sdk.Local(network="host"))
     saved = plan.job.checkpoints
@@ -77,8 +73,7 @@ def test_a_jobs_own_fields_beat_the_file_as_a_setting_does(write) -> None:
     assert plan.tasks == ["worker-0", "worker-1"]
 
 
-def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(write) -> None:
-    write("train.py", "print(1)")
+def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(project) -> None:
     here = sdk.plan("train.py", vertex_machine="n2-standard-4", vertex_disk_gb=200)
     assert Finding("warning", "vertex_machine, vertex_disk_gb: ignored by backend='local'.") in here.findings
     there = sdk.plan("train.py", workers=2, backend="vertex", local_cluster="workers", local_network="isolated")

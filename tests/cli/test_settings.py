@@ -18,11 +18,10 @@ def workers(*args, **options) -> int:
 
 @pytest.mark.parametrize("file", ["podlift.toml", "pyproject.toml"])
 def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_default(
-    write, monkeypatch, file: str
+    project, monkeypatch, file: str
 ) -> None:
-    write("train.py", "print(1)")
     assert workers("train.py") == 1
-    write(file, ("[tool.podlift]\n" if file == "pyproject.toml" else "") + "workers = 2\n")
+    project(file, ("[tool.podlift]\n" if file == "pyproject.toml" else "") + "workers = 2\n")
     assert workers("train.py") == 2
     monkeypatch.setenv("PODLIFT_WORKERS", "3")
     assert workers("train.py") == 3
@@ -30,9 +29,8 @@ def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_defau
     assert workers(sdk.Job("train.py", resources=sdk.Resources(workers=4))) == 4
 
 
-def test_the_plan_shows_each_value_and_its_origin(write, here, monkeypatch) -> None:
-    write("train.py", "print(1)")
-    write("podlift.toml", 'entry = "train.py"\nworkers = 2\nmax-steps = 20\n[env]\nTOKEN = "hidden"\n')
+def test_the_plan_shows_each_value_and_its_origin(project, here, monkeypatch) -> None:
+    project("podlift.toml", 'entry = "train.py"\nworkers = 2\nmax-steps = 20\n[env]\nTOKEN = "hidden"\n')
     monkeypatch.setenv("PODLIFT_CODE_KERAS", "legacy")
     shown = here("config", "--json", "--ps", "1", "--backend", "vertex")
     settings = {row["name"]: row for row in json.loads(shown.stdout)["settings"]}
@@ -102,17 +100,15 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("root = 'http://x'", "A root is a folder or gs://BUCKET/PREFIX"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_the_file(write, text: str, said: str, monkeypatch) -> None:
-    write("train.py", "print(1)")
-    place = str(write("podlift.toml", text))
+def test_a_mistake_in_the_file_is_named_with_the_file(project, text: str, said: str, monkeypatch) -> None:
+    place = str(project("podlift.toml", text))
     monkeypatch.delenv("PODLIFT_ROOT")
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan("train.py")
     assert (said in str(caught.value), place in str(caught.value)) == (True, True)
 
 
-def test_a_mistake_in_a_variable_names_the_variable_and_one_in_the_call_does_not(write, monkeypatch) -> None:
-    write("train.py", "print(1)")
+def test_a_mistake_in_a_variable_names_the_variable_and_one_in_the_call_does_not(project, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_WORKERS", "0")
     monkeypatch.setenv("PODLIFT_ACCELERATOR", "v99")
     with pytest.raises(sdk.InputError) as caught:
@@ -124,10 +120,9 @@ def test_a_mistake_in_a_variable_names_the_variable_and_one_in_the_call_does_not
     ]
 
 
-def test_settings_in_a_table_that_is_not_read_are_no_secret(write, here) -> None:
-    write("train.py", "print(1)")
+def test_settings_in_a_table_that_is_not_read_are_no_secret(project, here) -> None:
     place, said = (
-        str(write("pyproject.toml", "[podlift]\nworkers = 3")),
+        str(project("pyproject.toml", "[podlift]\nworkers = 3")),
         "[podlift] is not read. Did you mean [tool.podlift]?",
     )
     shown = here("plan", "train.py")
@@ -151,10 +146,9 @@ def test_a_root_that_is_none_is_named_with_the_variable(here, monkeypatch) -> No
     assert (shown.code, "Received: root='http://x'. root comes from PODLIFT_ROOT." in shown.stderr) == (2, True)
 
 
-def test_settings_in_two_places_are_refused(write) -> None:
-    write("train.py", "print(1)")
-    write("podlift.toml", "workers = 2")
-    write("pyproject.toml", "[tool.podlift]\nworkers = 3")
+def test_settings_in_two_places_are_refused(project) -> None:
+    project("podlift.toml", "workers = 2")
+    project("pyproject.toml", "[tool.podlift]\nworkers = 3")
     with pytest.raises(sdk.InputError, match="Settings stand in two places"):
         sdk.plan("train.py")
 
@@ -217,7 +211,6 @@ def test_a_variable_can_be_copied_without_being_stored(write, here, monkeypatch,
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("1d", 86400), ("1.5s", 1.5)]
 )
-def test_a_timeout_is_a_duration(write, here, text: str, seconds: float) -> None:
-    write("train.py", "print(1)")
+def test_a_timeout_is_a_duration(project, here, text: str, seconds: float) -> None:
     plan = json.loads(here("plan", "train.py", "--timeout", text, "--json").stdout)
     assert plan["job"]["limits"]["timeout_s"] == seconds

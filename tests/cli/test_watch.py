@@ -20,8 +20,7 @@ from sdk.records.timeline import Moment
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 
 
-def test_a_metric_may_have_any_name(write) -> None:
-    write("train.py", "print(1)")
+def test_a_metric_may_have_any_name() -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=100)
     record = {"attempt": 1, "epoch": 1, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}

@@ -28,8 +28,7 @@ def test_a_written_plan_is_executed_exactly(write, here, tmp_path: Path, monkeyp
 
 
 @pytest.mark.process
-def test_a_written_plan_starts_in_a_root_that_machines_share(write, here, tmp_path: Path) -> None:
-    write("train.py", "print(1)")
+def test_a_written_plan_starts_in_a_root_that_machines_share(project, here, tmp_path: Path) -> None:
     assert here("plan", "train.py", "-o", "p.json", "--root", f"file://{tmp_path}/shared").code == 0
     shown = here("submit", "p.json")
     assert shown.code == 0, shown.stderr
@@ -37,9 +36,8 @@ def test_a_written_plan_starts_in_a_root_that_machines_share(write, here, tmp_pa
 
 
 @pytest.fixture
-def written(write, here) -> Path:
+def written(project, here) -> Path:
     """The plan of a program."""
-    write("train.py", "print(1)")
     assert here("plan", "train.py", "-o", "p.json").code == 0
     return Path("p.json")
 
@@ -59,9 +57,8 @@ def test_a_plan_with_changed_files_is_refused(written: Path, write, here, root: 
 
 
 @pytest.mark.parametrize("name", ["train.py", "package.json", "-", "plan"])
-def test_a_plan_overwrites_nothing_but_a_plan(write, here, name: str) -> None:
-    write("train.py", "print(1)")
-    write("package.json", '{"version": 1}')
+def test_a_plan_overwrites_nothing_but_a_plan(project, here, name: str) -> None:
+    project("package.json", '{"version": 1}')
     shown = here("plan", "train.py", "-o", name)
     assert (shown.code, repr(name) in shown.stderr) == (2, True)
     assert Path("train.py").read_text().strip() == "print(1)"
