@@ -19,8 +19,7 @@ pytestmark = pytest.mark.process
 def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stderr(write, podlift) -> None:
     write("train.py", "import sdk\nfor i in range(2):\n    sdk.context().report({'loss': 0.5 - i / 4}, step=i)\n")
     shown = podlift("submit", "train.py", "--workers", "2", "--name", "mine")
-    assert shown.code == 0
-    assert shown.stdout == "loss: 0.2500\n"
+    assert (shown.code, shown.stdout) == (0, "loss: 0.2500\n")
     holds(shown.stderr, "2 x cpu: chief-0, worker-0", "SUCCEEDED (done)", "step 1 loss: 0.2500", "Its directory is")
     assert "Next: podlift status mine-" in shown.stderr
 
@@ -28,18 +27,14 @@ def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stder
 @pytest.mark.parametrize(
     ("text", "code"), [("", 0), ("1/0", 1), ("import os; os.kill(os.getpid(), 9)", 3), ("exit(75)", 75)]
 )
-def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(
-    write, podlift, here, text: str, code: int
-) -> None:
+def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(write, podlift, here, text, code: int) -> None:
     write("train.py", f"import sdk\nsdk.context().report({{'loss': 0.5}})\n{text}")
     # One code comes from a process, as a shell sees it.
     shown = (podlift if code == 75 else here)("submit", "train.py", "--json")
-    assert shown.code == code
-    found = json.loads(shown.stdout.splitlines()[-1])
-    assert len(shown.stdout.splitlines()) == 1
-    assert found["exit_code"] == code
-    assert found["attempts"] == 1
-    assert found["metrics"] == {"loss": 0.5}
+    (line,) = shown.stdout.splitlines()
+    found = json.loads(line)
+    assert shown.code == found["exit_code"] == code
+    assert (found["attempts"], found["metrics"]) == (1, {"loss": 0.5})
     again = here("wait", found["id"], "--json")
     assert (again.code, json.loads(again.stdout.splitlines()[-1])) == (code, found)
     looked = here("status", found["id"], "--json")
@@ -64,9 +59,9 @@ def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
         assert json.loads(here("status", url, "--json").stdout)["state"] == "RUNNING"
         assert "training" in here("status", run.id).stdout
         late = here("wait", run.id, "--timeout", "0.1s", "--json")
-        assert (late.code, "still RUNNING" in late.stderr) == (3, True)
-        assert json.loads(late.stdout)["state"] == "RUNNING"
-        assert "still RUNNING" in json.loads(late.stdout)["problems"][0]
+        found = json.loads(late.stdout)
+        assert (late.code, found["state"], "still RUNNING" in found["problems"][0]) == (3, "RUNNING", True)
+        assert "still RUNNING" in late.stderr
         assert podlift("cancel", run.id, "--grace", "0").code == 0
         assert logs.wait(LIMIT_S) == 0
     finally:
@@ -117,9 +112,7 @@ def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
         *map(full_only, [("--help",), ("list",), ("status", "latest"), ("why", "latest"), ("config",)]),
     ],
 )
-def test_every_verb_ends_quietly_when_its_reader_has_left(
-    project, environment, root: Path, words: tuple[str, ...]
-) -> None:
+def test_every_verb_ends_quietly_when_its_reader_has_left(project, environment, root: Path, words) -> None:
     finished_run(root)
     for log in (root / "runs").rglob("*.log"):
         log.write_text(("x" * 80 + "\n") * 20_000)

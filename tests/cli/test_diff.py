@@ -37,21 +37,13 @@ def test_an_unreadable_plan_is_named_and_is_no_difference(project, here, other: 
 
 
 def test_vertex_settings_come_from_the_file_the_environment_and_the_options(project, here, monkeypatch) -> None:
-    project(
-        "podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "from-file"\nbucket = "from-file"\nimage = "img:1"\n'
-    )
+    project("podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "mine"\nbucket = "file"\nimage = "img:1"\n')
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "from-environment/below")
     shown = here("plan", "train.py", "--vertex-regions", "us-east1,us-west1", "--vertex-labels", '{"a": "b"}', "--json")
     plan = json.loads(shown.stdout)
-    options = plan["backend_options"]
-    assert {name: options[name] for name in ("project", "image", "regions", "labels")} == {
-        "project": "from-file",
-        "image": "img:1",
-        "regions": ["us-east1", "us-west1"],
-        "labels": {"a": "b"},
-    }
-    assert plan["root"] == "gs://from-environment/below"
-    assert plan["request"]["labels"]["a"] == "b"
+    wanted = {"project": "mine", "image": "img:1", "regions": ["us-east1", "us-west1"], "labels": {"a": "b"}}
+    assert wanted.items() <= plan["backend_options"].items()
+    assert (plan["root"], plan["request"]["labels"]["a"]) == ("gs://from-environment/below", "b")
     settings = {row["name"]: row["origin"] for row in json.loads(here("config", "--json").stdout)["settings"]}
     assert settings["vertex_project"] == str(Path.cwd() / "podlift.toml")
     assert settings["vertex_bucket"] == "PODLIFT_VERTEX_BUCKET"
@@ -80,8 +72,7 @@ def test_the_plan_in_words_names_pools_image_price_and_quotas(project, here) -> 
 )
 def test_a_place_that_is_none_is_refused(project, here, words: tuple[str, ...], said: str) -> None:
     shown = here("plan", "train.py", "--backend", "vertex", *words)
-    assert shown.code == 2
-    assert said in shown.stderr
+    assert (shown.code, said in shown.stderr) == (2, True)
 
 
 def test_nothing_is_submitted_to_a_place_that_is_not_configured(project, here, root) -> None:
@@ -105,14 +96,14 @@ def test_a_package_that_only_the_image_can_bring_is_reported_and_stops_no_plan(w
     write("train.py", "import tensorflow\nimport numpy\nimport nothing_here\nimport yaml\nimport wanted\n")
     shown = here("plan", "train.py", "--backend", "vertex")
     assert shown.code == 0, shown.stderr
-    for said in (
-        "train.py:3 imports 'nothing_here': in no bundle, no requirement, not installed here: the image must provide it",
-        "train.py:4 imports 'yaml': in no bundle, and nothing is required: the image must provide it. Next: add 'pyyaml'",
-    ):
-        assert f"warning      {said}" in shown.stdout
+    provide = "the image must provide it"
+    said = f"'nothing_here': in no bundle, no requirement, not installed here: {provide}"
+    assert f"warning      train.py:3 imports {said}" in shown.stdout
+    said = f"'yaml': in no bundle, and nothing is required: {provide}. Next: add 'pyyaml'"
+    assert f"warning      train.py:4 imports {said}" in shown.stdout
     assert "numpy" not in shown.stdout, "TensorFlow brings it"
     write("requirements.txt", "wanted==1.0\npyyaml\ntensorflow\n")
     shown = here("plan", "train.py", "--backend", "vertex")
-    assert "requires     3 of requirements.txt: " in shown.stdout
-    assert "imports 'wanted'" not in shown.stdout, "a task installs its requirements"
-    assert "no requirement of requirements.txt, not installed here" in shown.stdout
+    # A task installs its requirements.
+    required = ("requires     3 of requirements.txt: ", "no requirement of requirements.txt, not installed here")
+    holds(shown.stdout, *required, lacks=["imports 'wanted'"])

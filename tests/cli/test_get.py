@@ -42,15 +42,11 @@ def run(ended: sdk.Run, monkeypatch: pytest.MonkeyPatch) -> sdk.Run:
     return ended
 
 
-def test_the_folder_is_the_answer_and_the_count_is_for_people(run: sdk.Run, here: Callable, tmp_path: Path) -> None:
-    shown = here("get", run.id, str(tmp_path / "home"))
-    assert (shown.code, shown.stdout) == (0, f"{tmp_path / 'home'}\n")
-    assert shown.stderr == f"{run.id}: 2 files copied, 20.0 kB.\n"
-    assert (tmp_path / "home/model/m.keras").read_text() == "weights"
-    assert "all files were already there" in here("get", run.id, str(tmp_path / "home")).stderr
-
-
-def test_without_a_folder_it_is_the_runs_name_here(run: sdk.Run, here: Callable, tmp_path: Path, monkeypatch) -> None:
+def test_the_folder_is_the_answer_and_by_default_the_runs_name_here(run, here, tmp_path: Path, monkeypatch) -> None:
+    home = str(tmp_path / "home")
+    assert here("get", run.id, home) == (0, f"{home}\n", f"{run.id}: 2 files copied, 20.0 kB.\n")
+    assert Path(home, "model/m.keras").read_text() == "weights"
+    assert "all files were already there" in here("get", run.id, home).stderr
     monkeypatch.chdir(tmp_path)
     assert here("get", run.url).stdout == f"{tmp_path / run.id}\n"
     assert len((tmp_path / run.id / "work/log.csv").read_text()) == 20_000
@@ -62,11 +58,9 @@ def test_json_names_every_file_of_a_failed_run_and_the_uncollected_ones(write, h
     run.wait(LIMIT_S)
     shown = here("get", run.id, str(tmp_path / "home"), "--json")
     said = json.loads(shown.stdout)
-    assert said["dest"] == str(tmp_path / "home")
-    assert said["files"] == [f"{tmp_path}/home/work/caf\\xe9"]
+    assert (said["dest"], said["files"]) == (str(tmp_path / "home"), [f"{tmp_path}/home/work/caf\\xe9"])
     assert said["collected"]["skipped"] == [["work/users", "a link that leaves the folder"]]
-    assert (said["id"], said["state"], said["exit_code"]) == (run.id, "FAILED", 1)
-    assert shown.code == 0
+    assert (said["id"], said["state"], said["exit_code"], shown.code) == (run.id, "FAILED", 1, 0)
     assert "not collected  work/users: a link that leaves the folder" in shown.stderr
 
 
@@ -74,8 +68,7 @@ def test_mistakes_are_bad_input_and_overwrite_nothing(run: sdk.Run, here: Callab
     (tmp_path / "home/work").mkdir(parents=True)
     (tmp_path / "home/work/log.csv").write_text("mine")
     shown = here("get", run.id, str(tmp_path / "home"), "--json")
-    assert shown.code == 2
-    assert json.loads(shown.stdout)["reason"] == "bad_input"
+    assert (shown.code, json.loads(shown.stdout)["reason"]) == (2, "bad_input")
     assert "different files of the same name: work/log.csv" in shown.stderr
     assert (tmp_path / "home/work/log.csv").read_text() == "mine"
     assert here("get", "nobody-aaaaaa").code == 2
@@ -99,8 +92,7 @@ def test_a_run_with_a_killed_supervisor_says_where_its_files_are(write, here) ->
     run.wait(LIMIT_S)
     shown = here("get", run.id)
     assert (shown.code, shown.stdout) == (0, "")
-    assert run.plan.paths.work(1, "chief-0") in shown.stderr
-    assert run.plan.paths.model in shown.stderr
+    holds(shown.stderr, run.plan.paths.work(1, "chief-0"), run.plan.paths.model)
     Path(run.plan.paths.outputs_work).mkdir(parents=True)
     Path(run.plan.paths.outputs_work, "log.csv").write_text("brought before the end")
     shown = here("get", run.id)

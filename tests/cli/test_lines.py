@@ -38,9 +38,7 @@ class Hand(FakeClock):
         (True, False, 11, "t | start\nt | 2/3\nt | 3/3\nt | half \nt | whole\nt | last\n"),
     ],
 )
-def test_a_progress_bar_is_one_line_that_moves_only_where_it_can(
-    capsys: pytest.CaptureFixture[str], prefixed: bool, terminal: bool, step_s: float, expected: str
-) -> None:
+def test_a_progress_bar_is_one_line_that_moves_only_where_it_can(capsys, prefixed, terminal, step_s, expected) -> None:
     printer = Printer(prefixed=prefixed, following=True, terminal=terminal, clock=Hand(step_s))
     for text, end in BAR:
         printer.show(LogLine(task="t", attempt=1, text=text, end=end))

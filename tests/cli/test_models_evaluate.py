@@ -84,9 +84,7 @@ def test_a_rehearsal_shows_the_decision_and_changes_nothing(project: Path, root:
     assert (model.champion().number, [len(version.evidence()) for version in model.versions()]) == (1, [1, 0, 0])
 
 
-def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(
-    project: Path, root: Path, write: Callable, here: Callable
-) -> None:
+def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(project, root: Path, write, here) -> None:
     weights(root, "0.5", promote=True)
     weights(root, "0.6")
     write("quality.py", "def measure(model, data):\n    return open(model + '/model.keras')\n")
@@ -125,9 +123,7 @@ def test_away_from_its_project_a_version_is_judged_by_the_gate_of_its_run(
     )
 
 
-def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(
-    project: Path, root: Path, write: Callable
-) -> None:
+def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(project, root: Path, write) -> None:
     def about_gate(plan: sdk.Plan) -> list[tuple[str, str]]:
         return [(each.level, each.message) for each in plan.findings if "quality:measure" in each.message]
 
@@ -147,9 +143,7 @@ def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(
     assert sdk.models()["digits"].version(1).evidence() == []
 
 
-def test_a_plan_does_not_wait_long_for_the_function(
-    project: Path, root: Path, write: Callable, here: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_does_not_wait_long_for_the_function(project: Path, root: Path, write, here, monkeypatch) -> None:
     weights(root, "0.5", promote=True)
     write("quality.py", "import time\ndef measure(model, data):\n    time.sleep(600)\n")
     monkeypatch.setattr(trial, "LIMIT_S", 1.0)
@@ -159,9 +153,7 @@ def test_a_plan_does_not_wait_long_for_the_function(
     assert shown.stderr == f"podlift: the function quality:measure of the gate is tried on {about}, for at most 1 s\n"
 
 
-def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(
-    project: Path, root: Path, write: Callable, podlift: Callable
-) -> None:
+def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(project, root, write, podlift) -> None:
     weights(root, "0.5", promote=True)
     noisy = f"{STARTS_ANOTHER}    print('noise', file=sys.stderr)\n"
     write("quality.py", f"{noisy}    return {{'accuracy': 1.0 + len(sys.stdin.read())}}\n")

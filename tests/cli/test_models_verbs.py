@@ -118,9 +118,7 @@ def test_on_a_narrow_terminal_no_column_is_cut(runs: list[sdk.Run], here, monkey
     assert len(here("models", "status", "digits").stdout.splitlines()) == 2
 
 
-def test_podlift_remove_keeps_a_versions_run_and_code_and_a_version_outlives_its_run(
-    runs: list[sdk.Run], here: Callable
-) -> None:
+def test_podlift_remove_keeps_a_versions_run_and_code_and_a_version_outlives_its_run(runs, here: Callable) -> None:
     here("models", "add", runs[0].id)
     here("models", "promote", "digits", "1")
     root = runs[0].plan.root

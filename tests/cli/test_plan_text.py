@@ -103,9 +103,7 @@ LOST = "restarts all from the last checkpoint, and later steps are repeated"
          "none (retry_user_errors, retry_infrastructure, retry_preemptions)", []),
     ],
 )  # fmt: skip
-def test_a_plan_names_the_restarted_failures_and_the_limits_of_restarts(
-    project, settings, restarts: str, alone: list[str]
-) -> None:
+def test_a_plan_names_the_restarted_failures_and_the_limits_of_restarts(project, settings, restarts, alone) -> None:
     made = sdk.plan("train.py", **{"retry_preemptions": None, "retry_infrastructure": 3, **settings})
     assert dict(plan_text.lines(made))["restarts"] == restarts
     together = [task for task in made.tasks if task not in alone]

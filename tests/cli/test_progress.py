@@ -78,9 +78,7 @@ model.fit(data.repeat(), steps_per_epoch=20, epochs=2, verbose=0, callbacks=[Rep
         (replace(IN_EPOCH, epoch_steps=None), {"attempt": 1, "step": 200, "epoch": 2}, "None"),
     ],
 )
-def test_the_bar_is_never_older_than_the_last_metrics_of_the_attempt(
-    progress: Progress, record: MetricRecord, shown: str
-) -> None:
+def test_the_bar_is_never_older_than_the_last_metrics_of_the_attempt(progress: Progress, record, shown: str) -> None:
     assert str(caught_up(progress, [record], attempt=1)) == shown
     assert caught_up(progress, [], attempt=1) is progress
 

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import urllib.request
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -44,9 +43,7 @@ def asked(url: str) -> Any:
 
 
 @pytest.mark.parametrize("root", ["folder", "bucket"])
-def test_the_scalars_of_a_run_are_served_on_this_machine_until_podlift_ends(
-    root: str, write, tmp_path: Path, mine
-) -> None:
+def test_the_scalars_of_a_run_are_served_on_this_machine_until_podlift_ends(root: str, write, tmp_path, mine) -> None:
     foreign = Foreign(tmp_path / "foreign", "tensorboard")
     write("train.py", PROGRAM)
     run = sdk.submit("train.py", root={"folder": str(tmp_path / "root"), "bucket": "gs://mine/podlift"}[root])

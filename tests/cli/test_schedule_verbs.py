@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,6 @@ from sdk.upkeep import remove
 
 needs("cronsim")
 CRON = ("--cron", "0 3 * * 1", "--time-zone", "Europe/Berlin")
-
-
-@pytest.fixture(autouse=True)
-def in_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PODLIFT_ROOT", str(root))
 
 
 def the_json(shown):
@@ -54,10 +50,15 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, projec
     assert made["next"][0].endswith(("T03:00:00+01:00", "T03:00:00+02:00"))
     (same,) = the_json(here(*words))
     assert (same["outcome"], same["changes"]) == ("unchanged", [])
+    assert "outcome      unchanged" in here(*words[:-1], "--dry-run").stdout
     project("train.py", "print(2)")
+    (dry,) = the_json(here(*words, "--overlap", "queue", "--dry-run"))
+    assert (dry["outcome"], dry["trigger"]) == ("changed", None)
+    assert the_json(here("schedule", "status", "weekly", "--json"))["overlap"] == "skip"
     (other,) = the_json(here(*words, "--overlap", "queue", "--", "--lr", "0.1"))
     assert other["outcome"] == "changed" and other["bundle"] != made["bundle"]
-    assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(other["changes"])
+    for changes in (dry["changes"], other["changes"]):
+        assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(changes)
     assert any("--lr" in change for change in other["changes"])
     (listed,) = the_json(here("schedule", "list", "--json"))
     assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "attention", None)
@@ -68,9 +69,8 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, projec
 
 
 def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, project, root: Path) -> None:
-    shown = here(
-        "schedule", "create", "weekly", "train.py", "--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--dry-run"
-    )
+    words = ("--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--dry-run")
+    shown = here("schedule", "create", "weekly", "train.py", *words)
     assert shown.code == 0 and shown.stdout.count("fires ") == 5
     assert "exists twice" in shown.stderr and "nearest safe hour is 3" in shown.stderr
     assert "outcome      created" in shown.stdout
@@ -82,17 +82,6 @@ def test_a_schedule_without_a_past_and_a_run_without_checkpoints_name_the_next_s
     assert "Next: podlift schedule run weekly" in here("schedule", "status", "weekly").stderr
     finished_run(root, "digits-aaaaaa")
     assert "There are no checkpoints. A training with fit" in here("checkpoints", "digits-aaaaaa").stderr
-
-
-def test_a_dry_run_shows_the_changes(here, project) -> None:
-    words = ("schedule", "create", "weekly", "train.py", *CRON)
-    here(*words)
-    assert "outcome      unchanged" in here(*words, "--dry-run").stdout
-    project("train.py", "print(2)")
-    (shown,) = the_json(here(*words, "--overlap", "queue", "--dry-run", "--json"))
-    assert (shown["outcome"], shown["trigger"]) == ("changed", None)
-    assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(shown["changes"])
-    assert the_json(here("schedule", "status", "weekly", "--json"))["overlap"] == "skip"
 
 
 def test_a_schedule_pauses_and_a_named_one_is_simulated(here, project) -> None:
@@ -172,12 +161,9 @@ def test_a_file_creates_several_schedules_or_none(here, write) -> None:
         when = "older_than(20h)"
         """,
     )
-    assert [made["outcome"] for made in the_json(here("schedule", "create", "--file", str(file), "--json"))] == [
-        "created"
-    ] * 2
-    assert [made["outcome"] for made in the_json(here("schedule", "create", "--file", str(file), "--json"))] == [
-        "unchanged"
-    ] * 2
+    for outcome in ("created", "unchanged"):
+        made = the_json(here("schedule", "create", "--file", str(file), "--json"))
+        assert [each["outcome"] for each in made] == [outcome] * 2
     file.write_text('[one]\nentri = "train.py"\ncron = "0 3 * * *"\n[two]\nentry = "train.py"\ncron = "0 3 * *"\n')
     shown = here("schedule", "create", "--file", str(file))
     assert shown.code == 2
@@ -197,12 +183,8 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
         "--notify", "https://hooks.example.com/secret", "--backend", "vertex",
     )  # fmt: skip
     assert shown.code == 2
-    for text in (
-        "Did you mean 'MON'?", "Did you mean 'skip'?", "Did you mean 'data_changed'?", "webhook:NAME",
-        "No container image is configured for vertex",
-    ):  # fmt: skip
-        assert text in shown.stderr
-    assert "secret\n" not in shown.stderr and "hooks.example" not in shown.stderr
+    holds(shown.stderr, "Did you mean 'MON'?", "Did you mean 'skip'?", "Did you mean 'data_changed'?", "webhook:NAME")
+    holds(shown.stderr, "No container image is configured for vertex", lacks=["secret\n", "hooks.example"])
     assert not root.exists()
 
 
@@ -211,15 +193,12 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
     [
         (
             ("--when", "data_changed(rows)", "--input", "row=train.py"),
-            "data_changed(rows): no such input. Did you mean 'row'?",
+            "data_changed(rows): no such input. Did you mean 'row'",
         ),
         (("--when", "min_new_examples(rows)"), "Expected: min_new_examples(INPUT, N)"),
         (("--when", "trane:ready"), "the packaged code has no such module. Did you mean 'train'?"),
         (("--", "{slots}"), "Unknown template. Received: '{slots}'"),
-        (
-            ("--location", "europe-west4"),
-            "podlift schedule serve, which has none. Received: 'europe-west4'. Next: omit it",
-        ),
+        (("--location", "europe-west4"), "schedule serve, which has none. Received: 'europe-west4'. Next: omit it"),
     ],
 )
 def test_the_references_of_a_schedule_must_exist(here, project, words: tuple[str, ...], sentence: str) -> None:
@@ -236,26 +215,23 @@ def test_a_list_in_the_wrong_root_names_that_root_and_the_root_of_the_schedule(
     assert nothing.startswith(f"There are no schedules below {root}. Next: podlift schedule create")
     named.remember("schedule", ["weekly"], "gs://bucket/podlift")
     step = "below gs://bucket/podlift. Next: --root gs://bucket/podlift\n"
-    assert (
-        here("schedule", "list").stderr
-        == f"There are no schedules below {root}. This machine has used schedules {step}"
-    )
+    none = f"There are no schedules below {root}."
+    assert here("schedule", "list").stderr == f"{none} This machine has used schedules {step}"
     unknown = here("schedule", "list", "weekly", "--check")
-    assert unknown.code == 2 and unknown.stderr.endswith(
-        f"No such schedule below {root}. Received: 'weekly'. This machine has used it {step}"
-    )
+    none = f"No such schedule below {root}. Received: 'weekly'."
+    assert (unknown.code, unknown.stderr.endswith(f"{none} This machine has used it {step}")) == (2, True)
 
 
 def test_an_unknown_schedule_gets_the_nearest_one(here, project) -> None:
     assert "There is none. Next: podlift schedule create." in here("schedule", "status", "x").stderr
     here("schedule", "create", "weekly", "train.py", *CRON)
     assert "Received: 'wekly'. Did you mean 'weekly'?" in here("schedule", "status", "wekly").stderr
-    for word, meant in (
-        ("pose", "pause"),
-        ("check", "list --check"),
-        ("apply", "create --file"),
-        ("history", "status"),
-    ):
+    for word, meant in {
+        "pose": "pause",
+        "check": "list --check",
+        "apply": "create --file",
+        "history": "status",
+    }.items():
         assert f"Did you mean: podlift schedule {meant}?" in here("schedule", word, "weekly").stderr
 
 
@@ -310,3 +286,62 @@ def test_a_schedules_model_has_its_name_and_its_gate_may_read_an_input_of_the_sl
     assert "unchanged" in again.stdout + again.stderr
     changes = here(*words, "--model", "digits", "--input", "test=/data/{slot:%d}.csv", "--gate-data", "test")
     assert 'job: ~ model: "weekly" -> "digits"' in changes.stdout + changes.stderr
+
+
+# --- schedule run --due: any trigger delivers a slot, and each slot starts one run
+
+
+def minutes_ago() -> tuple[str, ...]:
+    """An expression with its latest slot a moment ago."""
+    return "--cron", f"{datetime.now(timezone.utc).minute} * * * *"
+
+
+@pytest.mark.full
+def test_two_triggers_and_a_server_that_fire_at_once_start_one_run(podlift, here, write, environment) -> None:
+    write("train.py", "import sys; print(sys.argv[1])")
+    made = here("schedule", "create", "hourly", "train.py", *minutes_ago(), "--", "{slot:%H%%}")
+    assert made.code == 0, made.stderr
+    command = [sys.executable, "-m", "sdk", "schedule", "run", "hourly", "--due"]
+    firing = [
+        subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True, cwd=Path.cwd())
+        for _ in range(2)
+    ]
+    served = podlift("schedule", "serve", "--once")
+    said = [each.communicate(timeout=LIMIT_S)[1] for each in firing]
+    assert [each.returncode for each in firing] == [0, 0] and served.code == 0, (said, served.stderr)
+    schedule = sdk.Schedule("hourly")
+    (record,) = schedule.history()
+    assert (record.state, record.cause) == ("SUCCEEDED", "schedule")
+    (run,) = sdk.runs()
+    assert run.id == record.run
+    assert [text.text for text in sdk.attach(run.id).logs()][-1] == f"{record.moment:%H}%"
+    duplicates = [
+        text for text in said if f"hourly: the slot {record.slot} was delivered before: its run {run.id} is " in text
+    ]
+    assert duplicates, said
+
+
+@pytest.mark.process
+def test_a_run_that_fails_is_the_exit_code_of_the_command(here, write) -> None:
+    write("train.py", "raise SystemExit(1)")
+    assert here("schedule", "create", "hourly", "train.py", *minutes_ago()).code == 0
+    done = here("schedule", "run", "hourly", "--due", "--json")
+    assert done.code == 1, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["state"], shown["exit_code"], shown["cause"]) == ("FAILED", 1, "schedule")
+    assert shown["text"].startswith(f"the slot {shown['slot']}: FAILED")
+    # A duplicate is none of its business.
+    assert here("schedule", "run", "hourly", "--due").code == 0
+
+
+def test_mistakes_of_a_firing_are_named_at_once(here, project) -> None:
+    here("schedule", "create", "weekly", "train.py", "--cron", "0 3 * * 1")
+    done = here("schedule", "run", "weekly", "--due", "--slot", "monday", "--within", "soon")
+    assert done.code == 2
+    assert "--slot: not a date. Received: 'monday'" in done.stderr and "--within: " in done.stderr
+    done = here("schedule", "run", "weekly", "--due", "--slot", "2027-01-05T03:00")
+    assert "Nearest: 2027-01-04T03:00:00+00:00 and 2027-01-11T03:00:00+00:00." in done.stderr
+    done = here("schedule", "run", "weekly", "--within", "10m", "--detach")
+    assert done.code == 2
+    assert "Only a slot that is due has --within and --detach. Next: podlift schedule run weekly --due." in done.stderr
+    assert sdk.Schedule("weekly").history() == []

@@ -17,9 +17,7 @@ def workers(*args, **options) -> int:
 
 
 @pytest.mark.parametrize("file", ["podlift.toml", "pyproject.toml"])
-def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_default(
-    project, monkeypatch, file: str
-) -> None:
+def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_default(project, monkeypatch, file) -> None:
     assert workers("train.py") == 1
     project(file, ("[tool.podlift]\n" if file == "pyproject.toml" else "") + "workers = 2\n")
     assert workers("train.py") == 2

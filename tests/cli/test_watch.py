@@ -61,9 +61,7 @@ def test_metrics_are_a_table_that_grows_and_has_its_head_again_with_a_new_name()
         ({}, False, False),
     ],
 )
-def test_colours_and_lines_that_move_are_for_terminals_that_want_them(
-    variables: dict[str, str], coloured: bool, moving: bool
-) -> None:
+def test_colours_and_lines_that_move_are_for_terminals_that_want_them(variables, coloured: bool, moving: bool) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

@@ -70,9 +70,7 @@ def listed() -> dict[str, sdk.RunInfo]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(records, finals, values)
-def test_the_summary_of_a_run_agrees_with_its_records(
-    tmp_path_factory: pytest.TempPathFactory, events: list[Event], final: dict, value: object
-) -> None:
+def test_the_summary_of_a_run_agrees_with_its_records(tmp_path_factory, events, final: dict, value: object) -> None:
     paths = RunPaths(str(tmp_path_factory.mktemp("runs") / "digits-aaaaaa"))
     events = [
         *events,

@@ -289,9 +289,7 @@ def test_download_copies_the_outputs_and_names_the_written_files(left: sdk.Run, 
         ({"model/m.keras/x": "below a folder"}, ": model/m.keras."),
     ],
 )
-def test_nothing_is_overwritten_and_nothing_is_written_beside_it(
-    left: sdk.Run, tmp_path: Path, there: dict[str, str], said: str
-) -> None:
+def test_nothing_is_overwritten_and_nothing_is_written_beside_it(left, tmp_path: Path, there, said: str) -> None:
     home = tmp_path / "home"
     for path, text in there.items():
         (home / path).parent.mkdir(parents=True, exist_ok=True)

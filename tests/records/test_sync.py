@@ -205,9 +205,7 @@ def test_an_unreadable_folder_fails_the_upload_and_no_verdict_is_uploaded_before
     assert {*files} <= uploaded(bucket)
 
 
-def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(
-    bucket, here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(bucket, here, monkeypatch) -> None:
     outputs = Path(here.url, "outputs")
     outputs.mkdir()
     for name in (

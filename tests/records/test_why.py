@@ -344,9 +344,7 @@ def test_a_consequence_of_a_dead_peer_is_no_cause(kind: str, message: str, colla
         ("def main(): raise TypeError('mine')", sdk.Reason.USER_ERROR, "mine"),
     ],
 )
-def test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program(
-    write, text: str, reason: sdk.Reason, said: str
-) -> None:
+def test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program(write, text, reason, said) -> None:
     write("train.py", text if "main" in text else f"def main():\n    {text}")
     run = sdk.submit("train:main")
     run.wait(LIMIT_S)
@@ -403,9 +401,7 @@ def test_the_explanation_is_the_message_of_the_error_and_the_output_of_the_comma
     ("message", "explained"),
     [("`keras.optimizers.legacy` is not supported in Keras 3.", True), ("the label is missing", False)],
 )
-def test_an_error_that_only_keras_3_raises_is_explained_with_the_setting_for_keras_2(
-    message: str, explained: bool
-) -> None:
+def test_an_error_that_only_keras_3_raises_is_explained_with_the_setting_for_keras_2(message: str, explained) -> None:
     failure = {"task": "worker-0", "message": f"worker-0 failed: ImportError: {message}"}
     ended = final("FAILED", "user_error", failure=failure)
     said = told(*ENTERED, failed("ImportError", 30, "worker-0", message=message), ended)

@@ -162,9 +162,7 @@ def losses(count: int, worse: float = 0.0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(
-    root: Path, tmp_path: Path, opened: Callable[..., Any]
-) -> None:
+def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(root: Path, tmp_path: Path, opened) -> None:
     # Chromium cannot show what UTF-8 lacks.
     names = [name for name in HOSTILE if name and name != "\ud800"] + [OWNED]
     records = [{"step": step, "metrics": dict.fromkeys(names, 1 / step)} for step in (1, 2, 3)]
@@ -179,9 +177,7 @@ def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(
     assert fits(page)
 
 
-def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_phone(
-    root: Path, served: Callable[..., str], opened: Callable[..., Any]
-) -> None:
+def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_phone(root: Path, served, opened) -> None:
     page_run(root, "digits-aaaaaa", losses(60))
     page_run(root, "mnist-bbbbbb", losses(60, 0.5), failure="ValueError: bad", traceback=TRACE)
     (root / "runs" / "broken-cccccc").mkdir()
@@ -212,9 +208,7 @@ def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_pho
 
 
 @pytest.mark.full
-def test_a_page_shows_changes_without_being_loaded_again(
-    root: Path, served: Callable[..., str], opened: Callable[..., Any]
-) -> None:
+def test_a_page_shows_changes_without_being_loaded_again(root: Path, served, opened: Callable[..., Any]) -> None:
     run = page_run(root, "digits-aaaaaa", losses(3))
     final = next(Path(run.events).glob("*.final.json"))
     record = final.read_text()
@@ -245,9 +239,7 @@ def pid_of(run: sdk.Run, task: str) -> int:
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
-    root: Path, command: Callable[..., Any], opened: Callable[..., Any]
-) -> None:
+def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(root: Path, command, opened) -> None:
     _, (url,) = command()
     run = sdk.submit(
         REPO / "jobs" / "digits" / "train.py", workers=2, name="digits", args=["--epochs", "60"], retry_preemptions=2,
@@ -278,9 +270,7 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
 
 
 @pytest.mark.full
-def test_runs_are_chosen_in_the_list_and_compared(
-    root: Path, served: Callable[..., str], opened: Callable[..., Any]
-) -> None:
+def test_runs_are_chosen_in_the_list_and_compared(root: Path, served, opened: Callable[..., Any]) -> None:
     for number in range(3):
         page_run(root, f"digits-{'abc'[number] * 6}", losses(120, number / 5), log="one line\n")
     page = opened(served())
@@ -300,9 +290,7 @@ def test_runs_are_chosen_in_the_list_and_compared(
 
 
 @pytest.mark.full
-def test_logs_of_100_mb_are_there_at_once_are_searched_and_followed(
-    root: Path, command: Callable[..., Any], opened: Callable[..., Any]
-) -> None:
+def test_logs_of_100_mb_are_there_at_once_are_searched_and_followed(root: Path, command, opened) -> None:
     run = page_run(root, "digits-aaaaaa", losses(5))
     log, many = Path(run.log(1, "chief-0")), 1_150_000
     with log.open("w") as file:
@@ -403,9 +391,7 @@ def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
 
 
 @pytest.mark.full
-def test_a_schedule_is_paused_and_fired_and_a_version_promoted_with_the_keyboard(
-    root: Path, write: Callable[..., Path], command: Callable[..., Any], opened: Callable[..., Any]
-) -> None:
+def test_a_schedule_is_paused_and_fired_and_a_version_promoted_with_the_keyboard(root, write, command, opened) -> None:
     gallery(root, time.time(), TRACE)
     sdk.schedule(write("train.py", "print('trained')\n"), name="yearly", cron="0 3 1 1 *", root=root)
     _, (_, acting) = command("--allow-actions")
@@ -435,9 +421,7 @@ def test_a_schedule_is_paused_and_fired_and_a_version_promoted_with_the_keyboard
 
 
 @pytest.mark.full
-def test_a_sweep_is_read_with_the_keyboard_and_its_charts_fit_and_are_whole_on_paper(
-    root: Path, served: Callable[..., str], opened: Callable[..., Any]
-) -> None:
+def test_a_sweep_is_read_with_the_keyboard_and_its_charts_fit_and_are_whole_on_paper(root, served, opened) -> None:
     gallery(root, time.time(), TRACE)
     page = opened(served("/"), PHONE)
     page.get_by_role("link", name="Sweeps").press("Enter")
@@ -505,9 +489,7 @@ def test_a_page_has_the_readers_zone_the_icon_of_its_state_and_is_whole_on_paper
 
 
 @pytest.mark.full
-def test_a_user_cancels_and_resumes_a_run_on_its_page(
-    root: Path, write: Callable[..., Path], command: Callable[..., Any], opened: Callable[..., Any]
-) -> None:
+def test_a_user_cancels_and_resumes_a_run_on_its_page(root: Path, write, command, opened: Callable[..., Any]) -> None:
     program = write("train.py", "import time\nprint('training', flush=True)\ntime.sleep(600)\n")
     _, (reading, acting) = command("--allow-actions")
     run = sdk.submit(program, name="long", limit_grace="1s")

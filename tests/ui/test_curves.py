@@ -17,9 +17,7 @@ def points(values: list[float | None]) -> list[Point]:
 
 
 @given(st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(4, 60))
-def test_a_thinned_curve_keeps_its_ends_its_order_and_its_lowest_and_highest_value(
-    values: list[float | None], most: int
-) -> None:
+def test_a_thinned_curve_keeps_its_ends_its_order_and_its_lowest_and_highest_value(values, most: int) -> None:
     few, whole = curves.thinned(points(values), most), points(values)
     assert len(few) <= most
     assert [point.step for point in few] == sorted({point.step for point in few})
@@ -55,9 +53,7 @@ def test_the_last_value_of_an_attempt_that_ended_within_an_epoch_is_partial() ->
         ([(1, 60, 0)], []),
     ],
 )
-def test_an_attempt_may_end_within_its_first_or_second_epoch(
-    records: list[tuple[int, int, int]], partial: list[int]
-) -> None:
+def test_an_attempt_may_end_within_its_first_or_second_epoch(records, partial: list[int]) -> None:
     reported = [
         {"attempt": attempt, "step": step, "epoch": epoch, "metrics": {"loss": 1.0}} for attempt, step, epoch in records
     ]

@@ -101,9 +101,7 @@ def test_metrics_are_rows_with_epochs_from_1_and_a_programs_names_replace_no_fie
     assert table["loss"].min() == 1 / 3 and list(table["epoch"]) == [1, 1, 1, 2]
 
 
-def test_a_plot_has_the_axes_of_each_metric_and_names_its_requirement(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plot_has_the_axes_of_each_metric_and_names_its_requirement(root: Path, monkeypatch) -> None:
     hostile = {"$\\frac{$": 1.0, "_mine": 2.0, "gap": None}
     page_run(
         root, "digits-aaaaaa", [{"step": n, "metrics": {"loss": 1 / n, "val_loss": 2 / n, **hostile}} for n in (1, 2)]
@@ -247,9 +245,7 @@ def test_an_interrupt_of_the_kernel_ends_the_watching_and_leaves_the_run_alone(r
 
 
 @pytest.mark.process
-def test_watching_without_a_notebook_shows_the_output_of_the_command(
-    root: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_watching_without_a_notebook_shows_the_output_of_the_command(root: Path, capfd) -> None:
     page_run(root, "digits-aaaaaa", failure="ValueError: bad")
     sdk.attach("digits-aaaaaa").watch()
     assert "ValueError: bad" in capfd.readouterr().err

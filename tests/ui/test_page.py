@@ -167,9 +167,7 @@ def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_made_from_i
         ({"method": "HEAD"}, 200),
     ],
 )
-def test_foreign_hosts_foreign_origins_and_writes_are_refused_even_with_the_cookie(
-    visitor: Visitor, asked: dict, status: int
-) -> None:
+def test_foreign_hosts_foreign_origins_and_writes_are_refused_even_with_the_cookie(visitor, asked, status: int) -> None:
     answer = visitor.get("/", **asked)
     assert answer.status == status
     assert (status == 405) == ("read-only" in answer.text)
@@ -207,9 +205,7 @@ def test_many_tabs_read_a_root_once(visitor: Visitor, root: Path) -> None:
     assert visitor.sources.listed[str(root)] == 1
 
 
-def test_known_runs_are_shown_while_another_tab_waits_for_an_answer(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_runs_are_shown_while_another_tab_waits_for_an_answer(visitor: Visitor, monkeypatch) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     visitor.get("/")
     asked, go, read = threading.Event(), threading.Event(), visitor.sources.runs
@@ -456,9 +452,7 @@ def test_an_action_that_fails_says_why_and_a_checkpoint_is_pinned(root: Path, do
     assert "No such run" in page.act("nothing-aaaaaa", "cancel").text
 
 
-def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed(root, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     page_run(root, "digits-aaaaaa", RECORDS, log="first line\n")
     other = tmp_path / "other"
@@ -528,9 +522,7 @@ def test_a_missing_page_is_404_with_a_link(visitor: Visitor) -> None:
     assert "No such schedule below" in visitor.get("/schedule/0/nothing").text
 
 
-def test_a_page_of_a_bucket_that_fails_says_so_and_is_asked_for_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_of_a_bucket_that_fails_says_so_and_is_asked_for_again(root: Path, monkeypatch) -> None:
     root.mkdir()
 
     def denied(self, root: str, name: str):
@@ -582,9 +574,7 @@ def registered(root: Path) -> tuple[list[str], Model]:
     return runs, page_model(root, "digits", [0.9, 0.95, 0.96], runs[:3], asks=True)
 
 
-def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(root, registered, monkeypatch) -> None:
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
     page = Visitor(root).let_in()
     text = page.get("/schedules").text
@@ -600,9 +590,7 @@ def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
     assert "1 of 1 runs" in page.get("/?label=nightly").text
 
 
-def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(root: Path, monkeypatch) -> None:
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
     newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     code = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]["code"]
@@ -616,9 +604,7 @@ def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(
         assert "hunter2" not in text
 
 
-def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(
-    root: Path, registered: tuple[list[str], Model]
-) -> None:
+def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(root: Path, registered) -> None:
     runs, _ = registered
     page = Visitor(root).let_in()
     assert 'href="/model/0/digits#version-2"' in page.get("/models").text
@@ -638,9 +624,7 @@ def test_a_version_that_awaits_an_approval_without_an_evaluation_has_its_page(ro
     holds(text, "look at it", "awaits approval")
 
 
-def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(root, registered, monkeypatch) -> None:
     model, page = registered[1], Visitor(root, acting="second").let_in("second")
     assert "Promote a version" in page.get("/model/0/digits").text
     answer = page.act("digits", "promote", kind="model", version="3", expect="2", note="seen")
@@ -674,9 +658,7 @@ def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
     assert model.champion().number == 2
 
 
-def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_is_paused_resumed_and_fired_on_the_page(root: Path, registered, monkeypatch) -> None:
     fired = []
     monkeypatch.setattr(Schedule, "run", lambda self: fired.append(self.name))
     page = Visitor(root, acting="second").let_in("second")
@@ -701,9 +683,7 @@ def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
     assert reader.act("nightly", "pause", kind="schedule").status == 403
 
 
-def test_an_answer_from_before_an_action_is_not_shown_after_it(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_from_before_an_action_is_not_shown_after_it(root: Path, registered, monkeypatch) -> None:
     page, read, acted = Visitor(root, acting="second").let_in("second"), Runs.schedule, threading.Event()
     began = threading.Event()
 
@@ -732,9 +712,7 @@ def test_failures_without_a_run_are_failures() -> None:
     assert (found.failures, found.runs) == (2, 3)
 
 
-def test_a_damaged_model_leaves_the_others_and_names_the_damage(
-    root: Path, registered: tuple[list[str], Model]
-) -> None:
+def test_a_damaged_model_leaves_the_others_and_names_the_damage(root: Path, registered) -> None:
     page_model(root, "mnist", [0.5], ["mnist-aaaaaa"])
     place = next((root / "models" / "records" / "mnist" / "versions").glob("*.json"))
     place.write_text("no")
@@ -742,9 +720,7 @@ def test_a_damaged_model_leaves_the_others_and_names_the_damage(
     holds(text, "The record of version 1 of &#39;mnist&#39; is damaged", 'href="/model/0/digits#version-2"')
 
 
-def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
-    root: Path, registered: tuple[list[str], Model]
-) -> None:
+def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(root: Path, registered) -> None:
     newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     for name in ("broken", "senseless", "weekly"):
         page_schedule(root, name, ["SUCCEEDED"] * 3, newest=newest)
@@ -764,9 +740,7 @@ def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
     holds(own, "is damaged: its last line is not the one that was written", "The cost of this month is unknown")
 
 
-def test_slots_that_have_not_changed_are_read_once(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_that_have_not_changed_are_read_once(root: Path, registered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     page, read, asked = Visitor(root).let_in(), PosixStore.get, Counter[str]()
 
@@ -805,9 +779,7 @@ def test_the_header_names_sweeps_when_there_are_some(root: Path) -> None:
     assert '<a href="/sweeps" aria-current="page">Sweeps</a>' in page.get("/sweeps").text
 
 
-def test_a_bucket_that_does_not_answer_holds_no_page_of_another_root(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_that_does_not_answer_holds_no_page_of_another_root(root: Path, tmp_path: Path, monkeypatch) -> None:
     page_run(root, "local-aaaaaa", RECORDS)
     shown, any_sweep, silent = threading.Event(), Runs.has_sweeps, tmp_path / "silent"
     answered = list[str]()
@@ -837,9 +809,7 @@ def test_without_optuna_no_sweep_is_damaged(root: Path, swept: list[Any], monkey
     assert "A trial of the sweep" in page.get(f"/run/0/{swept[2].run}").text
 
 
-def test_a_run_has_its_page_when_sweeps_cannot_be_read(
-    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_has_its_page_when_sweeps_cannot_be_read(root: Path, swept: list[Any], monkeypatch) -> None:
     page_run(root, swept[2].run, RECORDS)
 
     def denied(self, name: str):
@@ -881,9 +851,7 @@ def test_a_run_of_a_sweep_links_its_sweep_and_another_run_of_that_form_does_not(
     assert "<option>search</option>" in page.get("/").text
 
 
-def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
-    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(root: Path, swept: list[Any], monkeypatch) -> None:
     page_sweep(root, "ended", 5)
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     page, read, asked = Visitor(root).let_in(), PosixStore.get, list[str]()
@@ -910,9 +878,7 @@ def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
 
 
 @pytest.mark.parametrize("kind", ["trial", "value", "study"])
-def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(
-    root: Path, swept: list[Any], kind: str
-) -> None:
+def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(root: Path, swept, kind: str) -> None:
     book = sweep_records.Book(str(root))
     prefix = f"journals/{book.read('search').id}/logs/"
     logs = {stat.key: json.loads(bytes(book.store.get(stat.key)))["logs"] for stat in book.store.list(prefix)}

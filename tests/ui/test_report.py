@@ -172,9 +172,7 @@ def test_a_part_that_is_damaged_leaves_the_others(root: Path, report) -> None:
     holds(text, "Not shown: the metrics.", "still here")
 
 
-def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(root: Path, capsys) -> None:
     hostile = "<b> | `x` [y](z) @all"
     page_run(root, "digits-aaaaaa", steps(2, hostile), failure=f"E: {hostile}", traceback="T: ```\n# heading")
     assert app.run(["export", "md", "digits-aaaaaa"]) == 0
@@ -182,9 +180,7 @@ def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
     holds(text, "## digits-aaaaaa: FAILED", r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |", "````text\nT: ```")
 
 
-def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(root: Path, tmp_path: Path, capsys) -> None:
     page_run(root, "digits-aaaaaa")
     assert app.run(["export", "html", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html")]) == 2
     said = capsys.readouterr().err
@@ -216,9 +212,7 @@ def test_a_sweep_is_written_by_its_name_with_its_charts_and_trials(root: Path, r
     assert app.run(["export", "html", "search", trials[0].run]) == 2
 
 
-def test_of_more_trials_than_a_page_has_the_best_one_is_there(
-    root: Path, report, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_more_trials_than_a_page_has_the_best_one_is_there(root: Path, report, monkeypatch) -> None:
     from sdk.sweeps.study import PRUNED, Study
 
     # The one that was stopped early has a better value than the ones that trained to their end.
@@ -232,9 +226,7 @@ def test_of_more_trials_than_a_page_has_the_best_one_is_there(
     assert 'id="trial-0"' in text and 'id="trial-2"' not in text
 
 
-def test_a_bucket_that_does_not_answer_holds_no_report_of_a_run_here(
-    root: Path, report, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_that_does_not_answer_holds_no_report_of_a_run_here(root: Path, report, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "gs://silent")
     monkeypatch.setattr(references, "_runs", lambda *args, **about: [])
     page_run(root, "seen-aaaaaa", [{"step": 1, "metrics": {"loss": 1.0}}])

@@ -66,9 +66,7 @@ def shown(**query: str) -> list[str]:
         ({"sort": "nonsense", "page": "x"}, "bcaed"),
     ],
 )
-def test_a_list_is_searched_and_sorted_and_a_run_without_the_value_comes_last(
-    query: dict[str, str], found: str
-) -> None:
+def test_a_list_is_searched_and_sorted_and_a_run_without_the_value_comes_last(query, found: str) -> None:
     assert sorted(shown(**query)[-2:]) == sorted(found[-2:])
     assert "".join(shown(**query))[:-2] == found[:-2]
 
