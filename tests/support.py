@@ -71,6 +71,15 @@ class Shown(NamedTuple):
     stderr: str
 
 
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> Shown:
+    """Run the command in this process, which saves its start."""
+    from sdk.cli import app
+
+    capsys.readouterr()
+    code = app.run(list(words))
+    return Shown(code, *capsys.readouterr())
+
+
 def holds(text: str, *parts: str, lacks: Sequence[str] = ()) -> None:
     """Assert that a text has all these parts, and no part of those that it lacks."""
     missing, found = [part for part in parts if part not in text], [part for part in lacks if part in text]

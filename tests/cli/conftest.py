@@ -10,13 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, Shown, finished_run
+from support import LIMIT_S, Shown, command, finished_run
 
 import sdk
-from sdk.cli import app
 
 COMMAND = [sys.executable, "-m", "sdk"]
 
@@ -34,14 +34,8 @@ def environment() -> Callable[..., dict[str, str]]:
 
 @pytest.fixture
 def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
-    """Run the command in this process, which saves its start: `here("plan", "train.py")`."""
-
-    def run(*words: str) -> Shown:
-        capsys.readouterr()
-        code = app.run(list(words))
-        return Shown(code, *capsys.readouterr())
-
-    return run
+    """Run the command in this process: `here("plan", "train.py")`."""
+    return partial(command, capsys)
 
 
 @pytest.fixture
@@ -68,15 +62,9 @@ def podlift(environment: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
     """Run the command as a process; `shell` may say where its output goes."""
 
     def run(*words: str, shell: str = "", **variables: str) -> Shown:
-        command = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, *words]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment(**variables),
-            timeout=LIMIT_S,
-        )
+        line = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, *words]
+        about = {"env": environment(**variables), "timeout": LIMIT_S}
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", **about)
         return Shown(done.returncode, done.stdout, done.stderr)
 
     return run

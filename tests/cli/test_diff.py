@@ -37,11 +37,11 @@ def test_an_unreadable_plan_is_named_and_is_no_difference(project, here, other: 
 
 
 def test_vertex_settings_come_from_the_file_the_environment_and_the_options(project, here, monkeypatch) -> None:
-    project("podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "mine"\nbucket = "file"\nimage = "img:1"\n')
+    project("podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "in-file"\nbucket = "in-file"\nimage = "img:1"\n')
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "from-environment/below")
     shown = here("plan", "train.py", "--vertex-regions", "us-east1,us-west1", "--vertex-labels", '{"a": "b"}', "--json")
     plan = json.loads(shown.stdout)
-    wanted = {"project": "mine", "image": "img:1", "regions": ["us-east1", "us-west1"], "labels": {"a": "b"}}
+    wanted = {"project": "in-file", "image": "img:1", "regions": ["us-east1", "us-west1"], "labels": {"a": "b"}}
     assert wanted.items() <= plan["backend_options"].items()
     assert (plan["root"], plan["request"]["labels"]["a"]) == ("gs://from-environment/below", "b")
     settings = {row["name"]: row["origin"] for row in json.loads(here("config", "--json").stdout)["settings"]}

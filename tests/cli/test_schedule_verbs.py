@@ -193,7 +193,7 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
     [
         (
             ("--when", "data_changed(rows)", "--input", "row=train.py"),
-            "data_changed(rows): no such input. Did you mean 'row'",
+            "(rows): no such input. Did you mean 'row'?",
         ),
         (("--when", "min_new_examples(rows)"), "Expected: min_new_examples(INPUT, N)"),
         (("--when", "trane:ready"), "the packaged code has no such module. Did you mean 'train'?"),

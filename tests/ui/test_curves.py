@@ -36,28 +36,23 @@ def test_repeated_steps_have_the_values_of_the_later_attempt() -> None:
     assert found[-1].time == 104.0
 
 
-def test_the_last_value_of_an_attempt_that_ended_within_an_epoch_is_partial() -> None:
-    records = [{"attempt": 1, "step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (20, 40, 60, 67)]
-    records += [{"attempt": 2, "step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (80, 100)]
-    found = curves.curves(records, 0.0)
-    assert [point.step for point in found["loss"] if point.partial] == [67]
-    assert curves.charts({"run": found}).shown[0].series[0].partial == [3]
-
-
 @pytest.mark.parametrize(
     ("records", "partial"),
     [
+        ([(1, 20, 1), (1, 40, 2), (1, 60, 3), (1, 67, 3), (2, 80, 4), (2, 100, 5)], [67]),
         ([(1, 60, 0), (1, 83, 1)], [83]),
         ([(1, 23, 0), (2, 60, 0), (2, 120, 1)], [23]),
         ([(1, 60, 0), (1, 120, 1), (2, 180, 2)], []),
         ([(1, 60, 0)], []),
     ],
 )
-def test_an_attempt_may_end_within_its_first_or_second_epoch(records, partial: list[int]) -> None:
-    reported = [
-        {"attempt": attempt, "step": step, "epoch": epoch, "metrics": {"loss": 1.0}} for attempt, step, epoch in records
-    ]
-    assert [point.step for point in curves.curves(reported, 0.0)["loss"] if point.partial] == partial
+def test_the_last_value_of_an_attempt_that_ended_within_an_epoch_is_partial(records, partial: list[int]) -> None:
+    names = ("attempt", "step", "epoch")
+    reported = [{**dict(zip(names, each, strict=True)), "metrics": {"loss": 1.0}} for each in records]
+    found = curves.curves(reported, 0.0)
+    assert [point.step for point in found["loss"] if point.partial] == partial
+    places = [at for at, (_, step, _) in enumerate(records) if step in partial]
+    assert curves.charts({"run": found}).shown[0].series[0].partial == places
 
 
 def test_values_without_a_number_are_gaps_and_invalid_records_are_drawn_partly() -> None:

@@ -26,15 +26,11 @@ def info(
     return RunInfo(id=name, url=f"/r/{name}", status=status, problem="" if status else "it is damaged", **values)
 
 
+LIVE = {"created": 20.0, "saved": 9_000.0, "acc": 0.9, "left_s": 60.0, "tasks": 2, "accelerator": "l4"}
 RUNS = [
     (0, info("digits-aaaaaa", created=10.0, loss=0.5, steps=70, rate=3.0, entry="train.py")),
     (0, info("digits-bbbbbb", State.FAILED, created=30.0, loss=0.1, steps=50, rate=5.0, labels=["team=vision"])),
-    (
-        1,
-        info(
-            "mnist-cccccc", State.RUNNING, created=20.0, saved=9_000.0, acc=0.9, left_s=60.0, tasks=2, accelerator="l4"
-        ),
-    ),
+    (1, info("mnist-cccccc", State.RUNNING, **LIVE)),
     (1, info("broken-dddddd", None)),
     (1, info("mnist-eeeeee", created=5.0, loss=None)),
 ]
@@ -101,19 +97,12 @@ def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() 
 def test_the_content_of_a_hostile_run_is_text_in_the_list(at: int) -> None:
     def made(text: str):
         status = Status(state=State.FAILED, reason=Reason.DONE, created=1.0)
-        about = {
-            "entry": text or "m",
-            "tasks": 1,
-            "accelerator": text or "m",
-            "labels": [text or "m"],
-            "args": {text or "m": text or "m"},
-            "curve": (text or "m") + "0z",
-        }
+        some = text or "m"
+        about = {"labels": [some], "args": {some: some}, "metrics": {some: 1.0}, "curve": some + "0z", "tasks": 1}
+        about |= {"place": text, **dict.fromkeys(("entry", "accelerator", "metric"), some)}
         runs = [
-            RunInfo(
-                id=text, url=text, status=status, metrics={text or "m": 1.0}, metric=text or "m", place=text, **about
-            ),
-            RunInfo(id=text, url=text, status=None, problem=text or "m"),
+            RunInfo(id=text, url=text, status=status, **about),
+            RunInfo(id=text, url=text, status=None, problem=some),
         ]
         found = listing.listing([(0, run) for run in runs], listing.request_of({}), NOW)
         values = {"roots": [text], "problems": [text], "link": lambda **changed: "/", "refresh": 3}
