@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -12,11 +13,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 from support import LIMIT_S, Shown, command, finished_run
 
 import sdk
+from sdk.cli import live
+from sdk.cli.pace import Update
 
 COMMAND = [sys.executable, "-m", "sdk"]
 
@@ -36,6 +43,22 @@ def environment() -> Callable[..., dict[str, str]]:
 def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
     """Run the command in this process: `here("plan", "train.py")`."""
     return partial(command, capsys)
+
+
+@pytest.fixture
+def drawn() -> Callable[..., list[str]]:
+    """Draw updates on a terminal, and return all that it shows after each and at the end: `drawn(80, Update(...))`."""
+
+    def draw(width: int, *updates: Update, run: Any = "digits-aaaaaa") -> list[str]:
+        shown, texts = io.StringIO(), list[str]()
+        with Live(console=Console(file=shown, force_terminal=True, width=width), auto_refresh=False) as screen:
+            view = live.Drawing(screen)
+            for update in updates:
+                view.show(SimpleNamespace(id=run), update)  # type: ignore[arg-type]
+                texts.append(shown.getvalue())
+        return [*texts, shown.getvalue()]
+
+    return draw
 
 
 @pytest.fixture

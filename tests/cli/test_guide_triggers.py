@@ -30,18 +30,22 @@ def crontab() -> tuple[list[str], str]:
     return fields, command.strip()
 
 
+def in_yaml(key: str, value: str = "") -> dict[str, Any]:
+    found = [yaml.safe_load(text) for text in blocks("yaml")]
+    (one,) = [each for each in found if key in each and value in ("", each[key])]
+    return one
+
+
 def cron_job() -> dict[str, Any]:
-    (found,) = (found for text in blocks("yaml") if (found := yaml.safe_load(text)).get("kind") == "CronJob")
-    return found
+    return in_yaml("kind", "CronJob")["spec"]
 
 
 def workflow() -> dict[str, Any]:
-    (found,) = (found for text in blocks("yaml") if "jobs" in (found := yaml.safe_load(text)))
-    return found
+    return in_yaml("jobs")
 
 
 def test_each_fires_at_the_slots_of_the_schedule() -> None:
-    assert (cron_job()["spec"]["schedule"], cron_job()["spec"]["timeZone"]) == (CRON, ZONE)
+    assert (cron_job()["schedule"], cron_job()["timeZone"]) == (CRON, ZONE)
     # YAML 1.1 reads the key `on` as a boolean.
     assert workflow()[True]["schedule"] == [{"cron": CRON, "timezone": ZONE}]
     assert crontab()[0] == ["0", "*", "*", "*", "*"]  # every hour, at the minute of the slots
@@ -49,7 +53,7 @@ def test_each_fires_at_the_slots_of_the_schedule() -> None:
 
 
 def test_a_pod_that_is_lost_is_replaced_and_a_run_that_failed_is_not_repeated() -> None:
-    ignored, final = cron_job()["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    ignored, final = cron_job()["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
     assert ignored["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
     assert {1, 2, 4, 75} == set(final["onExitCodes"]["values"])
 
@@ -61,7 +65,7 @@ def test_the_workflow_has_no_more_rights_than_it_needs_and_no_secret() -> None:
 
 
 def commands() -> dict[str, str]:
-    (container,) = cron_job()["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (container,) = cron_job()["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     (job,) = workflow()["jobs"].values()
     words = [word.replace("$(PODLIFT_DELIVERY)", "$PODLIFT_DELIVERY") for word in container["command"]]
     return {"cron": crontab()[1], "kubernetes": " ".join(words), "github": job["steps"][-1]["run"]}
@@ -81,9 +85,8 @@ def test_a_shell_that_runs_the_command_starts_the_run_of_the_slot(
     command = command.replace("/home/me/.venv/bin", str(Path(sys.executable).parent)).replace("/home/me", str(tmp_path))
     names = {"PODLIFT_DELIVERY": "job-1", "GITHUB_RUN_ID": "17", "PODLIFT_ROOT": str(root)}
     variables = {**environment(), **names, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+    shell = ["/bin/sh", "-c", command]
+    done = subprocess.run(shell, env=variables, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     (record,) = sdk.Schedule("weekly", root=root).history()
     assert record.state == "SUCCEEDED"

@@ -6,16 +6,14 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 from support import LIMIT_S, full_only
 
 pytestmark = pytest.mark.process
-WAYS = {
-    "module": [sys.executable, "-m", "sdk"],
-    "script": [f"{sysconfig.get_path('scripts')}/podlift"],
-}
+WAYS = {"module": [sys.executable, "-m", "sdk"], "script": [f"{sysconfig.get_path('scripts')}/podlift"]}
 # Presses Ctrl-C at one of the steps that Python's audit events show after podlift's first file was opened.
 HOOK = """
 import os, signal, sys
@@ -53,13 +51,9 @@ def pressed(tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Calla
     return press
 
 
-@pytest.mark.parametrize(
-    ("way", "step"),
-    [
-        (way, step) if (way, step) in ALWAYS else full_only(way, step)
-        for way in WAYS
-        for step in (LAST, 2, 3, 6, 14, 30, 40, 60, 100, 220, 400, 700)
-    ],
-)
+EACH = list(product(WAYS, (LAST, 2, 3, 6, 14, 30, 40, 60, 100, 220, 400, 700)))
+
+
+@pytest.mark.parametrize(("way", "step"), [each if each in ALWAYS else full_only(*each) for each in EACH])
 def test_ctrl_c_at_any_step_of_a_start_is_one_sentence_with_code_130(pressed, way: str, step: int) -> None:
     assert pressed(way, step) == (130, "podlift: interrupted.\n")

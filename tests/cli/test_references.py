@@ -15,11 +15,13 @@ def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_att
     assert sdk.attach("latest").url == other
     assert sdk.attach("dig").url == digits
     assert sdk.attach("digits-aaaaaa").url == digits
-    for words in (
-        ("status", "dig"), ("why", "dig"), ("logs", "dig"), ("wait", "dig"), ("cancel", "dig"), ("checkpoints", "dig"),
-        ("get", "dig", "results"), ("diff", "dig", "digits-a"), ("status", "latest", "--root", str(Path(digits).parent.parent)),
-    ):  # fmt: skip
-        shown = here(*words)
+    more = [
+        ("get", "dig", "results"),
+        ("diff", "dig", "digits-a"),
+        ("status", "latest", "--root", Path(digits).parents[1]),
+    ]
+    for words in (*((verb, "dig") for verb in ["status", "why", "logs", "wait", "cancel", "checkpoints"]), *more):
+        shown = here(*map(str, words))
         assert (shown.code, "No run" in shown.stderr) == (0, False), (words, shown)
     assert "digits-aaaaaa" in here("resume", "dig").stderr
 

@@ -59,9 +59,8 @@ def test_runs_of_all_configured_backends_are_one_list_and_each_is_found_by_its_i
     for reference in ("digits-bbbbbb", "digits-b"):
         assert sdk.attach(reference).url == urls[1]
     assert (sdk.attach("latest").url, sdk.attach("latest", root="gs://mine/podlift").url) == (urls[0], urls[1])
-    with pytest.raises(
-        sdk.InputError, match="2 runs have ids with this prefix, newest first: digits-bbbbbb, digits-aaaaaa"
-    ):
+    several = "2 runs have ids with this prefix, newest first: digits-bbbbbb, digits-aaaaaa"
+    with pytest.raises(sdk.InputError, match=several):
         sdk.attach("digits")
     with pytest.raises(sdk.RunNotFoundError, match="Looked below"):
         sdk.attach("digits-zzzzzz")
@@ -70,9 +69,7 @@ def test_runs_of_all_configured_backends_are_one_list_and_each_is_found_by_its_i
     assert here("status").stdout.splitlines()[-1] == "Next: podlift get digits-bbbbbb"
     cloud("mnist-dddddd")
     older = sdk.runs(root="gs://mine/podlift", name="digits", limit=1)
-    assert [info.id for info in older] == ["digits-bbbbbb"], (
-        "the newest of that name, not the newest if it has that name"
-    )
+    assert [info.id for info in older] == ["digits-bbbbbb"], "the newest of that name"
 
 
 def test_a_bucket_among_several_roots_has_seconds_to_answer(cloud, local, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +93,8 @@ def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, loc
     local("digits-aaaaaa", 60)
     cloud("digits-bbbbbb")
     assert [info.id for info in sdk.runs()] == ["digits-bbbbbb", "digits-aaaaaa"]
-    assert [sdk.attach(run).id for run in ("digits-aaaaaa", "digits-a", "digits-b", "latest")] == [
-        "digits-aaaaaa", "digits-aaaaaa", "digits-bbbbbb", "digits-bbbbbb",
-    ]  # fmt: skip
+    named = [sdk.attach(run).id for run in ("digits-aaaaaa", "digits-a", "digits-b", "latest")]
+    assert named == ["digits-aaaaaa"] * 2 + ["digits-bbbbbb"] * 2
 
 
 def test_a_run_that_was_copied_into_another_root_is_named_by_its_url(cloud, local, here) -> None:
@@ -117,8 +113,8 @@ def test_podlift_remove_names_the_roots_that_list_lists_and_it_did_not_check(clo
     assert "were not checked" not in here("remove", "--root", "gs://mine/podlift").stderr
 
 
-def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lacks(
-    cloud, here, podlift_gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_shell_without_the_emulators_variables_is_told_its_line(
+    cloud, here, podlift_gcs, tmp_path, monkeypatch
 ) -> None:
     def refuse(*args: object) -> None:
         raise AccessError("Cannot list gs://mine/podlift: permission denied (403).")
@@ -126,16 +122,11 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
     cloud("digits-bbbbbb")
     sdk.attach("digits-b")
     monkeypatch.setattr(BucketFiles, "matching", refuse)
-    lacks = (
-        "If you mean the bucket of the emulator at 127.0.0.1:8123, where the latest run that is known here belongs, use"
-    )
+    known = "where the latest run that is known here belongs"
+    lacks = f"If you mean the bucket of the emulator at 127.0.0.1:8123, {known}, use"
     there = ("--root", "gs://mine/podlift")
-    copied = next(tmp_path.glob("here/**/digits-bbbbbb/plan.json"))
-    for address, variable, told in (
-        ("127.0.0.1:8123", "", True),
-        ("", "", False),
-        ("127.0.0.1:8123", podlift_gcs.url, False),
-    ):
+    copied, emulator = next(tmp_path.glob("here/**/digits-bbbbbb/plan.json")), "127.0.0.1:8123"
+    for address, variable, told in ((emulator, "", True), ("", "", False), (emulator, podlift_gcs.url, False)):
         copied.write_text(json.dumps({**json.loads(copied.read_text()), "emulator": address}))
         monkeypatch.setenv("PODLIFT_EMULATOR", variable)
         for words in (("list",), ("why", "latest", *there), ("logs", "digits-b", *there)):
@@ -164,9 +155,8 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
     with pytest.raises(sdk.RunNotFoundError) as caught:
         sdk.attach("digits-b")
     looked, unknown = caught.value.problems
-    assert looked.startswith("No such run. Received: 'digits-b'. Looked below ") and unknown.startswith(
-        f"The runs below {where} are not listed: "
-    )
+    assert looked.startswith("No such run. Received: 'digits-b'. Looked below ")
+    assert unknown.startswith(f"The runs below {where} are not listed: ")
     shown = here("status")
     assert (shown.code, shown.stdout.split()[1]) == (0, "digits-aaaaaa")
     assert shown.stderr.startswith(f"podlift: The runs below {where} are not listed: ")

@@ -27,10 +27,7 @@ def test_a_group_is_a_table_of_the_file_and_only_that(project, monkeypatch: pyte
     assert (job.retry.user_errors, job.retry.preemptions) == (1, None)
     assert (job.code.exclude, plan.target) == (("*.csv",), sdk.Local(start="spawn"))
     for wrong, said in (
-        (
-            "checkpoint_every = '5m'",
-            "checkpoint_every is written differently in the file: every below [checkpoint].",
-        ),
+        ("checkpoint_every = '5m'", "checkpoint_every is written differently in the file: every below [checkpoint]."),
         ("checkpoint = 3", "checkpoint is a table of settings. Received: 3."),
         ("[checkpoint]\nevrey = 3", "Unknown setting checkpoint.evrey. Did you mean 'checkpoint.every'?"),
         ("[checkpoint]\nevery = 'soon'", "checkpoint_every: must be a duration, a number of steps or both"),
@@ -78,14 +75,11 @@ def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(project
     assert Finding("warning", "vertex_machine, vertex_disk_gb: ignored by backend='local'.") in here.findings
     there = sdk.plan("train.py", workers=2, backend="vertex", local_cluster="workers", local_network="isolated")
     assert Finding("warning", "local_network: ignored by backend='vertex'.") in there.findings
-    assert (
-        Finding("warning", "local_cluster='workers': ignored by vertex, which always creates a chief.")
-        in there.findings
-    )
+    chief = "local_cluster='workers': ignored by vertex, which always creates a chief."
+    assert Finding("warning", chief) in there.findings
     assert there.tasks == ["chief-0", "worker-0"]
-    with pytest.raises(
-        sdk.InputError, match=r"local_start: not together with backend=Local\(\.\.\.\), which sets it too"
-    ):
+    twice = r"local_start: not together with backend=Local\(\.\.\.\), which sets it too"
+    with pytest.raises(sdk.InputError, match=twice):
         sdk.plan("train.py", local_start="fork", backend=sdk.Local(start="spawn"))
 
 

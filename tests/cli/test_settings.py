@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 import sdk
 from sdk.planning.settings import table
+
+RAW = "raw = { job = { runtime_env = { ... } } } below [ray]."
+AT_TOP = "In a podlift.toml the settings stand at the top, without [tool.podlift]."
 
 
 def workers(*args, **options) -> int:
@@ -50,15 +54,12 @@ def test_the_plan_shows_each_value_and_its_origin(project, here, monkeypatch) ->
 
 
 @pytest.mark.process
-def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
+def test_the_file_may_name_the_entry_and_everything_else(write, here, monkeypatch) -> None:
     write("jobs/train.py", "print('ran')")
-    write(
-        "pyproject.toml", '[tool.podlift]\nentry = "jobs/train.py"\nname = "nightly"\nroot = "elsewhere"\nworkers = 2\n'
-    )
-    import os
-
-    os.environ.pop("PODLIFT_ROOT")
-    os.chdir("jobs")
+    text = 'entry = "jobs/train.py"\nname = "nightly"\nroot = "elsewhere"\nworkers = 2\n'
+    write("pyproject.toml", f"[tool.podlift]\n{text}")
+    monkeypatch.delenv("PODLIFT_ROOT")
+    monkeypatch.chdir("jobs")
     shown = here("submit", "--json")
     assert shown.code == 0, shown.stderr
     run = json.loads(shown.stdout)
@@ -82,16 +83,10 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("[env]\nA = 3", "'A' must be a text"),
         ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),
         ("[limits]\nhang = 3", "Unknown setting limits. Did you mean 'limit'?"),
-        (
-            "[ray.runtime-env]\npip = ['six']",
-            "Unknown setting ray.runtime_env. Next: raw = { job = { runtime_env = { ... } } } below [ray].",
-        ),
+        ("[ray.runtime-env]\npip = ['six']", f"Unknown setting ray.runtime_env. Next: {RAW}"),
         ("ray_raw = 3", "ray_raw is written differently in the file: raw below [ray]."),
         ("[ray]\nbackend = 'ray'", "ray.backend is written differently in the file: backend at its top."),
-        (
-            "[tool.podlift]\nworkers = 3",
-            "Unknown setting tool. In a podlift.toml the settings stand at the top, without [tool.podlift].",
-        ),
+        ("[tool.podlift]\nworkers = 3", f"Unknown setting tool. {AT_TOP}"),
         ("name = 'A B'", "cannot be a label"),
         ("[code]\ninclude = ['nowhere']", "An include does not match any file"),
         ("backend = 'vertex'\n[vertex]\nregions = 'mars'", "Not a region: 'mars'"),
@@ -111,18 +106,14 @@ def test_a_mistake_in_a_variable_names_the_variable_and_one_in_the_call_does_not
     monkeypatch.setenv("PODLIFT_ACCELERATOR", "v99")
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan("train.py", checkpoint_every="0steps")
-    assert [problem.rpartition(". ")[2] for problem in caught.value.problems] == [
-        "workers comes from PODLIFT_WORKERS.",
-        "accelerator comes from PODLIFT_ACCELERATOR.",
-        "Received: 0.",
-    ]
+    ends = [problem.rpartition(". ")[2] for problem in caught.value.problems]
+    places = ["workers comes from PODLIFT_WORKERS.", "accelerator comes from PODLIFT_ACCELERATOR."]
+    assert ends == [*places, "Received: 0."]
 
 
 def test_settings_in_a_table_that_is_not_read_are_no_secret(project, here) -> None:
-    place, said = (
-        str(project("pyproject.toml", "[podlift]\nworkers = 3")),
-        "[podlift] is not read. Did you mean [tool.podlift]?",
-    )
+    place = str(project("pyproject.toml", "[podlift]\nworkers = 3"))
+    said = "[podlift] is not read. Did you mean [tool.podlift]?"
     shown = here("plan", "train.py")
     assert (shown.code, said in shown.stderr, place in shown.stderr) == (2, True, True)
     shown = here("list")
@@ -151,14 +142,12 @@ def test_settings_in_two_places_are_refused(project) -> None:
         sdk.plan("train.py")
 
 
-def test_variables_and_inputs_of_several_sources_are_merged_name_by_name(write, here, tmp_path: Path) -> None:
+def test_variables_and_inputs_of_several_sources_are_merged_name_by_name(write, here, tmp_path, monkeypatch) -> None:
     write("data/a.csv")
     write("b.csv")
     write("podlift.toml", '[env]\nA = "file"\nB = "file"\n[inputs]\na = "data/a.csv"\n')
     write("jobs/train.py", "import os, sdk; print(os.environ['A'], os.environ['B'], sdk.context().inputs)")
-    import os
-
-    os.chdir("jobs")
+    monkeypatch.chdir("jobs")
     plan = json.loads(here("plan", "train.py", "--env", "B=argument", "--input", "b=../b.csv", "--json").stdout)
     assert plan["job"]["env"] == {"A": "file", "B": "argument"}
     assert plan["inputs"] == {"a": str(tmp_path / "project/data/a.csv"), "b": str(tmp_path / "project/b.csv")}
@@ -167,26 +156,19 @@ def test_variables_and_inputs_of_several_sources_are_merged_name_by_name(write, 
 @pytest.mark.process
 def test_a_task_sees_the_machine_and_nothing_else_of_the_callers_environment(write, monkeypatch) -> None:
     write("train.py", "import os, json; print(json.dumps(dict(os.environ)))")
-    given = {
-        "MY_SECRET": "s3cret",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "LC_ALL": "C",
-        "PYTHONPATH": "/nowhere",
-        "TF_CONFIG": "{}",
-    }
+    given = {"MY_SECRET": "s3cret", "TF_CPP_MIN_LOG_LEVEL": "3", "LC_ALL": "C", "PYTHONPATH": "/no", "TF_CONFIG": "{}"}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     plan = sdk.plan("train.py")
     assert {"MY_SECRET", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH"} <= set(plan.facts.dropped)
     assert "LC_ALL" not in plan.facts.dropped
-    assert {"MY_SECRET", "PYTHONPATH"} <= set(
-        re.findall(r"\w+", next(line for line in str(plan).splitlines() if line.startswith("not passed")))
-    )
+    (line,) = [line for line in str(plan).splitlines() if line.startswith("not passed")]
+    assert {"MY_SECRET", "PYTHONPATH"} <= set(re.findall(r"\w+", line))
     run = sdk.submit(plan)
     run.result(60)
     (seen,) = [json.loads(line.text) for line in run.logs()]
     assert set(given) & set(seen) == {"LC_ALL"}
-    assert seen["HOME"] == __import__("os").environ["HOME"]
+    assert seen["HOME"] == os.environ["HOME"]
 
 
 @pytest.mark.process

@@ -63,11 +63,9 @@ time.sleep(600)
 
 @pytest.mark.process
 def test_one_that_does_not_end_is_killed_before_podlift_ends() -> None:
-    program = (
-        "import sys; from sdk.cli import tensorboard as verb; verb._GRACE_S = 0.5; "
-        f"verb._run([sys.executable, '-c', {STUBBORN!r}])"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    begin = "import sys; from sdk.cli import tensorboard as verb; verb._GRACE_S = 0.5"
+    line = [sys.executable, "-c", f"{begin}; verb._run([sys.executable, '-c', {STUBBORN!r}])"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.terminate()

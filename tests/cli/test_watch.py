@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.live import Live
+from support import holds
 
 import sdk
 from sdk.cli import live, screen, watch
@@ -20,30 +19,20 @@ from sdk.records.timeline import Moment
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 
 
-def test_a_metric_may_have_any_name() -> None:
-    shown = io.StringIO()
-    console = Console(file=shown, force_terminal=True, width=100)
+def test_a_metric_may_have_any_name(drawn) -> None:
     record = {"attempt": 1, "epoch": 1, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
-    with Live(console=console, auto_refresh=False) as drawn:
-        live.Drawing(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), Update(status=STATUS, records=[record]))
-        drawn.refresh()
-    for part in ("    :smile:  [/x] loss   [red]acc\n", "2.0000     1.0000     0.5000\n", "[/b]-aaaaaa"):
-        assert part in shown.getvalue()
+    shown = drawn(100, Update(status=STATUS, records=[record]), run="[/b]-aaaaaa")[-1]
+    holds(shown, "    :smile:  [/x] loss   [red]acc\n", "2.0000     1.0000     0.5000\n", "[/b]-aaaaaa")
 
 
 def test_metrics_are_a_table_that_grows_and_has_its_head_again_with_a_new_name() -> None:
     table = live.MetricTable(80)
     first = {"attempt": 1, "epoch": 1, "step": 8, "metrics": {"loss": 18.4575, "mae": 4.221}}
-    assert table.lines(first) == [
-        "epoch     step       loss        mae",
-        "    1        8    18.4575     4.2210",
-    ]
+    assert table.lines(first) == ["epoch     step       loss        mae", "    1        8    18.4575     4.2210"]
     assert table.lines({**first, "epoch": 2, "metrics": {"loss": 1.0}}) == ["    2        8     1.0000           "]
-    more = table.lines({**first, "epoch": None, "step": None, "metrics": {"learning_rate": 1e-5, "loss": None}})
-    assert more == [
-        "epoch     step       loss        mae  learning_rate",
-        "                      nan                     1e-05",
-    ]
+    head, more = table.lines({**first, "epoch": None, "step": None, "metrics": {"learning_rate": 1e-5, "loss": None}})
+    assert head == "epoch     step       loss        mae  learning_rate"
+    assert more == "                      nan                     1e-05"
     narrow = live.MetricTable(40)
     assert [len(line) < 40 for line in narrow.lines({**first, "metrics": dict.fromkeys("abcdef", 1.0)})] == [True, True]
     assert narrow.lines({**first, "metrics": {"g": 1.0}})[0].endswith("          a +6")
@@ -85,9 +74,7 @@ def test_lines_with_labels_go_on_below_their_beginning_and_obey_no_escape_codes(
 @pytest.mark.parametrize(
     ("terminal", "no_color", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
 )
-def test_a_state_has_its_colour_on_a_terminal_and_a_pipe_gets_no_escape_codes(
-    terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_state_has_its_colour_on_a_terminal_alone(terminal, no_color: str, coloured, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(screen, "is_terminal", lambda stream: terminal)
@@ -96,7 +83,7 @@ def test_a_state_has_its_colour_on_a_terminal_and_a_pipe_gets_no_escape_codes(
     assert ("\x1b[" in capsys.readouterr().out) is coloured
 
 
-def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_of_a_further_attempt_have_a_head(drawn, capsys: pytest.CaptureFixture[str]) -> None:
     run = type("", (), {"id": "digits-aaaaaa"})
     records = [{"attempt": n, "epoch": 5, "step": 500, "metrics": {"loss": 1.0}} for n in (1, 2, 2)]
     again = replace(STATUS, attempts=2, continued_step=480)
@@ -109,22 +96,15 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     lost = "The machine of chief-0 was taken away (preempted)."
     watch.Plain(SystemClock()).show(run, Update(status=again, records=records[1:], machine_loss=lost))
     assert f"digits-aaaaaa {lost} Attempt 2 continues at step 480:" in capsys.readouterr().err.splitlines()
-    drawn_on = io.StringIO()
-    with Live(console=Console(file=drawn_on, force_terminal=True, width=100), auto_refresh=False) as drawn:
-        live.Drawing(drawn).show(run, Update(status=replace(again, continued_step=0), records=records))
-    shown = drawn_on.getvalue()
-    assert shown.index("    5      500     1.0000") < shown.index(
-        "no checkpoint was saved: attempt 2 starts from the beginning:"
-    )
+    shown = drawn(100, Update(status=replace(again, continued_step=0), records=records))[-1]
+    head = shown.index("no checkpoint was saved: attempt 2 starts from the beginning:")
+    assert shown.index("    5      500     1.0000") < head
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "ended: the machine of chief-0 was taken away (preempted)",
-            "The machine of chief-0 was taken away (preempted).",
-        ),
+        ("ended: the machine of ps-0 was taken away (preempted)", "The machine of ps-0 was taken away (preempted)."),
         ("The machine of workerpool0-0 is being taken away.", "The machine of workerpool0-0 is being taken away."),
         ("ended (killed)", ""),
     ],

@@ -50,17 +50,15 @@ def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
         assert (status.state, status.reason, status.exit_code) == (state, reason, exit_code)
 
 
-@given(
-    st.builds(
-        Event,
-        attempt=st.integers(0, 9999),
-        source=st.sampled_from(["client", "supervisor", "chief-0", "worker-12"]),
-        sequence=st.integers(0, 999999),
-        kind=st.sampled_from(["entry", "first_step"]),
-        time=st.floats(0, 2e9),
-        data=st.dictionaries(st.text(), st.integers() | st.text()),
-    )
+NUMBERS = {"attempt": st.integers(0, 9999), "sequence": st.integers(0, 999999), "time": st.floats(0, 2e9)}
+SOURCES, KINDS = (
+    st.sampled_from(["client", "supervisor", "chief-0", "worker-12"]),
+    st.sampled_from(["entry", "first_step"]),
 )
+DATA = st.dictionaries(st.text(), st.integers() | st.text())
+
+
+@given(st.builds(Event, source=SOURCES, kind=KINDS, data=DATA, **NUMBERS))
 def test_a_record_reads_back_as_it_was_written(record: Event) -> None:
     name = f"{record.attempt:04d}.{record.source}.{record.sequence:06d}.{record.kind}.json"
     assert parse(name, record.to_json()) == record

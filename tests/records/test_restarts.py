@@ -123,22 +123,18 @@ def test_tasks_that_run_out_of_memory_together_are_restarted() -> None:
 
 
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
-    going_on = {
-        Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING, Reason.EVALUATING,
-    }  # fmt: skip
-    going_on |= {Reason.QUEUED, Reason.PROVISIONING}
-    assert set(BUDGETS) == set(Reason) - going_on - {Reason.DONE}
+    going_on = "submitted queued provisioning preparing training restarting stopping evaluating"
+    assert set(BUDGETS) == set(Reason) - {Reason(each) for each in (*going_on.split(), "done")}
 
 
 REASONS = st.sampled_from([reason for reason, budget in BUDGETS.items() if budget is not None])
 STEPS = st.one_of(st.none(), st.integers(0, 20))
 
 
-@given(
-    pairs=st.lists(st.tuples(REASONS, STEPS), min_size=1, max_size=30),
-    user=st.integers(0, 3),
-    infrastructure=st.integers(0, 5),
-)
+PAIRS = st.lists(st.tuples(REASONS, STEPS), min_size=1, max_size=30)
+
+
+@given(pairs=PAIRS, user=st.integers(0, 3), infrastructure=st.integers(0, 5))
 def test_no_policy_with_limits_restarts_for_ever(pairs, user: int, infrastructure: int) -> None:
     policy = sdk.Retry(user_errors=user, infrastructure=infrastructure, preemptions=2)
     history: list[EndedAttempt] = []

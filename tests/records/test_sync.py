@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN, until
+from support import files_of_a_run, until
 
 import sdk
 from sdk.clock import SystemClock
@@ -29,10 +28,8 @@ TEXT = b"".join(b"line %d\n" % number for number in range(1000))
 
 
 @pytest.fixture
-def bucket(podlift_gcs, monkeypatch: pytest.MonkeyPatch):
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    return podlift_gcs.client().bucket("mine")
+def bucket(mine):
+    return mine
 
 
 @pytest.fixture
@@ -133,14 +130,9 @@ def test_a_run_with_an_unreadable_heartbeat_is_alive_as_long_as_something_writes
     bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beat: bytes
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    begun = [path for kind in ("submitted", "started") for path in FINISHED_RUN.glob(f"events/*{kind}.json")]
-    for path in [FINISHED_RUN / "plan.json", *begun]:
-        text = path.read_text()
-        if path.name == "plan.json":
-            text = json.dumps(
-                {**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine", "emulator": endpoint()}
-            )
-        bucket.blob(f"runs/digits-aaaaaa/{path.relative_to(FINISHED_RUN)}").upload_from_string(text)
+    for name, data in files_of_a_run(run_id="digits-aaaaaa", root="gs://mine", emulator=endpoint()):
+        if name.endswith(("plan.json", "submitted.json", "started.json")):
+            bucket.blob(f"runs/digits-aaaaaa/{name}").upload_from_string(data)
     bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(beat)
     assert sdk.attach(URL).status().state is sdk.State.RUNNING
     assert sdk.attach(URL).progress() is None
@@ -161,9 +153,8 @@ def test_links_and_executable_files_of_two_attempts_are_merged(bucket, here) -> 
     run = SyncedRun(here, URL, SystemClock())
     run.add_outputs({"outputs/a": "b"}, ["outputs/run.sh"])
     SyncedRun(here, URL, SystemClock()).add_outputs({"outputs/c": "d"}, ["outputs/also.sh"])
-    assert run.outputs_index() == OutputsIndex(
-        links={"outputs/a": "b", "outputs/c": "d"}, executable=["outputs/also.sh", "outputs/run.sh"]
-    )
+    links = {"outputs/a": "b", "outputs/c": "d"}
+    assert run.outputs_index() == OutputsIndex(links=links, executable=["outputs/also.sh", "outputs/run.sh"])
 
 
 def test_outputs_that_are_known_already_cost_one_request(bucket, podlift_gcs, here) -> None:
@@ -208,12 +199,7 @@ def test_an_unreadable_folder_fails_the_upload_and_no_verdict_is_uploaded_before
 def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(bucket, here, monkeypatch) -> None:
     outputs = Path(here.url, "outputs")
     outputs.mkdir()
-    for name in (
-        "Grüße.txt",
-        os.fsdecode(b"\xff.txt"),
-        "two\nlines.txt",
-        "ü" * 120 + "/" + "ü" * 120 + "/" + "ü" * 120,
-    ):
+    for name in ("Grüße.txt", os.fsdecode(b"\xff.txt"), "two\nlines.txt", "/".join(["ü" * 120] * 3)):
         (outputs / name).parent.mkdir(parents=True, exist_ok=True)
         (outputs / name).write_text("x")
     # The names in an ISO-8859-1 locale are other bytes than the bytes of the object's name.

@@ -25,19 +25,13 @@ def shown(events: list[Event], service: tuple[Moment, ...] = (), last: int = 1, 
 
 def preempted(number: int) -> list[Event]:
     begin = 100.0 * number
+    again = {"reason": "preempted", "failure": {"task": "chief-0", "message": "SIGTERM."}, "why": "Again."}
     return [
         event("attempt_started", begin, attempt=number),
         event("entry", begin + 1, "chief-0", number),
         event("continued", begin + 2, "chief-0", number, step=10 * number),
         event("stopping", begin + 50, attempt=number, reason="preempted"),
-        event(
-            "restarting",
-            begin + 51,
-            attempt=number,
-            reason="preempted",
-            failure={"task": "chief-0", "message": "SIGTERM."},
-            why="Again.",
-        ),
+        event("restarting", begin + 51, attempt=number, **again),
     ]
 
 
@@ -116,10 +110,8 @@ def test_a_cause_that_was_told_above_is_not_repeated() -> None:
 
 
 def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several() -> None:
-    found = shown(
-        [*preempted(1), event("attempt_started", 90_000.0, attempt=2), event("entry", 90_001.0, "chief-0", 2)], last=2
-    )
-    assert found == [
+    second = [event("attempt_started", 90_000.0, attempt=2), event("entry", 90_001.0, "chief-0", 2)]
+    assert shown([*preempted(1), *second], last=2) == [
         "01-01 00:01:40 attempt 1 started, continues at step 10",
         "01-01 00:02:30 attempt 1 ended: the machine of chief-0 was taken away",
         "(preempted)",
@@ -133,15 +125,11 @@ def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several
 def test_an_attempt_without_an_end_is_shown_until_its_last_record() -> None:
     began = [event("attempt_started", 100.0), event("entry", 150.0, "chief-0")]
     again = event("attempt_started", 200.0, attempt=2)
-    assert shown([*began, again], last=2)[:2] == [
-        "00:01:40 attempt 1 started",
-        "00:02:30 attempt 1 wrote its last record",
-    ]
+    started = ["00:01:40 attempt 1 started", "00:02:30 attempt 1 wrote its last record"]
+    assert shown([*began, again], last=2)[:2] == started
     ended = event("exited", 160.0, "agent-0", task="chief-0", code=-15)
-    assert shown([*began, ended, again], last=2)[1:] == [
-        "00:02:40 chief-0 ended: SIGTERM",
-        "00:03:20 attempt 2 started",
-    ]
+    expected = ["00:02:40 chief-0 ended: SIGTERM", "00:03:20 attempt 2 started"]
+    assert shown([*began, ended, again], last=2)[1:] == expected
 
 
 def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
@@ -175,19 +163,14 @@ def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended(
 def test_many_moments_without_an_attempt_lose_their_middle_too() -> None:
     service = tuple(Moment(time=float(number), source="service", text=f"line {number}") for number in range(1000))
     found = shown([], service)
-    assert len(found) == 41
-    assert "... 960 lines left out" in found
-    assert found[-1].endswith("line 999")
+    assert (len(found), "... 960 lines left out" in found, found[-1].endswith("line 999")) == (41, True, True)
 
 
 words = st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=400)
-any_moment = st.builds(
-    Moment,
-    time=st.one_of(st.floats(0, 4e9), st.just(NOW)),
-    source=st.sampled_from(["client", "service", "evaluator-0", "attempt 1000"]),
-    text=words,
-    causes=st.lists(words, max_size=2).map(tuple),
-)
+times = st.one_of(st.floats(0, 4e9), st.just(NOW))
+sources = st.sampled_from(["client", "service", "evaluator-0", "attempt 1000"])
+causes = st.lists(words, max_size=2).map(tuple)
+any_moment = st.builds(Moment, time=times, source=sources, text=words, causes=causes)
 
 
 @given(st.lists(any_moment, max_size=5))
