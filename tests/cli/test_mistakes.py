@@ -1,8 +1,13 @@
-"""The messages of the command about mistakes: all of them, on one channel each, with the right exit code."""
+"""The messages of the command about mistakes and Ctrl-C: all of them, on one channel each, with the right exit code."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -194,3 +199,50 @@ def test_words_for_people_never_go_to_stdout(project, podlift, shell: str) -> No
 def test_a_closed_stdout_is_no_error_and_a_word_that_is_no_text_raises_none(podlift) -> None:
     assert podlift("list", shell=">&-") == (0, "", "")
     assert app.run(["\ud800", "--json"]) == 2
+
+
+WAYS = {"module": [sys.executable, "-m", "sdk"], "script": [f"{sysconfig.get_path('scripts')}/podlift"]}
+# Presses Ctrl-C at one of the steps that Python's audit events show after podlift's first file was opened.
+HOOK = """
+import os, signal, sys
+steps, begun = int(os.environ["STEP"]), False
+def hook(event, arguments):
+    global steps, begun
+    begun = begun or (event == "exec" and arguments[0].co_filename.endswith("/interrupts.py"))
+    if not begun or event not in ("import", "exec", "open"):
+        return
+    steps -= 1
+    if steps == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+if steps > 0:
+    sys.addaudithook(hook)
+else:
+    import atexit
+    atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
+LAST = 0
+ALWAYS = {("module", 2), ("script", 40), ("module", 700), ("script", LAST)}
+
+
+@pytest.fixture
+def pressed(tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Callable[[str, int], tuple[int, str]]:
+    """Run `podlift --version`, press Ctrl-C at a step, and return the exit code and what stderr shows."""
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+
+    def press(way: str, step: int) -> tuple[int, str]:
+        variables = environment(STEP=str(step))
+        variables["PYTHONPATH"] = f"{tmp_path}:{variables['PYTHONPATH']}"
+        words = [*WAYS[way], "--version"]
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT_S)
+        return done.returncode, done.stderr
+
+    return press
+
+
+EACH = list(product(WAYS, (LAST, 2, 3, 6, 14, 30, 40, 60, 100, 220, 400, 700)))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("way", "step"), [each if each in ALWAYS else full_only(*each) for each in EACH])
+def test_ctrl_c_at_any_step_of_a_start_is_one_sentence_with_code_130(pressed, way: str, step: int) -> None:
+    assert pressed(way, step) == (130, "podlift: interrupted.\n")
