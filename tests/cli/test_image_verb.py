@@ -294,8 +294,7 @@ def test_one_image_for_all_hardware_stays_the_image_of_the_other_hardware(cloud:
     real = "us-central1-docker.pkg.dev/podlift/podlift/cpu@sha256:" + "0" * 64
     where = record.place(Path.cwd())
     record.write(where, "vertex.image", "cpu", real)
-    found = record.current(where, "vertex.image")
-    assert found == {"gpu": "r/#1", "tpu": "r/#1", "cpu": real}
+    assert record.current(where, "vertex.image") == {"gpu": "r/#1", "tpu": "r/#1", "cpu": real}
     [line] = [line for line in where.path.read_text().splitlines() if line.startswith("image = ")]
     assert line.endswith(" } # one, # all")
     assert where.path.read_text().replace(line, f"image = {value}") == text

@@ -180,8 +180,7 @@ def test_letters_that_the_terminal_lacks_do_not_end_the_logs(write, podlift) -> 
     run = sdk.submit("train.py")
     run.wait(LIMIT_S)
     shown = podlift("logs", run.id, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert shown.code == 0
-    assert "pr\\xeat \\u2713" in shown.stdout
+    assert (shown.code, "pr\\xeat \\u2713" in shown.stdout) == (0, True)
 
 
 def test_a_full_disk_under_stdout_is_one_line_with_code_3(project, podlift) -> None:

@@ -27,8 +27,7 @@ def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(project, her
         holds(everything, "not passed", "SOME_VARIABLE_3", "largest", "sys.path", "python ", "checkpoints ")
         sdk.attach("latest").wait(60)
         assert "SOME_VARIABLE_3" in here("plan", "train.py", flag).stdout
-    alone = here("plan", "train.py").stdout
-    holds(alone, "more         with -v: variables not passed ", lacks=["SOME_VARIABLE_3"])
+    holds(here("plan", "train.py").stdout, "more         with -v: variables not passed ", lacks=["SOME_VARIABLE_3"])
 
 
 PLANS: list[dict[str, object]] = [

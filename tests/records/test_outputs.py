@@ -181,8 +181,7 @@ def test_no_file_from_outside_is_collected_and_uncollected_files_are_named(write
     write("config.ini")
     write("unchanged.txt")
     run = sdk.submit("train.py")
-    found = ended(run)
-    assert found == {"work/steps/2/weights": b"w", "work/best": b"w", "work/caf\udce9.txt": b"c"}
+    assert ended(run) == {"work/steps/2/weights": b"w", "work/best": b"w", "work/caf\udce9.txt": b"c"}
     work = Path(run.plan.paths.outputs_work)
     assert os.readlink(work / "best") == "steps/2/weights"
     assert os.readlink(work / "steps" / "latest") == "2"

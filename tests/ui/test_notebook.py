@@ -48,12 +48,10 @@ def test_the_list_of_runs_is_a_list_that_a_notebook_shows_as_a_table(root: Path)
 
 def test_checkpoints_and_plans_are_tables(root: Path) -> None:
     entry = CheckpointInfo(key="k", step=7, epoch=0, serial=1, size=2_000_000, pinned=(HOSTILE,), metrics={"loss": 0.5})
-    table = CheckpointRows([entry])._repr_html_()
-    holds(table, "2.0 MB", lacks=["<script"])
+    holds(CheckpointRows([entry])._repr_html_(), "2.0 MB", lacks=["<script"])
     page_run(root, "digits-aaaaaa")
     plan = sdk.attach("digits-aaaaaa").plan
-    shown = replace(plan, inputs={"data": HOSTILE})._repr_html_()
-    holds(shown, "digits-aaaaaa", lacks=["<script"])
+    holds(replace(plan, inputs={"data": HOSTILE})._repr_html_(), "digits-aaaaaa", lacks=["<script"])
 
 
 def test_a_result_a_status_models_and_log_lines_are_shown_as_text_whatever_they_hold(root: Path) -> None:

@@ -226,8 +226,7 @@ def test_a_runs_page_begins_with_why_and_asks_again_only_while_the_run_may_chang
 def test_a_run_that_disappears_says_so_and_a_damaged_one_names_the_damage(visitor: Visitor, root: Path) -> None:
     run = page_run(root, "gone-dddddd")
     next(Path(run.events).glob("*.final.json")).write_text("no")
-    damaged = visitor.get("/run/0/gone-dddddd").text
-    holds(damaged, "The run is damaged.", "hx-trigger")
+    holds(visitor.get("/run/0/gone-dddddd").text, "The run is damaged.", "hx-trigger")
     shutil.rmtree(run.url)
     page = Visitor(root).let_in().get("/run/0/gone-dddddd?part=live")
     assert page.status == 200
@@ -250,8 +249,7 @@ def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
 
 
 def test_logs_are_searched_and_their_content_is_text(visitor: Visitor) -> None:
-    text = visitor.get("/run/0/digits-aaaaaa/logs").text
-    holds(text, "first line", "second &lt;b&gt;line")
+    holds(visitor.get("/run/0/digits-aaaaaa/logs").text, "first line", "second &lt;b&gt;line")
     found = visitor.get("/run/0/digits-aaaaaa/logs?q=SECOND&task=chief-0&attempt=1").text
     holds(found, "second &lt;b&gt;line", lacks=["first line"])
     assert "no attempt 7" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&attempt=7").text
@@ -417,16 +415,14 @@ def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed
     monkeypatch.setattr(Runs, "attach", checked(Runs.attach))
     assert "2 of 2 runs" in page.get("/").text
     expired[0] = True
-    text = page.get("/?part=rows").text
-    holds(text, "1 of 1 runs", "gcloud auth application-default login")
+    holds(page.get("/?part=rows").text, "1 of 1 runs", "gcloud auth application-default login")
     seen = page.get("/run/0/digits-aaaaaa?part=live").text
     holds(seen, "The run is not readable.", "gcloud auth application-default login")
     # It is asked again.
     assert "hx-trigger" in seen
     for way in ("logs", "lines?task=chief-0&attempt=1&after=0"):
         answer = page.get(f"/run/0/digits-aaaaaa/{way}")
-        assert answer.status == 200
-        assert "gcloud auth application-default login" in answer.text
+        assert (answer.status, "gcloud auth application-default login" in answer.text) == (200, True)
     assert "hx-trigger" in answer.text
     expired[0] = False
     assert "2 of 2 runs" in page.get("/?part=rows").text
@@ -440,8 +436,7 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     holds(text, "line 1099", lacks=["line 599\n"])
     earlier = re.search(r'href="([^"]*before=\d+)"', text)
     assert earlier is not None
-    before = visitor.get(earlier[1].replace("&amp;", "&")).text
-    holds(before, "line 599\n", lacks=["line 600\n"])
+    holds(visitor.get(earlier[1].replace("&amp;", "&")).text, "line 599\n", lacks=["line 600\n"])
     # A page follows a run that goes on; a run that has ended says so.
     size = log.stat().st_size
     with log.open("a") as file:
@@ -546,8 +541,7 @@ def test_a_version_that_awaits_an_approval_without_an_evaluation_has_its_page(ro
     (tmp_path / "model.keras").write_bytes(b"weights")
     root.mkdir()
     Model(str(root), "digits").add(candidate(str(tmp_path), "digits-aaaaaa", run_url="x"), ask="look at it")
-    text = Visitor(root).let_in().get("/model/0/digits").text
-    holds(text, "look at it", "awaits approval")
+    holds(Visitor(root).let_in().get("/model/0/digits").text, "look at it", "awaits approval")
 
 
 def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(root, registered, monkeypatch) -> None:
@@ -557,8 +551,7 @@ def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(root
     assert (answer.status, answer.headers["location"]) == (303, "/model/0/digits")
     assert (model.champion().number, model.history()[-1].note) == (3, "seen")
     stale = page.act("digits", "promote", kind="model", version="1", expect="2")
-    assert stale.status == 409
-    assert "Expected: version 2. It is version 3" in stale.text
+    assert (stale.status, "Expected: version 2. It is version 3" in stale.text) == (409, True)
     assert page.act("digits", "rollback", kind="model", expect="2").status == 409
     assert page.act("digits", "rollback", kind="model", expect="3").status == 303
     assert model.champion().number == 2
@@ -590,8 +583,7 @@ def test_a_schedule_is_paused_resumed_and_fired_on_the_page(root: Path, register
     page = Visitor(root, acting="second").let_in("second")
     assert page.act("nightly", "pause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == "by hand"
-    text = page.get("/schedule/0/nightly").text
-    holds(text, "Resume the schedule", "Paused: by hand")
+    holds(page.get("/schedule/0/nightly").text, "Resume the schedule", "Paused: by hand")
     assert page.act("nightly", "unpause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == ""
     for _ in range(2):
@@ -730,8 +722,7 @@ def test_without_optuna_no_sweep_is_damaged(root: Path, swept: list[Any], monkey
     page_run(root, swept[2].run, RECORDS)
     page = Visitor(root).let_in()
     for way in ("/sweeps", "/sweep/0/search"):
-        text = page.get(way).text
-        holds(text, "Next: pip install &#39;podlift[sweep]&#39;", lacks=["damaged"])
+        holds(page.get(way).text, "Next: pip install &#39;podlift[sweep]&#39;", lacks=["damaged"])
     assert "A trial of the sweep" in page.get(f"/run/0/{swept[2].run}").text
 
 

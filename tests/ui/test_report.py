@@ -133,8 +133,7 @@ def test_several_runs_are_overlaid_and_compared_and_a_damaged_one_has_its_reason
 def test_a_part_that_is_damaged_leaves_the_others(root: Path, report) -> None:
     run = page_run(root, "digits-aaaaaa", log="still here\n")
     Path(run.metrics(1, "chief-0")).write_text("not json\n")
-    text = report("digits-aaaaaa")
-    holds(text, "Not shown: the metrics.", "still here")
+    holds(report("digits-aaaaaa"), "Not shown: the metrics.", "still here")
 
 
 def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(root: Path, capsys) -> None:
