@@ -44,21 +44,15 @@ def workflow() -> dict[str, Any]:
     return in_yaml("jobs")
 
 
-def test_each_fires_at_the_slots_of_the_schedule() -> None:
+def test_each_has_the_slots_of_the_schedule_replaces_lost_pods_and_needs_few_rights() -> None:
     assert (cron_job()["schedule"], cron_job()["timeZone"]) == (CRON, ZONE)
     # YAML 1.1 reads the key `on` as a boolean.
     assert workflow()[True]["schedule"] == [{"cron": CRON, "timezone": ZONE}]
     assert crontab()[0] == ["0", "*", "*", "*", "*"]  # every hour, at the minute of the slots
     assert f'--cron "{CRON}" --time-zone {ZONE}' in GUIDE
-
-
-def test_a_pod_that_is_lost_is_replaced_and_a_run_that_failed_is_not_repeated() -> None:
     ignored, final = cron_job()["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
     assert ignored["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
-    assert {1, 2, 4, 75} == set(final["onExitCodes"]["values"])
-
-
-def test_the_workflow_has_no_more_rights_than_it_needs_and_no_secret() -> None:
+    assert {1, 2, 4, 75} == set(final["onExitCodes"]["values"]), "a run that failed is not repeated"
     (job,) = workflow()["jobs"].values()
     assert workflow()["permissions"] == {} and job["permissions"] == {"contents": "read", "id-token": "write"}
     assert "secrets." not in str(workflow())

@@ -86,15 +86,12 @@ def test_the_verbs_are_grouped_and_each_has_its_sentence(here, verbs: dict[str, 
     assert "0 done, 1 user error in the job, 2 invalid input, 3 infrastructure, 4 cancelled, 75 checkpointed" in said
 
 
-def test_a_group_lists_its_verbs_with_their_sentences(here, verbs: dict[str, Any]) -> None:
+def test_a_group_lists_its_verbs_and_a_verb_without_settings_has_one_panel(here, verbs: dict[str, Any]) -> None:
     for group, names in IN_GROUP.items():
         shown = here(group, "--help").stdout
         assert PANEL.findall(shown) == ["Commands", "Options"]
         assert list(verbs[group].commands) == list(names)
         holds(words(shown), *(f"{name} {first_sentence(verbs[f'{group} {name}'])}" for name in names))
-
-
-def test_a_verb_without_settings_has_one_panel_of_options(here) -> None:
     assert PANEL.findall(here("list", "--help").stdout) == ["Options"]
     assert here("list", "--help-all").code == 2
 
@@ -119,11 +116,8 @@ def test_help_verb_is_its_help(here, verb: str) -> None:
         ("sumbit", "submit"), ("LS", "list"), ("checkpoint", "checkpoints"),
     ],
 )  # fmt: skip
-def test_a_slip_leads_to_the_verb_that_was_meant(here, word: str, meant: str) -> None:
+def test_a_slip_leads_to_the_verb_that_was_meant_and_any_other_word_to_all(here, word: str, meant: str) -> None:
     assert here(word, "x", "--all") == (2, "", f"podlift: Unknown command: {word}. Did you mean: podlift {meant}?\n")
-
-
-def test_a_word_that_is_nothing_like_a_verb_gets_all_of_them(here) -> None:
     assert here("xyzzy").stderr == f"podlift: Unknown command: xyzzy. Known: {', '.join(MODULES)}.\n"
     found = here("ls", "--json")
     assert found.code == 2 and '"Unknown command: ls. Did you mean: podlift list?"' in found.stdout

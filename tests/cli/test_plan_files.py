@@ -1,4 +1,4 @@
-"""A plan in a file, made here and executed later exactly as it is; two plans compared; places and machines of a plan."""
+"""A plan in a file, made here and executed later exactly as it is; two plans compared; places and machines of one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_nothing_may_be_given_beside_a_written_plan(written: Path, here, beside:
     assert not root.exists()
 
 
-def test_a_plan_with_changed_files_is_refused(written: Path, write, here, root: Path) -> None:
+def test_a_plan_with_changed_files_or_without_a_file_is_refused(written: Path, write, here, root: Path) -> None:
+    assert here("submit", "nothing.json").code == 2
     write("train.py", "print(2)")
     shown = here("submit", "p.json")
     assert (shown.code, "Files changed since the plan was made: train.py" in shown.stderr) == (2, True)
@@ -66,10 +67,12 @@ def test_a_plan_overwrites_nothing_but_a_plan(project, here, name: str) -> None:
     assert kept == {"train.py": "print(1)", "package.json": '{"version": 1}'}
 
 
-def test_a_plan_may_be_written_again_also_into_an_empty_file(written: Path, here) -> None:
+def test_a_plan_is_written_again_also_into_an_empty_file_but_into_no_missing_folder(written: Path, here) -> None:
     for text in (written.read_text(), ""):
         written.write_text(text)
         assert here("plan", "train.py", "-o", "p.json").code == 0
+    shown = here("plan", "train.py", "-o", "no/such/folder/p.json")
+    assert (shown.code, "The output is not a usable path" in shown.stderr) == (2, True)
 
 
 CHANGES = {
@@ -91,12 +94,6 @@ def test_a_forged_plan_is_refused_before_anything_is_written(written: Path, here
     shown = here("submit", "p.json")
     assert (shown.code, "Traceback" in shown.stderr) == (2, False), shown.stderr
     assert not root.exists()
-
-
-def test_a_plan_that_is_not_there_and_an_output_that_cannot_be_written_are_sentences(written: Path, here) -> None:
-    assert here("submit", "nothing.json").code == 2
-    shown = here("plan", "train.py", "-o", "no/such/folder/p.json")
-    assert (shown.code, "The output is not a usable path" in shown.stderr) == (2, True)
 
 
 @pytest.mark.process

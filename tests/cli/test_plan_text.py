@@ -61,7 +61,7 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
     assert {"price", "cap", "region", "warning"} <= {name for name, _ in plan_text.short(made)}
 
 
-def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_and_its_cost(project) -> None:
+def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_with_its_cost_and_task_count(project) -> None:
     here = [label for label, _ in plan_text.short(sdk.plan("train.py"))]
     made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine", image="tf"), max_cost_usd=50)
     costs = ["region", "price", "cap", "cost limit"]
@@ -69,9 +69,6 @@ def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_and_its_cost(project) -
     emulated = replace(made, emulator="127.0.0.1:8123")
     assert dict(plan_text.short(emulated))["backend"] == "vertex, emulator at 127.0.0.1:8123"
     assert not {"price", "cap", "quota"} & {label for label, _ in plan_text.short(emulated)}
-
-
-def test_many_tasks_are_counted(project) -> None:
     tasks = dict(plan_text.short(sdk.plan("train.py", workers=9)))["tasks"]
     assert tasks == "9 x cpu: chief-0, worker-0, worker-1, worker-2 and 5 more, local"
 

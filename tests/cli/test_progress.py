@@ -118,19 +118,14 @@ def test_a_loop_says_its_steps(write) -> None:
     assert str(run.progress()) == "step 7"
 
 
-def test_of_a_file_that_is_cut_short_no_position_is_read(tmp_path: Path) -> None:
-    short = tmp_path / "chief-0"
-    short.write_bytes(struct.pack("<QQ", 12, 15))
-    assert read_position(str(short)) is None
-    assert read_position(str(tmp_path / "none")) is None
-
-
-def test_the_last_attempt_counts(tmp_path: Path) -> None:
+def test_the_last_attempt_counts_and_no_position_is_read_of_a_file_that_is_cut_short(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "a-aaaaaa"))
     assert position(paths, "chief-0") is None
     runtime.ProgressWriter(paths.progress(1, "chief-0")).step(9)
     runtime.ProgressWriter(paths.progress(2, "chief-0")).step(3)
     assert position(paths, "chief-0") == Progress(step=3)
+    Path(paths.progress(2, "chief-0")).write_bytes(struct.pack("<QQ", 12, 15))
+    assert read_position(paths.progress(2, "chief-0")) is read_position(str(tmp_path / "none")) is None
 
 
 def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:

@@ -78,9 +78,14 @@ def test_a_word_that_names_no_run_lists_the_existing_ones(ended_runs, word: str,
         sdk.attach(word)
 
 
-def test_a_root_without_runs_has_no_latest(root: Path) -> None:
+def test_a_root_without_runs_has_no_latest_run_and_a_folder_that_is_none_is_not_it(ended_runs, root) -> None:
     with pytest.raises(sdk.RunNotFoundError, match="There are no runs"):
         sdk.attach("latest")
+    (url,) = ended_runs("digits-aaaaaa")
+    for name in ("broken-bbbbbb", "empty-bbbbbb"):
+        (root / "runs" / name).mkdir()
+    (root / "runs" / "empty-bbbbbb" / "plan.json").touch()
+    assert sdk.attach("latest").url == url
 
 
 def test_a_folder_of_a_runs_name_does_not_hide_the_run(ended_runs, here, tmp_path: Path, monkeypatch) -> None:
@@ -110,14 +115,6 @@ def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, h
     assert "It has no checkpoints" in here("plan", "train.py", "--checkpoint-resume-from", run.id).stderr
     shown = here("status", run.id, "--root", str(tmp_path / "other"))
     assert "it holds the outputs that podlift get copied. Next: name the root of the run (--root)." in shown.stderr
-
-
-def test_a_folder_that_is_no_run_is_not_the_latest(ended_runs, root: Path) -> None:
-    (url,) = ended_runs("digits-aaaaaa")
-    (root / "runs" / "broken-bbbbbb").mkdir()
-    (root / "runs" / "empty-bbbbbb").mkdir()
-    (root / "runs" / "empty-bbbbbb" / "plan.json").touch()
-    assert sdk.attach("latest").url == url
 
 
 @pytest.fixture

@@ -113,13 +113,17 @@ def test_a_mistake_in_a_variable_names_the_variable_and_one_in_the_call_does_not
     assert ends == [*places, "Received: 0."]
 
 
-def test_settings_in_a_table_that_is_not_read_are_no_secret(project, here) -> None:
+def test_settings_in_a_table_that_is_not_read_or_in_two_places_are_refused(project, here) -> None:
     place = str(project("pyproject.toml", "[podlift]\nworkers = 3"))
     said = "[podlift] is not read. Did you mean [tool.podlift]?"
     shown = here("plan", "train.py")
     assert (shown.code, said in shown.stderr, place in shown.stderr) == (2, True, True)
     shown = here("list")
     assert (shown.code, f"podlift: ignored: {place!r}: {said}" in shown.stderr) == (0, True)
+    project("podlift.toml", "workers = 2")
+    project("pyproject.toml", "[tool.podlift]\nworkers = 3")
+    with pytest.raises(sdk.InputError, match="Settings stand in two places"):
+        sdk.plan("train.py")
 
 
 @pytest.mark.parametrize("verb", ["list", "status x-aaaaaa", "submit plan.json"])
@@ -135,13 +139,6 @@ def test_a_root_that_is_none_is_named_with_the_variable(here, monkeypatch) -> No
     monkeypatch.setenv("PODLIFT_ROOT", "http://x")
     shown = here("list")
     assert (shown.code, "Received: root='http://x'. root comes from PODLIFT_ROOT." in shown.stderr) == (2, True)
-
-
-def test_settings_in_two_places_are_refused(project) -> None:
-    project("podlift.toml", "workers = 2")
-    project("pyproject.toml", "[tool.podlift]\nworkers = 3")
-    with pytest.raises(sdk.InputError, match="Settings stand in two places"):
-        sdk.plan("train.py")
 
 
 def test_variables_and_inputs_of_several_sources_are_merged_name_by_name(write, here, tmp_path, monkeypatch) -> None:

@@ -100,31 +100,25 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
     assert found.total_s == 1100
 
 
-def test_measured_input_wait_belongs_to_the_steps_if_the_rest_was_not_measured() -> None:
+def test_the_present_activity_counts_as_its_part_and_unmeasured_input_wait_as_steps() -> None:
+    account = replace(spent(0, start=10, step=50, steps=50), part="evaluation")
+    assert of(STARTED, {1: account}, now=90).evaluation_s == 30
     account = replace(spent(0, step=20, input_wait=7, steps=9), measures_input=False)
     for part in ("step", "input_wait"):
         found = of(STARTED, {1: replace(account, part=part)}, now=30)
         assert (found.step_s, found.input_wait_s) == (30, None)
 
 
-def test_a_cloud_that_looks_for_machines_lets_the_run_idle() -> None:
+def test_the_sleep_of_a_laptop_and_a_wait_for_machines_are_idle_and_a_hang_is_lost() -> None:
     events = [SUBMITTED, at(600, "attempt_started", 1)]
     found = of(events, {1: spent(601, start=9, step=20, steps=9)}, now=640, waits_for_machines=True)
     assert (found.idle_s, found.start_s, found.step_s) == (600, 10, 30)
-
-
-def test_the_sleep_of_a_laptop_is_idle_and_a_hang_is_lost() -> None:
     slept = {1: spent(0, start=10, step=50, steps=50, asleep=3600)}
     assert of(STARTED, slept, now=3660).idle_s == 3600
     more = at(700, "final", state="CHECKPOINTED", continues=True, number=1)
     for end in (at(700, "restarting", 1), at(700, "final", state="FAILED"), more):
         found = of([*STARTED, end], {1: spent(0, start=10, step=50, steps=50)}, now=700)
         assert (found.step_s, found.lost_to_failures_s) == (50, 640)
-
-
-def test_the_present_activity_of_a_running_task_counts_as_its_part() -> None:
-    account = replace(spent(0, start=10, step=50, steps=50), part="evaluation")
-    assert of(STARTED, {1: account}, now=90).evaluation_s == 30
 
 
 def test_a_supervisor_that_was_killed_ends_its_attempt_with_the_last_sign_of_life() -> None:

@@ -86,17 +86,11 @@ def test_only_new_lines_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(found(path)) == 1002
 
 
-def test_few_files_are_remembered(tmp_path: Path) -> None:
+def test_few_files_are_remembered_and_damage_is_named_by_its_line_in_the_whole_file(tmp_path: Path) -> None:
     metric_file._read_parts.clear()
     for number in range(10):
         (tmp_path / f"{number}").write_bytes(LINE * 1000)
         found(tmp_path / f"{number}")
     assert list(metric_file._read_parts) == [str(tmp_path / f"{number}") for number in range(6, 10)]
-
-
-def test_damage_is_named_with_its_line_in_the_whole_file(tmp_path: Path) -> None:
-    path = tmp_path / "chief-0.jsonl"
-    path.write_bytes(LINE * 1000)
-    found(path)
-    change(path, "add", b"{}\n")
-    assert "is damaged in line 1001" in str(found(path))
+    change(tmp_path / "9", "add", b"{}\n")
+    assert "is damaged in line 1001" in str(found(tmp_path / "9"))

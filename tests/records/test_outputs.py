@@ -110,7 +110,7 @@ def test_when_another_task_fails_only_the_chiefs_outputs_are_kept(write) -> None
     assert failure.task == "worker-0"
 
 
-def test_a_killed_supervisor_collects_nothing_and_the_command_says_where_the_files_are(write, capsys) -> None:
+def test_a_killed_supervisor_collects_nothing_and_the_command_says_where_files_are(write, capsys) -> None:
     write("train.py", LEAVE + "time.sleep(600)")
     run = sdk.submit("train.py")
     end_supervisor(run, signal.SIGKILL)

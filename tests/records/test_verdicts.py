@@ -229,22 +229,14 @@ def test_an_agreed_end_that_cannot_be_read_is_an_error_that_names_it(tmp_path: P
         end_of(store, 1)
 
 
-def test_a_task_without_a_record_shows_the_last_lines_recorded_by_its_agent() -> None:
+def test_a_failure_has_the_last_lines_of_a_silent_task_and_says_why_nothing_follows() -> None:
     silent = replace(KILLED, data={**KILLED.data, "output": "last words"})
     end = verdict(run_of([BEGUN, silent], EXITED))
-    assert end is not None and end.failure is not None
-    assert end.failure.traceback == "last words"
-
-
-def test_why_nothing_follows_is_a_part_of_the_message() -> None:
+    assert end is not None and end.failure is not None and end.failure.traceback == "last words"
     end = verdict(run_of([BEGUN, HUNG], EXITED))
+    failure = {**HANG, "message": "The run hangs. Not restarted: 1 of 1 are used up."}
     assert end is not None
-    assert final(end, job="7") == {
-        "state": "FAILED",
-        "reason": "hung",
-        "failure": {**HANG, "message": "The run hangs. Not restarted: 1 of 1 are used up."},
-        "job": "7",
-    }
+    assert final(end, job="7") == {"state": "FAILED", "reason": "hung", "failure": failure, "job": "7"}
 
 
 TIMES = st.floats(5.0, 70.0)

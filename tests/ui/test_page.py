@@ -683,7 +683,7 @@ def swept(root: Path) -> list[Any]:
     return page_sweep(root, "search", 6, of=8, end="", max_cost_usd=12.0)
 
 
-def test_empty_pages_name_the_next_step_and_the_header_names_sweeps_when_there_are_some(root: Path) -> None:
+def test_empty_pages_name_the_next_step_and_the_header_names_sweeps_if_there_are_any(root: Path) -> None:
     root.mkdir()
     page = Visitor(root).let_in()
     holds(page.get("/").text, "podlift submit train.py", lacks=[">Sweeps</a>"])

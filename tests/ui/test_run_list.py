@@ -80,13 +80,10 @@ def test_a_row_says_how_far_a_run_is_how_fast_and_how_long_it_still_takes() -> N
     assert polylines("z0-0z") == ["0.0,1.0 25.0,23.0", "75.0,23.0 100.0,1.0"]
 
 
-def test_states_are_counted_among_the_results_of_a_search_and_labels_are_offered() -> None:
+def test_results_have_counts_of_states_labels_and_pages_of_which_the_last_is_the_end() -> None:
     found = listing.listing(RUNS, listing.request_of({"q": "digits", "state": "FAILED"}), NOW)
     assert found.states == {"SUCCEEDED": 1, "FAILED": 1}
     assert found.labels == ["broken", "digits", "mnist", "team=vision"]
-
-
-def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() -> None:
     many = [(0, info(f"r-{number:06}", created=float(number))) for number in range(2 * listing.PER_PAGE + 1)]
     found = listing.listing(many, listing.request_of({"page": "99"}), NOW)
     assert (found.matches, found.pages, found.request.page) == (len(many), 3, 3)
