@@ -219,12 +219,8 @@ def page_sweep(root: Path, name: str, trials: int = 20, *, of: int = 0, end: str
 
     stored = json.loads((FINISHED_RUN / "plan.json").read_text())
     plan = Plan.from_json(json.dumps(stored), "the plan", root=str(root))
-    options = {
-        "dropout": "0.0..0.5:0.1",
-        "lr": "log:1e-4..1e-1",
-        "optimizer": "adam,sgd,adamw",
-        "units": "16,32,64,128",
-    }
+    choices = {"optimizer": "adam,sgd,adamw", "units": "16,32,64,128"}
+    options = {"dropout": "0.0..0.5:0.1", "lr": "log:1e-4..1e-1", **choices}
     about = {"metric": "val_accuracy", "mode": "max", "trials": of or trials, "pruner": "asha", "sampler": "random"}
     made = records.SweepSpec(name=name, space=space.of(options), parallel=2, **{**about, **spec})
     book = records.Book(str(root))

@@ -90,9 +90,8 @@ def test_a_refresh_shows_read_prices_and_names_old_or_doubtful_ones(here, tmp_pa
     monkeypatch.setattr(prices, "_skus", lambda *_: [])
     shown = here("accelerators", "--refresh", "--vertex-project", "mine", "--region", "us-west1", "--family", "cpu")
     assert shown.code == 0
-    assert (
-        "1 price unknown, because more than one SKU matches, or one cannot be read:\n  us-west4: 'One'" in shown.stderr
-    )
+    doubtful = "1 price unknown, because more than one SKU matches, or one cannot be read:\n  us-west4: 'One'"
+    assert doubtful in shown.stderr
     assert "Prices are from the Cloud Billing catalog on 2" in shown.stderr
     assert cells(shown.stdout)["cpu"][4:6] == ["0.24", "unknown"]
     file = tmp_path / "cache" / "podlift" / "prices.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -34,10 +35,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[sdk.Run]:
     (folder / "train.py").write_text(dedent(TRAIN))
     (folder / "rows.csv").write_text("1\n")
     inputs = {"rows": folder / "rows.csv"}
-    made = [
-        sdk.submit(folder / "train.py", root=folder / "root", name="digits", args=args, inputs=inputs)
-        for args in (["0.5"], ["0.75"], [])
-    ]
+    submit = partial(sdk.submit, folder / "train.py", root=folder / "root", name="digits", inputs=inputs)
+    made = [submit(args=args) for args in (["0.5"], ["0.75"], [])]
     for run in made:
         run.result(LIMIT_S)
     return made

@@ -61,7 +61,7 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
     assert {"price", "cap", "region", "warning"} <= {name for name, _ in plan_text.short(made)}
 
 
-def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_with_its_cost_and_task_count(project) -> None:
+def test_a_submit_to_a_cloud_says_as_much_as_a_local_one_with_cost_and_task_count(project) -> None:
     here = [label for label, _ in plan_text.short(sdk.plan("train.py"))]
     made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine", image="tf"), max_cost_usd=50)
     costs = ["region", "price", "cap", "cost limit"]
@@ -160,9 +160,8 @@ def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(pr
 def test_a_plan_names_the_decision_about_its_model_however_the_gate_was_written(project, here, monkeypatch) -> None:
     project("quality.py", "def measure(model, data):\n    return {}\n")
     project("test/a.csv", "1")
-    project(
-        "podlift.toml", 'model = "digits"\n[gate]\nmetric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n'
-    )
+    rules = 'metric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n'
+    project("podlift.toml", f'model = "digits"\n[gate]\n{rules}')
     monkeypatch.setenv("PODLIFT_GATE_METRIC", "min:accuracy")
     monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
     plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")

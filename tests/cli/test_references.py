@@ -23,16 +23,11 @@ from sdk.storage.retry import RetryPolicy
 
 def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_attach(ended_runs, here) -> None:
     digits, other = ended_runs("digits-aaaaaa", "mnist-bbbbbb")
-    assert sdk.attach("latest").url == other
-    assert sdk.attach("dig").url == digits
-    assert sdk.attach("digits-aaaaaa").url == digits
-    more = [
-        ("get", "dig", "results"),
-        ("diff", "dig", "digits-a"),
-        ("status", "latest", "--root", Path(digits).parents[1]),
-    ]
-    for words in (*((verb, "dig") for verb in ["status", "why", "logs", "wait", "cancel", "checkpoints"]), *more):
-        shown = here(*map(str, words))
+    assert [sdk.attach(name).url for name in ("latest", "dig", "digits-aaaaaa")] == [other, digits, digits]
+    of_one = ("status", "why", "logs", "wait", "cancel", "checkpoints")
+    more = ("get dig results", "diff dig digits-a", f"status latest --root {Path(digits).parents[1]}")
+    for words in (*(f"{verb} dig" for verb in of_one), *more):
+        shown = here(*words.split())
         assert (shown.code, "No run" in shown.stderr) == (0, False), (words, shown)
     assert "digits-aaaaaa" in here("resume", "dig").stderr
 

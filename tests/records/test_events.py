@@ -51,14 +51,11 @@ def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
 
 
 NUMBERS = {"attempt": st.integers(0, 9999), "sequence": st.integers(0, 999999), "time": st.floats(0, 2e9)}
-SOURCES, KINDS = (
-    st.sampled_from(["client", "supervisor", "chief-0", "worker-12"]),
-    st.sampled_from(["entry", "first_step"]),
-)
-DATA = st.dictionaries(st.text(), st.integers() | st.text())
+SOURCES = st.sampled_from(["client", "supervisor", "chief-0", "worker-12"])
+WHAT = {"kind": st.sampled_from(["entry", "first_step"]), "data": st.dictionaries(st.text(), st.integers() | st.text())}
 
 
-@given(st.builds(Event, source=SOURCES, kind=KINDS, data=DATA, **NUMBERS))
+@given(st.builds(Event, source=SOURCES, **WHAT, **NUMBERS))
 def test_a_record_reads_back_as_it_was_written(record: Event) -> None:
     name = f"{record.attempt:04d}.{record.source}.{record.sequence:06d}.{record.kind}.json"
     assert parse(name, record.to_json()) == record
@@ -88,9 +85,8 @@ def test_a_status_needs_few_of_the_records_of_many_attempts(attempts: list, aliv
             data = {"value": now} if kind == "result" else {}
             records[name] = Event(attempt=number, source=source, sequence=sequence, kind=kind, time=now, data=data)
     few = status_records(list(records))
-    assert fold([records[name] for name in few], supervisor_alive=alive) == fold(
-        list(records.values()), supervisor_alive=alive
-    )
+    found, whole = [records[name] for name in few], list(records.values())
+    assert fold(found, supervisor_alive=alive) == fold(whole, supervisor_alive=alive)
     assert status_records([*few, "strange"]) == ["strange", *few]
 
 

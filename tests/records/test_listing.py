@@ -22,11 +22,9 @@ from sdk.records.recorder import Recorder
 
 texts = st.text(max_size=50)
 failure = st.fixed_dictionaries({"task": SHORT, "message": texts, "traceback": texts, "log": st.just("x")})
-verdict = {
-    "state": st.sampled_from([state.value for state in sdk.State if state.terminal]),
-    "reason": st.sampled_from([reason.value for reason in sdk.Reason]),
-}
-finals = st.fixed_dictionaries({**verdict, "failure": st.none() | failure})
+states, reasons = [state.value for state in sdk.State if state.terminal], [reason.value for reason in sdk.Reason]
+verdict = {"state": st.sampled_from(states), "reason": st.sampled_from(reasons), "failure": st.none() | failure}
+finals = st.fixed_dictionaries(verdict)
 kinds = st.sampled_from(["submitted", "entry", "first_step", "stopping", "failed", "exited"])
 who = {"source": st.sampled_from(["client", "chief-0", "worker-12"]), "sequence": st.integers(1, 99)}
 data = st.dictionaries(SHORT, st.integers() | SHORT)
@@ -56,11 +54,9 @@ def listed() -> dict[str, sdk.RunInfo]:
 @given(st.lists(records, max_size=8), finals, values)
 def test_the_summary_of_a_run_agrees_with_its_records(tmp_path_factory, events, final: dict, value: object) -> None:
     paths = RunPaths(str(tmp_path_factory.mktemp("runs") / "digits-aaaaaa"))
-    events = [
-        *events,
-        Event(attempt=0, source="supervisor", sequence=1, kind="final", time=3.0, data=final),
-        Event(attempt=1, source="chief-1", sequence=1, kind="result", time=3.0, data={"value": value}),
-    ]
+    end = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=3.0, data=final)
+    result = Event(attempt=1, source="chief-1", sequence=1, kind="result", time=3.0, data={"value": value})
+    events = [*events, end, result]
     os.makedirs(paths.events)
     for event in events:
         Path(paths.event(event.attempt, event.source, event.sequence, event.kind)).write_bytes(event.to_json())
@@ -155,10 +151,8 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     paths = make("a", summary=False)
     # Of a loss, neither NaN nor a truth value is one.
     losses = [5.0, float("nan"), 4.0, True, None, 1.0, 3.0]
-    records = [
-        {"time": 100.0 + 2 * step, "step": step, "epoch": 1, "metrics": {"loss": loss, "acc": step / 10}}
-        for step, loss in enumerate(losses, 1)
-    ]
+    values = [{"loss": loss, "acc": step / 10} for step, loss in enumerate(losses, 1)]
+    records = [{"time": 100.0 + 2 * at, "step": at, "epoch": 1, "metrics": each} for at, each in enumerate(values, 1)]
     place = Path(paths.metrics(1, "chief-0"))
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -36,14 +36,12 @@ def preempted(number: int) -> list[Event]:
 
 
 def test_among_tasks_that_fail_together_the_cause_comes_before_its_consequences() -> None:
+    ends: dict[str, dict[str, int]] = {"worker-0": {"code": -6}, "worker-4": {}, "worker-1": {"code": 1}}
     events = [
         event("attempt_started", 1.0),
         failed(9.0, "chief-0", "UnavailableError", "Socket closed"),
-        failed(10.0, "worker-1"),
-        failed(11.5, "worker-2"),
-        event("exited", 11.0, task="worker-0", code=-6),
-        event("exited", 11.0, task="worker-4"),
-        event("exited", 11.0, task="worker-1", code=1),
+        *(failed(10.0, "worker-1"), failed(11.5, "worker-2")),
+        *(event("exited", 11.0, task=task, **more) for task, more in ends.items()),
         event("stopping", 12.0, reason="user_error"),
         event("exited", 13.0, task="worker-3", code=-9),
     ]
@@ -87,18 +85,12 @@ def test_a_task_restart_is_shown_with_its_sequel_and_is_no_failure_of_the_attemp
 
 
 def test_acts_of_the_service_are_in_the_order_of_time_and_its_present_state_is_last() -> None:
-    service = (
-        Moment(time=5.0, source="service", text="created job 7"),
-        Moment(time=NOW, source="service", text="the job is QUEUED", causes=("quota",)),
-    )
+    created = Moment(time=5.0, source="service", text="created job 7")
+    service = (created, Moment(time=NOW, source="service", text="the job is QUEUED", causes=("quota",)))
     submitted = event("submitted", 4.0, "client", 0)
-    assert shown([submitted, event("attempt_started", 90.0)], service) == [
-        "00:00:04 client submitted the run",
-        "00:00:05 service created job 7",
-        "00:01:30 attempt 1 started",
-        "now service the job is QUEUED",
-        "quota",
-    ]
+    acts = ["00:00:04 client submitted the run", "00:00:05 service created job 7", "00:01:30 attempt 1 started"]
+    found = shown([submitted, event("attempt_started", 90.0)], service)
+    assert found == [*acts, "now service the job is QUEUED", "quota"]
 
 
 def test_a_cause_that_was_told_above_is_not_repeated() -> None:
@@ -135,10 +127,8 @@ def test_an_attempt_without_an_end_is_shown_until_its_last_record() -> None:
 def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
     asked = event("restarting", 50.0, reason="preempted", why="Restarting after a preemption (preempted).")
     final = event("final", 60.0, attempt=0, state="FAILED", reason="out_of_memory")
-    assert shown([event("attempt_started", 10.0), asked])[1:] == [
-        "00:00:50 attempt 1 ended: a machine was taken away (preempted)",
-        "Restarting after a preemption (preempted).",
-    ]
+    ended = "00:00:50 attempt 1 ended: a machine was taken away (preempted)"
+    assert shown([event("attempt_started", 10.0), asked])[1:] == [ended, "Restarting after a preemption (preempted)."]
     assert shown([event("attempt_started", 10.0), asked, final])[1:] == ["00:01:00 run FAILED (out_of_memory)"]
 
 

@@ -67,9 +67,8 @@ CHIEF_KILLED, CHIEF_DONE = exited("chief-0", 20.0, -9, "killed"), exited("chief-
 FULL = {"task": "chief-0", "message": "chief-0 failed: the file system of /tmp is full.", "traceback": "", "log": ""}
 RESTARTING = event("restarting", 21.0, source="agent", reason="infrastructure", failure=FULL, why="", delay_s=0.0)
 HANG = {"task": "worker-0", "message": "The run hangs.", "traceback": "", "log": ""}
-HUNG = event(
-    "attempt_ended", 25.0, source="agent", reason="hung", failure=HANG, why="Not restarted: 1 of 1 are used up."
-)
+USED_UP = "Not restarted: 1 of 1 are used up."
+HUNG = event("attempt_ended", 25.0, source="agent", reason="hung", failure=HANG, why=USED_UP)
 OVER = event("attempt_ended", 22.0, source="agent", reason="killed", failure=None, why="Not restarted: 0 are left.")
 TRAINED = event("trained", 32.0, source="agent")
 REGISTERED = event("registered", 33.0, source="phase", model="m")
@@ -234,26 +233,18 @@ def test_a_failure_has_the_last_lines_of_a_silent_task_and_says_why_nothing_foll
     end = verdict(run_of([BEGUN, silent], EXITED))
     assert end is not None and end.failure is not None and end.failure.traceback == "last words"
     end = verdict(run_of([BEGUN, HUNG], EXITED))
-    failure = {**HANG, "message": "The run hangs. Not restarted: 1 of 1 are used up."}
+    failure = {**HANG, "message": f"The run hangs. {USED_UP}"}
     assert end is not None
     assert final(end, job="7") == {"state": "FAILED", "reason": "hung", "failure": failure, "job": "7"}
 
 
 TIMES = st.floats(5.0, 70.0)
-RECORDS = st.lists(
-    st.sampled_from([BEGUN, DONE, KEPT, ERROR, ECHO, KILLED, OUT_OF_MEMORY, SAVED, RESTARTING, OVER, HUNG, LATER]),
-    unique_by=lambda each: (each.attempt, each.source, each.sequence),
-)
+EVENTS = st.sampled_from([BEGUN, DONE, KEPT, ERROR, ECHO, KILLED, OUT_OF_MEMORY, SAVED, RESTARTING, OVER, HUNG, LATER])
+RECORDS = st.lists(EVENTS, unique_by=lambda each: (each.attempt, each.source, each.sequence))
 ENDS = st.sampled_from([SUCCEEDED, *(ends(reason) for reason in ("user_error", "killed", "infrastructure"))])
-ANSWERS = st.one_of(
-    st.just(FORGOTTEN),
-    st.builds(
-        says,
-        st.sampled_from([SUCCEEDED, CANCELLED, *(fails(each.value) for each in (Reason.STOCKOUT, Reason.TIMEOUT))]),
-        st.sampled_from(["decision", "cause", "exit"]),
-        st.none() | TIMES,
-    ),
-)
+SAID = st.sampled_from([SUCCEEDED, CANCELLED, fails("stockout"), fails("timeout")])
+KNOWN = st.sampled_from(["decision", "cause", "exit"])
+ANSWERS = st.just(FORGOTTEN) | st.builds(says, SAID, KNOWN, st.none() | TIMES)
 
 
 @given(events=RECORDS, answer=ANSWERS, agreed=st.none() | ENDS, asked=st.none() | TIMES)

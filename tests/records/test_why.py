@@ -24,9 +24,8 @@ from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
 from sdk.records.timeline import NOW, Moment
 
-CONTEXT = RunContext(
-    ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc
-)
+PATHS, TASKS = RunPaths("/r/runs/digits-aaaaaa"), ["chief-0", "worker-0"]
+CONTEXT = RunContext(ref="REF", paths=PATHS, tasks=TASKS, now=100.0, zone=timezone.utc)
 
 
 def event(kind: str, time: float, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:

@@ -307,12 +307,8 @@ def test_hostile_schedules_models_and_sweeps_are_text_on_their_pages(root: Path)
         view = replace(seen, name=text, metric=text, versions=versions, moves=moves, problems=[text])
         about = {"params": {text: text}, "curve": {1: 1.0, 2: 0.5}, **of(text, "state run why")}
         trial = sweeps.TrialView(number=0, value=1.0, **about)
-        drawn = {
-            "trials": [trial],
-            "best": trial,
-            "steps": [(0, 1.0)],
-            "axes": [sweeps.Axis(name=text, options=[text])],
-        }
+        axis = sweeps.Axis(name=text, options=[text])
+        drawn = {"trials": [trial], "best": trial, "steps": [(0, 1.0)], "axes": [axis]}
         swept = sweeps.SweepView(of=1, done=1, begun=1, **drawn, **of(text, "name state why metric program"), **pairs)
         shared = {"problems": [text], "roots": [text], "now": 1.0, "refresh": 3, "acts": True, "root": 0, "at": "/"}
         shown = [Elements(pages.sweep_report(swept, 1.0)).found]

@@ -97,10 +97,8 @@ def test_the_content_of_a_hostile_run_is_text_in_the_list(at: int) -> None:
         some = text or "m"
         about = {"labels": [some], "args": {some: some}, "metrics": {some: 1.0}, "curve": some + "0z", "tasks": 1}
         about |= {"place": text, **dict.fromkeys(("entry", "accelerator", "metric"), some)}
-        runs = [
-            RunInfo(id=text, url=text, status=status, **about),
-            RunInfo(id=text, url=text, status=None, problem=some),
-        ]
+        whole = RunInfo(id=text, url=text, status=status, **about)
+        runs = [whole, RunInfo(id=text, url=text, status=None, problem=some)]
         found = listing.listing([(0, run) for run in runs], listing.request_of({}), NOW)
         values = {"roots": [text], "problems": [text], "link": lambda **changed: "/", "refresh": 3}
         seen = Elements(pages.render("list.html", runs_page=found, **values)).found
