@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 from rich.live import Live
-from support import LIMIT_S, Shown, command, finished_run
+from support import LIMIT_S, REPO, Shown, command, finished_run
 
-import sdk
 from sdk.cli import live
 from sdk.cli.pace import Update
 
@@ -31,12 +30,7 @@ COMMAND = [sys.executable, "-m", "sdk"]
 @pytest.fixture
 def environment() -> Callable[..., dict[str, str]]:
     """Return the variables for a process of the command."""
-
-    def build(**more: str) -> dict[str, str]:
-        repo = str(Path(sdk.__file__).parent.parent)
-        return {**os.environ, "PYTHONPATH": repo, "COLUMNS": "120", "TERM": "xterm", **more}
-
-    return build
+    return lambda **more: {**os.environ, "PYTHONPATH": str(REPO), "COLUMNS": "120", "TERM": "xterm", **more}
 
 
 @pytest.fixture

@@ -47,7 +47,6 @@ def files(folder: str | Path) -> dict[str, bytes]:
 
 
 def ended(run: sdk.Run) -> dict[str, bytes]:
-    """The outputs of a run once it has ended."""
     assert run.wait(LIMIT_S).state.terminal
     return files(run.plan.paths.outputs)
 
@@ -58,8 +57,7 @@ def skipped(run: sdk.Run) -> dict[str, str]:
     return dict(collected["skipped"])
 
 
-def leave_alone(run: sdk.Run) -> None:
-    """It ends by itself."""
+def leave_alone(run: sdk.Run) -> None: ...
 
 
 def cancel(run: sdk.Run) -> None:
@@ -159,7 +157,7 @@ def test_new_and_changed_files_are_outputs_however_well_the_change_is_hidden(wri
     assert ended(sdk.submit("train.py")) == expected
 
 
-def test_no_file_from_outside_is_collected_and_uncollected_files_are_named(write) -> None:
+def test_no_file_from_outside_is_collected_others_are_named_and_links_are_downloaded(write, tmp_path: Path) -> None:
     text = """
         import os, socket
         os.remove("config.ini"); os.symlink("/etc/passwd", "config.ini")
@@ -171,21 +169,27 @@ def test_no_file_from_outside_is_collected_and_uncollected_files_are_named(write
         os.symlink("unchanged.txt", "to_the_bundle")
         os.makedirs("steps/2")
         open("steps/2/weights", "w").write("w")
+        os.chmod("steps/2/weights", 0o444)
         os.symlink("2", "steps/latest")
         os.symlink(os.path.abspath("steps/2/weights"), "best")
         os.mkfifo("pipe")
         socket.socket(socket.AF_UNIX).bind("socket")
         open(b"caf\\xe9.txt", "w").write("c")
+        open("n" * 250, "w").write("n")
     """
     write("train.py", text)
     write("config.ini")
     write("unchanged.txt")
     run = sdk.submit("train.py")
-    assert ended(run) == {"work/steps/2/weights": b"w", "work/best": b"w", "work/caf\udce9.txt": b"c"}
-    work = Path(run.plan.paths.outputs_work)
-    assert os.readlink(work / "best") == "steps/2/weights"
-    assert os.readlink(work / "steps" / "latest") == "2"
-    assert (run.collected()["files"], run.collected()["bytes"], run.collected()["skipped_count"]) == (4, 2, 9)
+    found = ended(run)
+    assert found.pop(f"work/{'n' * 250}") == b"n"
+    assert found == {"work/steps/2/weights": b"w", "work/best": b"w", "work/caf\udce9.txt": b"c"}
+    assert (run.collected()["files"], run.collected()["bytes"], run.collected()["skipped_count"]) == (5, 3, 9)
+    run.download(tmp_path / "home")
+    assert files(tmp_path / "home") == files(run.plan.paths.outputs)
+    for work in (Path(run.plan.paths.outputs_work), tmp_path / "home/work"):
+        assert [os.readlink(work / name) for name in ("best", "steps/latest")] == ["steps/2/weights", "2"]
+        assert (work / "steps/2/weights").stat().st_mode & 0o777 == 0o444
     leaves, nothing = "a link that leaves the folder", "a link to nothing"
     assert skipped(run) == {
         **dict.fromkeys(("work/above", "work/config.ini", "work/folder"), leaves),
@@ -368,19 +372,3 @@ def test_a_copy_that_is_cut_short_leaves_no_half_file(write, tmp_path: Path) -> 
     holds(done.stderr, "PodliftError: Not all files could be copied: [Errno 27] File too large", "1 of 2 are in")
     assert files(home) == {"work/a": b"small"}
     assert run.download(home) == [str(home / "work/b")]
-
-
-def test_links_and_odd_names_survive_the_download(write, tmp_path: Path) -> None:
-    text = """
-        import os
-        os.makedirs("steps/2"); open("steps/2/weights", "w").write("w"); os.symlink("2", "steps/latest")
-        open(b"caf\\xe9.txt", "w").write("c"); open("n" * 250, "w").write("n")
-        os.chmod("steps/2/weights", 0o444)
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py")
-    run.result(LIMIT_S)
-    run.download(tmp_path / "home")
-    assert files(tmp_path / "home") == files(run.plan.paths.outputs)
-    assert os.readlink(tmp_path / "home/work/steps/latest") == "2"
-    assert (tmp_path / "home/work/steps/2/weights").stat().st_mode & 0o777 == 0o444
