@@ -98,15 +98,9 @@ class PaperService:
         self.may_pause = True
         self.costs_usd, self.lives_s = 0.0, 2 * HOUR
 
-    def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
-        raise NotImplementedError
-
     def keeper_price(self, plan: Plan, overlap: str) -> Price:
         hour = pricing.price(pricing.Rental(pools=accelerators.pools("cpu"), timeout_s=self.lives_s))
         return replace(hour, own=self.costs_usd, at_least=self.costs_usd)
-
-    def secret(self, name: str) -> str:
-        raise NotImplementedError
 
     def pause(self, trigger: str, clock: object) -> None:
         if not self.may_pause:

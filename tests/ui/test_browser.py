@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -27,6 +26,7 @@ import sdk
 from sdk.cli import app
 from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
+from sdk.records.recorder import read_events
 
 needs("starlette", "uvicorn", "optuna", "playwright", "axe_playwright_python", "PIL")
 
@@ -44,6 +44,7 @@ WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 SECONDS = LIMIT_S * 1000
 # Pages with tables that have another layout there.
 ON_A_PHONE = ("list", "schedules", "schedule", "models", "model", "sweeps", "sweep")
+# Whether a page needs no sideways scrolling.
 FITS = "document.documentElement.scrollWidth <= window.innerWidth"
 # A script of a run that ran would leave its mark.
 OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -136,11 +137,6 @@ def at(url: str, place: str) -> str:
     return url.replace("/?", f"{place}{'&' if '?' in place else '?'}")
 
 
-def fits(page: Any) -> bool:
-    """Return whether a page needs no sideways scrolling."""
-    return page.evaluate(FITS)
-
-
 def losses(count: int, worse: float = 0.0) -> list[dict[str, Any]]:
     return [
         {"step": step, "epoch": step // 20 + 1, "time": 1_795_193_567.0 + step,
@@ -161,7 +157,7 @@ def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(root: Pat
     assert page.locator("canvas").count() == page.locator("figcaption").count() == len(names)
     assert (page.title(), page.locator("img").count()) == ("hostile-aaaaaa", 0)
     assert page.locator("[role=img]").count() >= len(names)
-    assert fits(page)
+    assert page.evaluate(FITS)
 
 
 def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_phone(root: Path, served, opened) -> None:
@@ -169,7 +165,7 @@ def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_pho
     page_run(root, "mnist-bbbbbb", losses(60, 0.5), failure="ValueError: bad", traceback=TRACE)
     (root / "runs" / "broken-cccccc").mkdir()
     page = opened(served(), PHONE, dark=True)
-    assert fits(page)
+    assert page.evaluate(FITS)
     assert (page.locator("tbody tr").count(), page.locator("svg.spark polyline").count()) == (3, 2)
     for _ in range(5):  # the name of the page, the three sections, then the search
         page.keyboard.press("Tab")
@@ -216,12 +212,6 @@ def test_a_page_shows_changes_without_being_loaded_again(root: Path, served, ope
     page.get_by_text("No such run").wait_for()
 
 
-def pid_of(run: sdk.Run, task: str) -> int:
-    """Return the process of a task of the first attempt, as its supervisor has recorded it."""
-    record = json.loads(next(Path(run.plan.paths.events).glob("0001.supervisor*.attempt_started.json")).read_text())
-    return int(record["data"]["pids"][task])
-
-
 @pytest.mark.full
 @pytest.mark.tensorflow
 def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(root: Path, command, opened) -> None:
@@ -235,7 +225,8 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(roo
     first = page.evaluate(label)
     page.wait_for_function(f"before => {label} !== before", arg=first)
     # As a cloud does before it takes a machine away.
-    os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
+    started = next(event for event in read_events(run.plan.paths) if event.kind == "attempt_started")
+    os.kill(int(started.data["pids"]["worker-0"]), signal.SIGTERM)
     page.get_by_text(re.compile("preempt", re.IGNORECASE)).first.wait_for(state="attached")
     page.get_by_text("attempt 2").first.wait_for(state="attached")
     # Its log grows while it is open, and shows its end.
@@ -396,7 +387,7 @@ def test_a_sweep_is_read_with_the_keyboard_and_its_charts_fit_and_are_whole_on_p
     region.focus()
     page.keyboard.press("End")
     assert region.evaluate("each => each.scrollWidth > each.clientWidth")
-    assert fits(page)
+    assert page.evaluate(FITS)
     # Lines, dots and axes have a size, and dashes are drawn: styles apply without a style attribute.
     dashed = page.locator("svg polyline.stopped-early").first
     assert dashed.evaluate("each => getComputedStyle(each).strokeDasharray") != "none"
