@@ -21,7 +21,7 @@ from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.retry import RetryPolicy
 
 
-def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_attach(ended_runs, here) -> None:
+def test_latest_or_a_prefix_names_a_run_for_each_verb_and_readers_take_the_latest(ended_runs, here) -> None:
     digits, other = ended_runs("digits-aaaaaa", "mnist-bbbbbb")
     assert [sdk.attach(name).url for name in ("latest", "dig", "digits-aaaaaa")] == [other, digits, digits]
     of_one = ("status", "why", "logs", "wait", "cancel", "checkpoints")
@@ -30,10 +30,6 @@ def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_att
         shown = here(*words.split())
         assert (shown.code, "No run" in shown.stderr) == (0, False), (words, shown)
     assert "digits-aaaaaa" in here("resume", "dig").stderr
-
-
-def test_verbs_that_only_read_take_the_latest_run_by_default(ended_runs, here) -> None:
-    ended_runs("digits-aaaaaa", "mnist-bbbbbb")
     for verb in ("status", "why", "logs", "wait", "checkpoints"):
         shown = here(verb)
         assert (shown.code, shown) == (0, here(verb, "latest"))

@@ -46,6 +46,7 @@ from sdk.ui.schedules import Firing, ScheduleView  # noqa: E402
 from sdk.ui.server import Pages  # noqa: E402
 
 TOKEN, PORT, OWN = "the-token", 8000, "http://127.0.0.1:8000"
+NEWEST = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
 RECORDS = [{"step": step, "metrics": {"loss": 1 / step}} for step in range(1, 6)]
 
 
@@ -471,9 +472,8 @@ def test_arguments_are_columns_tiles_and_the_first_table_of_a_comparison(root: P
 @pytest.fixture
 def registered(root: Path) -> tuple[list[str], Model]:
     """A schedule with a failure and a skipped slot, and a model with a version of each of its first runs."""
-    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     states = ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "SKIPPED", "FAILED"]
-    runs = page_schedule(root, "nightly", states, newest=newest, max_cost_usd_per_month=60.0)
+    runs = page_schedule(root, "nightly", states, newest=NEWEST, max_cost_usd_per_month=60.0)
     return runs, page_model(root, "digits", [0.9, 0.95, 0.96], runs[:3], asks=True)
 
 
@@ -494,11 +494,10 @@ def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
 
 def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(root: Path, monkeypatch) -> None:
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
-    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     code = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]["code"]
     job = {"args": {"key": "hunter2"}, "code": {**code, "allow_secret": ["args"]}}
     states, apart = ["SUCCEEDED", *["SKIPPED"] * 120], timedelta(hours=1)
-    page_schedule(root, "hourly", states, newest=newest, apart=apart, job=job, max_cost_usd_per_month=5.0)
+    page_schedule(root, "hourly", states, newest=NEWEST, apart=apart, job=job, max_cost_usd_per_month=5.0)
     page = Visitor(root).let_in()
     for way in ("/schedules", "/schedule/0/hourly"):
         text = page.get(way).text
@@ -506,10 +505,13 @@ def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(root:
         assert "hunter2" not in text
 
 
-def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(root: Path, registered) -> None:
+def test_a_model_has_its_champion_curve_and_table_of_its_gate_beside_a_damaged_one(root: Path, registered) -> None:
     runs, _ = registered
+    page_model(root, "mnist", [0.5], ["mnist-aaaaaa"])
+    next((root / "models" / "records" / "mnist" / "versions").glob("*.json")).write_text("no")
     page = Visitor(root).let_in()
-    assert 'href="/model/0/digits#version-2"' in page.get("/models").text
+    damage = "The record of version 1 of &#39;mnist&#39; is damaged"
+    holds(page.get("/models").text, damage, 'href="/model/0/digits#version-2"')
     text = page.get("/model/0/digits").text
     assert "accuracy of the versions: version 1 0.9, version 2 0.95, version 3 0.96" in text
     holds(text, "Version 3 against version 2", "decides: more is better", "loss &lt;= champion * 1.05")
@@ -607,18 +609,9 @@ def test_failures_without_a_run_are_failures() -> None:
     assert (found.failures, found.runs) == (2, 3)
 
 
-def test_a_damaged_model_leaves_the_others_and_names_the_damage(root: Path, registered) -> None:
-    page_model(root, "mnist", [0.5], ["mnist-aaaaaa"])
-    place = next((root / "models" / "records" / "mnist" / "versions").glob("*.json"))
-    place.write_text("no")
-    text = Visitor(root).let_in().get("/models").text
-    holds(text, "The record of version 1 of &#39;mnist&#39; is damaged", 'href="/model/0/digits#version-2"')
-
-
 def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(root: Path, registered) -> None:
-    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     for name in ("broken", "senseless", "weekly"):
-        page_schedule(root, name, ["SUCCEEDED"] * 3, newest=newest)
+        page_schedule(root, name, ["SUCCEEDED"] * 3, newest=NEWEST)
     records = root / "schedules"
     (records / "specs" / "broken.json").write_text("no")
     stored = PosixStore(records)
@@ -705,16 +698,6 @@ def test_without_optuna_no_sweep_is_damaged(root: Path, swept: list[Any], monkey
     assert "A trial of the sweep" in page.get(f"/run/0/{swept[2].run}").text
 
 
-def test_a_run_has_its_page_when_sweeps_cannot_be_read(root: Path, swept: list[Any], monkeypatch) -> None:
-    page_run(root, swept[2].run, RECORDS)
-
-    def denied(self, name: str):
-        raise StoreError("the sweeps are denied")
-
-    monkeypatch.setattr(sweep_records.Book, "find", denied)
-    assert '<span class="state succeeded">' in Visitor(root).let_in().get(f"/run/0/{swept[2].run}").text
-
-
 def test_a_sweep_shows_its_best_arguments_its_charts_and_each_trial(root: Path, swept: list[Any]) -> None:
     page, best = Visitor(root).let_in(), max(swept[0], swept[3], key=lambda each: each.value)
     rows, own = page.get("/sweeps").text, page.get("/sweep/0/search").text
@@ -734,7 +717,12 @@ def test_a_sweep_shows_its_best_arguments_its_charts_and_each_trial(root: Path, 
         assert row.index(f"{each.params['lr']:.4g}") < row.index(f"{each.value:.5g}") < row.index(each.run)
 
 
-def test_a_run_of_a_sweep_links_its_sweep_and_another_run_of_that_form_does_not(root: Path, swept: list[Any]) -> None:
+def test_a_run_of_a_readable_sweep_links_it_and_another_run_of_that_form_does_not(
+    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self, name: str):
+        raise StoreError("the sweeps are denied")
+
     page_run(root, swept[2].run, RECORDS)
     page_run(root, "search-002-aaaaaa", RECORDS)
     page = Visitor(root).let_in()
@@ -743,6 +731,8 @@ def test_a_run_of_a_sweep_links_its_sweep_and_another_run_of_that_form_does_not(
     assert "A trial of the sweep" not in page.get("/run/0/search-002-aaaaaa").text
     # All runs of a sweep have one label.
     assert "<option>search</option>" in page.get("/").text
+    monkeypatch.setattr(sweep_records.Book, "find", denied)
+    assert '<span class="state succeeded">' in Visitor(root).let_in().get(f"/run/0/{swept[2].run}").text
 
 
 def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(root: Path, swept: list[Any], monkeypatch) -> None:
