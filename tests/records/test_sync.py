@@ -1,4 +1,4 @@
-"""Push and pull share one index of a run's objects in a bucket: no kill of the uploader or of a client loses a file."""
+"""Push and pull share one index of a run's objects in a bucket, of which no kill loses a file; cancels are read there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import errno
 import os
 from contextlib import suppress
 from pathlib import Path
-
 import pytest
 from support import files_of_a_run, until
-
 import sdk
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError
@@ -21,6 +19,13 @@ from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Progress
 from sdk.storage.emulator import endpoint
+from collections import Counter
+from pathlib import Path
+import pytest
+from support import FakeClock
+from sdk.errors import StoreError
+from sdk.records.sync.cancels import KEYS, CancelWatch, request_cancel
+from sdk.storage.posix_store import PosixStore
 
 URL = "gs://mine/runs/digits-aaaaaa"
 LOG = "attempts/0001/logs/chief-0.log"
@@ -219,3 +224,73 @@ def test_a_container_with_a_hanging_uploader_uploads_the_rest_at_its_end(bucket,
     Recorder(here, "chief-0", 1, SystemClock()).record("exited")
     uploader.flush(8.0, last=True)
     assert {LOG, *(f"events/{path.name}" for path in Path(here.events).iterdir())} == uploaded(bucket)
+
+
+class Counted(PosixStore):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.calls = Counter[str]()
+        self.is_reachable = True
+
+    def list(self, prefix):
+        self.calls["list"] += 1
+        if not self.is_reachable:
+            raise StoreError("the bucket cannot be reached")
+        return super().list(prefix)
+
+    def stat(self, key):
+        self.calls["read"] += 1
+        return super().stat(key)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Counted:
+    return Counted(tmp_path)
+
+
+def test_requests_are_found_one_after_the_other_without_a_list(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    request_cancel(store, 1, b"{}")
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+    for number in (1, 2, 3):
+        request_cancel(store, 2, b"{}")
+        assert KEYS.remote_cancel_request(2, number) not in watch.look()
+        clock.sleep(5.0)
+        assert KEYS.remote_cancel_request(2, number) in watch.look()
+    assert store.calls["list"] == 1
+
+
+def test_a_late_request_for_an_earlier_job_is_found_by_the_next_list(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    assert watch.look() == []
+    request_cancel(store, 1, b"{}")
+    request_cancel(store, 0, b"{}")
+    clock.sleep(299.0)
+    assert watch.look() == []
+    clock.sleep(5.0)
+    # The one before the last resume by a user is over.
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+
+
+def test_a_list_that_failed_is_made_again_at_the_next_look(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    request_cancel(store, 1, b"{}")
+    store.is_reachable = False
+    with pytest.raises(StoreError):
+        watch.look()
+    store.is_reachable = True
+    # A request for an earlier job is found by lists alone.
+    clock.sleep(5.0)
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+
+
+def test_an_hour_of_looks_makes_twelve_lists(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 0, every_s=2.0)
+    for _ in range(3600):
+        watch.look()
+        clock.sleep(1.0)
+    assert store.calls == {"list": 12, "read": 1788}
