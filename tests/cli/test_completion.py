@@ -245,12 +245,9 @@ def test_fish_takes_the_installed_completion(command: Path, runs, root: Path, tm
     environ = terminal_of(tmp_path, command, root) | {"SHELL": "/usr/bin/fish"}
     installed(environ)
     Path(tmp_path, "train.py").write_text("")
-    for line, said in (
-        ("podlift status mn", "mnist-bbbbbb"),
-        ("podlift submit --accelerator l4:", "l4:2\nl4:4\nl4:8"),
-        ("podlift submit tr", "train.py"),
-    ):
-        asked = ["fish", "-c", f"complete -C '{line}'"]
+    known = {"status mn": "mnist-bbbbbb", "submit --accelerator l4:": "l4:2\nl4:4\nl4:8", "submit tr": "train.py"}
+    for line, said in known.items():
+        asked = ["fish", "-c", f"complete -C 'podlift {line}'"]
         assert subprocess.run(asked, env=environ, capture_output=True, text=True, cwd=tmp_path).stdout.strip() == said
 
 

@@ -38,10 +38,7 @@ def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ("plan", "train.py", "--args", "{a: 3}"),
-            """--args: must be JSON, such as {"name": 3}. Received: '{a: 3}'.""",
-        ),
+        (("plan", "train.py", "--args", "{a}"), """--args: must be JSON, such as {"name": 3}. Received: '{a}'."""),
         (("plan", "train.py", "--args", "["), """--args: must be JSON, such as ["a", "b"]. Received: '['."""),
         (("preflight", "train.py"), "Which TPU should the program be checked for? Add --accelerator v5e-8. (No TPU"),
         (("diff", "a.json", "b.json"), "There is no file a.json, and no run of that name."),

@@ -192,10 +192,7 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (
-            ("--when", "data_changed(rows)", "--input", "row=train.py"),
-            "(rows): no such input. Did you mean 'row'?",
-        ),
+        (("--when", "data_changed(rows)", "--input", "row=train.py"), "(rows): no such input. Did you mean 'row'?"),
         (("--when", "min_new_examples(rows)"), "Expected: min_new_examples(INPUT, N)"),
         (("--when", "trane:ready"), "the packaged code has no such module. Did you mean 'train'?"),
         (("--", "{slots}"), "Unknown template. Received: '{slots}'"),
@@ -227,12 +224,8 @@ def test_an_unknown_schedule_gets_the_nearest_one(here, project) -> None:
     assert "There is none. Next: podlift schedule create." in here("schedule", "status", "x").stderr
     here("schedule", "create", "weekly", "train.py", *CRON)
     assert "Received: 'wekly'. Did you mean 'weekly'?" in here("schedule", "status", "wekly").stderr
-    for word, meant in {
-        "pose": "pause",
-        "check": "list --check",
-        "apply": "create --file",
-        "history": "status",
-    }.items():
+    slips = {"pose": "pause", "check": "list --check", "apply": "create --file", "history": "status"}
+    for word, meant in slips.items():
         assert f"Did you mean: podlift schedule {meant}?" in here("schedule", word, "weekly").stderr
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
 import pytest
-from support import holds
+from support import FakeClock, holds
+
 import sdk
+from sdk.backends.base import LogLine
 from sdk.cli import live, screen, watch
+from sdk.cli.lines import Printer, since_then, too_many
 from sdk.cli.pace import Update
 from sdk.clock import SystemClock
 from sdk.records.timeline import Moment
-import re
-import pytest
-from support import FakeClock
-import sdk
-from sdk.backends.base import LogLine
-from sdk.cli.lines import Printer, since_then, too_many
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+
 import pytest
-from support import files_of_a_run, until
+from support import FakeClock, files_of_a_run, until
+
 import sdk
 from sdk.clock import SystemClock
-from sdk.errors import ConflictError
+from sdk.errors import ConflictError, StoreError
 from sdk.job.layout import RunPaths
 from sdk.records.outputs import OutputsIndex
 from sdk.records.recorder import Recorder
+from sdk.records.sync.cancels import KEYS, CancelWatch, request_cancel
 from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Progress
 from sdk.storage.emulator import endpoint
-from collections import Counter
-from pathlib import Path
-import pytest
-from support import FakeClock
-from sdk.errors import StoreError
-from sdk.records.sync.cancels import KEYS, CancelWatch, request_cancel
 from sdk.storage.posix_store import PosixStore
 
 URL = "gs://mine/runs/digits-aaaaaa"
@@ -164,11 +162,8 @@ def test_links_and_executable_files_of_two_attempts_are_merged(bucket, here) -> 
 
 def test_outputs_that_are_known_already_cost_one_request(bucket, podlift_gcs, here) -> None:
     run = SyncedRun(here, URL, SystemClock())
-    for executable, expected in (
-        ("a.sh", {"objects.download": 1, "objects.insert": 1}),
-        ("a.sh", {"objects.download": 1}),
-        ("b.sh", {"objects.download": 1, "objects.insert": 1}),
-    ):
+    both = {"objects.download": 1, "objects.insert": 1}
+    for executable, expected in (("a.sh", both), ("a.sh", {"objects.download": 1}), ("b.sh", both)):
         podlift_gcs.forget_requests()
         run.add_outputs({}, [f"outputs/{executable}"])
         operations = podlift_gcs.requests().operations

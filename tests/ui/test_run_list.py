@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
-import pytest
-from page_runs import HOSTILE, Elements
-from sdk.status import Reason, State, Status
-from sdk.ui import listing, pages
-from sdk.ui.curves import polylines
-from sdk.ui.rows import RunInfo, row
-import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sdk.ui import curves
-from sdk.ui.curves import Point
+from page_runs import HOSTILE, Elements
+
+from sdk.status import Reason, State, Status
+from sdk.ui import curves, listing, pages
+from sdk.ui.curves import Point, polylines
+from sdk.ui.rows import RunInfo, row
 
 NOW = 10_000.0
 
