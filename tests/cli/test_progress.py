@@ -94,7 +94,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     go_on = tmp_path / "go on"
     run = sdk.submit("train.py", args=[str(go_on)])
     try:
-        # Data of unknown size: the first epoch has told that it is four batches. The callback that waits is before ours.
+        # Data of unknown size: the first epoch has told that it is four batches. The callback that waits precedes ours.
         expected = Progress(step=6, epoch=2, epochs=3, epoch_step=2, epoch_steps=4)
         until(lambda: run.progress() == expected, lambda: (run.progress(), run.why()))
         assert expected.left == 6

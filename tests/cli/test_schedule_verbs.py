@@ -1,9 +1,10 @@
-"""`podlift schedule`: created, changed, listed, fired, removed; refusals; and the triggers of the guide, which fire one."""
+"""`podlift schedule`: created, changed, listed, fired, removed; refusals; and the triggers of the guide."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,12 @@ import time
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
+
 import pytest
-from support import LIMIT_S, finished_run, holds, needs, until
+import yaml
+from support import LIMIT_S, REPO, finished_run, full_only, holds, needs, until
+
 import sdk
 from sdk.backends.local.backend import LocalBackend
 from sdk.cli import screen
@@ -21,16 +26,6 @@ from sdk.records import named
 from sdk.schedules.runs import LocalRuns
 from sdk.schedules.server import Server
 from sdk.upkeep import remove
-import re
-import subprocess
-import sys
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
-import pytest
-import yaml
-from support import LIMIT_S, REPO, full_only, needs
-import sdk
 
 needs("cronsim")
 CRON = ("--cron", "0 3 * * 1", "--time-zone", "Europe/Berlin")

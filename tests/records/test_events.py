@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
-import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-from sdk.clock import SystemClock
-from sdk.job.layout import RunPaths
-from sdk.records.events import Event, fold, parse, status_records
-from sdk.records.recorder import Recorder, read_events
-from sdk.status import Reason, State
 import json
 import os
 from pathlib import Path
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+
+from sdk.clock import SystemClock
 from sdk.errors import CorruptRunError
+from sdk.job.layout import RunPaths
 from sdk.records import metric_file
+from sdk.records.events import Event, fold, parse, status_records
+from sdk.records.recorder import Recorder, read_events
+from sdk.status import Reason, State
+
 
 def event(kind: str, time: float = 1.0, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:
     return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=time, data=data)

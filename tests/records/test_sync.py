@@ -1,4 +1,4 @@
-"""Push and pull share one index of a run's objects in a bucket, of which no kill loses a file; cancels are read there."""
+"""Push and pull share one index of a run's objects in a bucket, of which no kill loses a file; so do cancels."""
 
 from __future__ import annotations
 
