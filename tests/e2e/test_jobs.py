@@ -78,5 +78,5 @@ def test_recommender_learns_the_tastes_with_workers_and_a_parameter_server(tmp_p
 
 
 @pytest.mark.full
-def test_char_lm_predicts_more_than_half_of_the_characters(tmp_path: Path) -> None:
-    assert trained("char_lm", tmp_path, args=["--steps", 1000])[1]["val_accuracy"] > 0.55
+def test_char_lm_predicts_four_of_ten_characters_after_500_steps(tmp_path: Path) -> None:
+    assert trained("char_lm", tmp_path, args=["--steps", 500])[1]["val_accuracy"] > 0.42

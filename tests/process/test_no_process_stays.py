@@ -241,8 +241,8 @@ def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
 
 @pytest.mark.parametrize(
     ("first", "trials"),
-    [(0, 3), full_only(3, 6), full_only(1000, 200)],
-    ids=["without a supervisor", "others", "200 trials"],
+    [(0, 3), full_only(3, 6), full_only(1000, 80)],
+    ids=["without a supervisor", "others", "80 trials"],
 )
 def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(monkeypatch, first: int, trials: int) -> None:
     # A run with a client that was killed before it started a supervisor is lost soon: it is looked at when all is quiet.
