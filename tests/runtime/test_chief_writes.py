@@ -19,14 +19,6 @@ from support import PROGRAMS, heard
 from sdk.runtime.patches import chief_writes
 from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, copy_path, is_own_already
 
-
-def version_of(package):
-    try:
-        return tuple(map(int, importlib.metadata.version(package).split(".")[:2]))
-    except importlib.metadata.PackageNotFoundError:
-        return (0, 0)
-
-
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
 parts = st.text(letters, max_size=5) | st.sampled_from(["", ".", "..", "%"])
 rests = st.lists(parts, min_size=1, max_size=5).map("/".join)
@@ -108,12 +100,6 @@ def files(tmp_path):
     return SimpleNamespace(task=TaskFiles(str(tmp_path / "temp")), lines=heard(), shared=tmp_path / "shared")
 
 
-def prefixes(name):
-    """Return a, a.b, a.b.c of "a.b.c"."""
-    parts = name.split(".")
-    return [".".join(parts[: count + 1]) for count in range(len(parts))]
-
-
 def save(files, name):
     target = files.task.target(files.shared / name)
     Path(target).write_text("content")
@@ -172,14 +158,15 @@ def test_the_chief_writes_the_shared_file_whatever_the_program_takes_it_for(aske
 def test_the_log_gets_one_line_that_tells_how_to_opt_out(files):
     save(files, "a")
     save(files, "b")
-    assert len(files.lines) == 1
-    assert 'Code(writes="all")' in files.lines[0] and "--code-writes all" in files.lines[0]
+    (line,) = files.lines
+    assert 'Code(writes="all")' in line and "--code-writes all" in line
 
 
 def test_a_function_that_another_package_has_wrapped_is_called_as_it_is(files, monkeypatch):
     """A wrapper without `functools.wraps` has no argument of that name."""
     written = []
-    package, *folders, module = (ModuleType(name) for name in prefixes("keras.src.saving.saving_api"))
+    names = ("keras", "keras.src", "keras.src.saving", "keras.src.saving.saving_api")
+    package, *folders, module = map(ModuleType, names)
     for made in (package, *folders, module):
         monkeypatch.setitem(sys.modules, made.__name__, made)
     package.__version__ = "3.9.0"
@@ -199,11 +186,8 @@ def test_forgetting_a_checkpoint_leaves_its_neighbours(files):
         Path(f"{mine}.{part}").write_text("")
         Path(f"{other}.{part}").write_text("")
     files.task.forget(mine)
-    assert sorted(path.name for path in Path(other).parent.iterdir()) == [
-        "w-10",
-        "w-10.data-00000-of-00001",
-        "w-10.index",
-    ]
+    left = ["w-10", "w-10.data-00000-of-00001", "w-10.index"]
+    assert sorted(path.name for path in Path(other).parent.iterdir()) == left
     assert files.task.source(files.shared / "w-1") == files.shared / "w-1"
 
 
@@ -340,8 +324,9 @@ model.export(sys.argv[2], verbose=False)
 
 
 @real
-@pytest.mark.skipif(version_of("tensorflow") < (2, 17), reason="that converter aborts on any Keras 3 model")
 def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_path):
+    if importlib.metadata.version("tensorflow") < "2.17":
+        pytest.skip("that converter aborts on any Keras 3 model")
     script = tmp_path / "convert.py"
     script.write_text(CONVERT)
     folders = [str(tmp_path / "temp"), str(tmp_path / "exported")]

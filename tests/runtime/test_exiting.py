@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from support import REPO
 
-pytestmark = pytest.mark.process
-
 PROGRAM = """
 import atexit, sys, threading, time
 from sdk.runtime import bootstrap
