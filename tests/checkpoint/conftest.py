@@ -11,7 +11,6 @@ from sdk.storage.posix_store import PosixStore
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Make the test's folder the current one."""
     monkeypatch.chdir(tmp_path)
 
 

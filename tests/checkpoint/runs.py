@@ -21,10 +21,9 @@ def trained(text: str, *kills: str, root: Path | None = None, **job: Any) -> sdk
     """Run a program in the current folder; a kill is "MOMENT:NUMBER" of the first task, "MOMENT:NUMBER:last" of the last."""
     Path("train.py").write_text(text)
     plan = sdk.plan(sdk.Job("train.py", **job), root=root)
-    wanted = [
-        Kill(task=plan.tasks[-1 if last else 0], point=point, number=int(number))
-        for point, number, *last in (kill.split(":") for kill in kills)
-    ]
+    wanted = []
+    for point, number, *last in (kill.split(":") for kill in kills):
+        wanted.append(Kill(task=plan.tasks[-1 if last else 0], point=point, number=int(number)))
     run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=tuple(wanted))))
     run.wait(LIMIT_S)
     return run

@@ -248,20 +248,14 @@ def test_21_an_object_damaged_on_its_way_is_read_again(store: PosixStore) -> Non
     assert once.happened
 
 
-@pytest.mark.parametrize("prefix", ["commits/", "quarantine/", "data/"])
-def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: PosixStore, prefix: str) -> None:
-    saved(store, 1)
+@pytest.mark.parametrize(
+    ("op", "prefix"), [("list", "commits/"), ("list", "quarantine/"), ("list", "data/"), ("get", "data/")]
+)
+def test_22_a_read_that_fails_is_an_error_and_neither_a_fresh_start_nor_damage(store, op: str, prefix: str) -> None:
+    saved(store, 1, 2)
     for read in (restore.newest, lambda faulty: opening.open_first(faulty, 1, "me", CLOCK)):
         with pytest.raises(StoreError, match="does not answer"):
-            read(FaultyStore(store, StoreFault("list", prefix)))
-    assert files(store, "quarantine/") == []
-    assert restored(store) == 1
-
-
-def test_22_data_that_cannot_be_read_now_is_not_called_damaged(store: PosixStore) -> None:
-    saved(store, 1, 2)
-    with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, StoreFault("get", "data/", times=99)))
+            read(FaultyStore(store, StoreFault(op, prefix, times=99)))
     assert files(store, "quarantine/") == []
     assert restored(store) == 2
 

@@ -72,9 +72,8 @@ def at_once() -> int:
             running -= 1
         return x
 
-    calls = tf.data.Dataset.range(100).map(
-        lambda x: tf.numpy_function(slow, [x], tf.int64), num_parallel_calls=tf.data.AUTOTUNE
-    )
+    numbers = tf.data.Dataset.range(100)
+    calls = numbers.map(lambda x: tf.numpy_function(slow, [x], tf.int64), num_parallel_calls=tf.data.AUTOTUNE)
     assert sorted(int(x) for x in calls) == list(range(100))
     return most
 

@@ -202,7 +202,6 @@ def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
 
 
 def real(test):
-    """Mark a test that trains with TensorFlow."""
     installed = importlib.util.find_spec("tensorflow") is not None
     return pytest.mark.full(pytest.mark.tensorflow(pytest.mark.skipif(not installed, reason="needs TensorFlow")(test)))
 

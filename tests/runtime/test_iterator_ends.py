@@ -116,9 +116,7 @@ class CacheDataset(list[Any]):
 
 
 @pytest.mark.parametrize("what", ["the program's functions", "a file that it writes"])
-def test_an_iterator_that_may_still_use_something_ends_where_it_is_dropped(
-    made: Any, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_an_iterator_that_may_still_use_something_ends_where_it_is_dropped(made: Any, monkeypatch, what: str) -> None:
     if what == "the program's functions":
         python_functions(monkeypatch, 1)
     iterator = made.OwnedIterator((list if what == "the program's functions" else CacheDataset)([Resource()]))

@@ -83,7 +83,6 @@ def test_a_step_may_be_a_number_of_numpy_or_a_variable(tmp_path: Path) -> None:
 
 
 def trained_with_tensorflow(test: Any) -> Any:
-    """Mark a test that trains with TensorFlow."""
     return pytest.mark.full(pytest.mark.tensorflow(test))
 
 

@@ -67,9 +67,8 @@ def test_another_process_goes_on_with_the_same_numbers():
     state = randomness.capture()
     names = ["python", "numpy", "tensorflow", "tensorflow_generator", "keras"]
     expected = [DRAWS[name]() for name in names]
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ANOTHER_PROCESS], input=state.hex(), capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-c", IN_ANOTHER_PROCESS]
+    done = subprocess.run(command, input=state.hex(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO, FakeClock, heard, needs
+from support import PROGRAMS, REPO, FakeClock, heard, made, needs
 
 import sdk
 from sdk.errors import InputError
@@ -202,6 +202,19 @@ def test_a_tpu_that_comes_late_is_waited_for_and_one_that_never_comes_is_named()
     assert not host.wait(clock, lambda: [])
     assert clock.time == 5 + host.WAIT_S
     assert "/dev/accel" in lines[-1]
+
+
+@pytest.mark.full
+@pytest.mark.fidelity("tpu-devices", "emulator")
+def test_a_job_for_a_tpu_asks_for_its_machine_and_trains_on_the_stand_in(podlift_vertex):
+    job = sdk.Job(JOBS / "digits" / "train.py", args=["--epochs", "1"], resources=sdk.Resources(accelerator="v5e-8"))
+    run = sdk.submit(job, backend=podlift_vertex.backend())
+    assert run.result(500).metrics["val_accuracy"] > 0.5
+    (asked,) = made(podlift_vertex)
+    (pool,) = asked.job_spec.worker_pool_specs
+    machine = pool.machine_spec
+    assert (pool.replica_count, machine.machine_type, machine.tpu_topology) == (1, "ct5lp-hightpu-8t", "2x4")
+    assert "v5e-8 is a stand-in here: 8 logical CPU devices" in "\n".join(line.text for line in run.logs())
 
 
 @pytest.mark.full
