@@ -27,7 +27,7 @@ def attempt(folder: Path, number: int) -> CheckpointManager:
 
 
 def trained(folder: Path, attempted: int, models: Sequence[Variable], size: int) -> list[int | None]:
-    """Train each model in one phase of an attempt; return the values that each begins with: the number of that phase."""
+    """Train each model in one phase of an attempt; return the value that each begins with: the number of its phase."""
     begun, manager = list[int | None](), attempt(folder, attempted)
     for number, model in enumerate(models):
         phase = manager.begin("fit", "alike", model)

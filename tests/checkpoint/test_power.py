@@ -1,7 +1,7 @@
 """After a loss of power, at any moment: acknowledged objects are there, and none partially.
 
-The loss is simulated: a recorder stands in the place of `os.fsync`. A file that was never synced is empty afterwards, a folder
-that was never synced has no names, and synced data is as it was at that moment: the least that POSIX promises.
+A recorder in the place of `os.fsync` simulates it. A file that was never synced is empty afterwards, a folder that was
+never synced has no names, and synced data is as it was at that moment: the least that POSIX promises.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 if "patched" in sys.argv:
     from sdk.runtime.patches import install, iterator_ends
 

@@ -115,9 +115,6 @@ def test_the_parts_add_up_in_any_order_and_whatever_the_waiting_is_said_to_be(mo
     assert sum(account.spent(part) for part in range(len(PARTS))) == time.ns
 
 
-# --- The calls of Keras -----------------------------------------------------------------------------------------------
-
-
 def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
     time = Time()
     account = made(time)
@@ -183,8 +180,6 @@ def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
     assert sum(spent.values()) == time.ns / S
     assert spent["step"] == 9 + 12 + 12 + 12 and spent["other"] == 7 + 3 * 3
 
-
-# --- An input that is too slow ----------------------------------------------------------------------------------------
 
 SLOW_MAP = Stage(kind="MapDataset", function="parse", python=True)
 PARALLEL = Stage(kind="ParallelMapDataset")

@@ -1,17 +1,12 @@
 """CentralStorageStrategy with several replicas under Keras 3: the mistake without the cure, and its effect."""
 
-import subprocess
-import sys
-
 import pytest
-from support import REPO, needs
+from support import needs, python
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
 PROGRAM = """
-import os
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras, numpy as np, tensorflow as tf
 import keras.src.backend.tensorflow.core as core
 from sdk.runtime.patches import install
@@ -68,5 +63,4 @@ assert (float(mean.total), float(mean.count)) == (0.0, 0.0)
 
 
 def test_without_the_cure_keras_is_wrong_and_with_it_every_metric_equals_one_devices() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=REPO, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-c", PROGRAM)

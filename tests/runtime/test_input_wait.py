@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-from support import PROGRAMS, REPO
+from support import PROGRAMS, python
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 
 
 def test_the_wait_of_steps_is_measured_within_a_tenth_for_every_way_to_take_batches() -> None:
-    env = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3"}
     # One process, since TensorFlow's start costs more than all ways.
-    command = [sys.executable, str(PROGRAMS / "input_waits.py")]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    found = json.loads(ended.stdout.splitlines()[-1])
+    found = json.loads(python(str(PROGRAMS / "input_waits.py")).splitlines()[-1])
     assert len(found["waits"]) == 5
     for way, (measured, truth) in found["waits"].items():
         # A fit also waits for its first batch, as far as that is not made while it compiles.

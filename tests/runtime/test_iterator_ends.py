@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, LONG_LIMIT_S, PROGRAMS, REPO, needs, until
+from support import LIMIT_S, LONG_LIMIT_S, PROGRAMS, REPO, needs, python, until
 
 import sdk
 from sdk.runtime import template
@@ -292,10 +292,7 @@ def test_tensorflow_still_waits_and_the_patch_does_not() -> None:
     needs("tensorflow")
     found = {}
     for name in ("as it is", "patched"):
-        command = [sys.executable, str(PROGRAMS / "iterator_ends.py"), name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        assert done.returncode == 0, done.stderr
-        found[name] = json.loads(done.stdout.splitlines()[-1])
+        found[name] = json.loads(python(str(PROGRAMS / "iterator_ends.py"), name).splitlines()[-1])
     for what in ("one device", "mirrored"):
         assert max(found["as it is"][what]) > 0.15, found
         assert min(found["patched"][what]) < 0.1, found

@@ -79,9 +79,6 @@ def test_a_step_may_be_a_number_of_numpy_or_a_variable(tmp_path: Path) -> None:
     assert found == [(step, {"loss": 0.5}) for step in (1, 2, 3)]
 
 
-# --- In trainings ---------------------------------------------------------------------------------------------------
-
-
 def trained_with_tensorflow(test: Any) -> Any:
     return pytest.mark.full(pytest.mark.tensorflow(test))
 

@@ -9,20 +9,24 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 from support import FakeClock
 
-from sdk.errors import AlreadyExistsError, MissingError, StoreError
+from sdk.errors import StoreError
 from sdk.job.layout import RunPaths
-from sdk.job.payload import Payload
 from sdk.runtime import rendezvous
 from sdk.runtime.rendezvous import FolderBoard, StepCoordinator
 from sdk.runtime.store_board import StoreBoard
 from sdk.storage import posix
+from sdk.storage.posix_store import PosixStore
 
 TASKS = ("chief-0", "worker-0", "worker-1")
 
@@ -345,7 +349,7 @@ def test_many_steps_that_end_at_once_do_not_put_the_agreed_one_far_ahead(action)
 
 
 def served(gang: Gang) -> Callable[[Callable[[], bool]], None]:
-    """Return a function that trains until something holds; each task's thread looks when it is woken, and after an interval."""
+    """Return a function that trains until something holds; threads look when they are woken, and after an interval."""
     looked = dict.fromkeys(gang.tasks, gang.clock.time)
 
     def turn() -> None:
@@ -383,19 +387,14 @@ def test_a_preemption_during_an_open_save_is_agreed_on_within_five_seconds(asks,
 
 
 def test_a_save_costs_the_first_task_few_lists(monkeypatch) -> None:
-    gang, lists = Gang(instant=False), Counter[str]()
-
-    def names(self: Paper, folder: str) -> list[str]:
-        lists[folder] += 1
-        return listed(self, folder)
-
-    listed = Paper.names
-    monkeypatch.setattr(Paper, "names", names)
+    gang = Gang(instant=False)
+    lists = mock.create_autospec(Paper.names, side_effect=Paper.names)
+    monkeypatch.setattr(Paper, "names", lambda *arguments: lists(*arguments))
     train = served(gang)
     train(lambda: gang.clock.time >= 60.0)
     gang.save(1)
     train(lambda: gang.same != [])
-    assert gang.clock.time < 66.0 and sum(lists.values()) <= 4
+    assert gang.clock.time < 66.0 and lists.call_count <= 4
 
 
 def test_a_finished_task_delays_none_and_an_agreement_with_a_lost_answer_stays(monkeypatch) -> None:
@@ -567,55 +566,34 @@ def test_a_late_answer_of_the_thread_to_an_answered_question_changes_nothing() -
 # --- The cost -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class CountingStore:
-    objects: dict[str, bytes] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-
-    def put_new(self, key: str, data: list[bytes]) -> None:
-        self.calls["put"] += 1
-        if key in self.objects:
-            raise AlreadyExistsError(key)
-        self.objects[key] = b"".join(data)
-
-    def get(self, key: str) -> bytes:
-        self.calls["get"] += 1
-        if key not in self.objects:
-            raise MissingError(key)
-        return self.objects[key]
-
-    stat = get
-
-    def list(self, prefix: str) -> Iterator[object]:
-        self.calls["list"] += 1
-        return iter(())
+@pytest.fixture
+def store(tmp_path: Path) -> mock.Mock:
+    """A store that counts its calls; its lists are behind."""
+    return mock.Mock(wraps=PosixStore(tmp_path), **{"list.side_effect": lambda prefix: iter(())})
 
 
-def payload(resumes: int) -> Payload:
-    made = object.__new__(Payload)
-    for name, value in {"attempt": 1, "resumes": resumes, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
-        object.__setattr__(made, name, value)
-    return made
+def payload(resumes: int) -> Any:
+    return SimpleNamespace(attempt=1, resumes=resumes, resumes_by_users=0, bucket_url="gs://b/r")
 
 
-def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent() -> None:
-    clock, store = Clock(0.0), CountingStore()
-    task = StepCoordinator(StoreBoard(payload(0), clock, store), "chief-0", TASKS, clock=clock)  # type: ignore[arg-type]
+def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent(store: mock.Mock) -> None:
+    clock = Clock(0.0)
+    task = StepCoordinator(StoreBoard(payload(0), clock, store), "chief-0", TASKS, clock=clock)
     task.begin = lambda: None  # type: ignore[method-assign]
     task.step()
     while clock.time < 3600:
         task.look()
         clock.time += task._interval_s()
-    usd = store.calls["put"] * 5e-6 + store.calls["list"] * 5e-6 + store.calls["get"] * 0.4e-6
-    assert store.calls["put"] == 0 and store.calls["list"] <= 12
-    assert usd < 0.0011, store.calls
+    reads = store.get.call_count + store.stat.call_count
+    assert store.put_new.call_count == 0 and store.list.call_count <= 12
+    assert store.list.call_count * 5e-6 + reads * 0.4e-6 < 0.0011, "dollars"
 
 
-def test_a_cancel_request_in_a_bucket_is_seen_within_six_seconds() -> None:
-    clock, store = Clock(0.0), CountingStore()
-    board = StoreBoard(payload(2), clock, store)  # type: ignore[arg-type]
+def test_a_cancel_request_in_a_bucket_is_seen_within_six_seconds(store: mock.Mock) -> None:
+    clock = Clock(0.0)
+    board = StoreBoard(payload(2), clock, store)
     clock.time = 20.0
     assert not board.is_stop_requested()
-    store.objects["control/0002-000001.cancel.json"] = b"{}"
+    store.put_new("control/0002-000001.cancel.json", [b"{}"])
     clock.time = 26.0
     assert board.is_stop_requested()

@@ -2,18 +2,14 @@
 
 import gc
 import json
-import os
 import random
-import subprocess
-import sys
 import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import REPO as ROOT
-from support import Later, heard, needs
+from support import Later, heard, needs, python
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 
@@ -194,13 +190,9 @@ else:
     state = bytes.fromhex(sys.argv[2])
     print(json.dumps([read(position.ResumableIterator(data, state=state)), read(position.ResumableIterator(data))]))
 """
-    env = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def run(*arguments):
-        command = [sys.executable, "-c", passes, *arguments]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(python("-c", passes, *arguments, CUDA_VISIBLE_DEVICES="-1"))
 
     third, fourth, state = run("whole")
     assert run("again", state) == [third, fourth]

@@ -1,12 +1,10 @@
 """The program for a TPU runs unmodified in local mode, and gives the numbers of one device with the same global batch."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO, FakeClock, heard, made, needs
+from support import PROGRAMS, REPO, FakeClock, heard, made, needs, python
 
 import sdk
 from sdk.errors import InputError
@@ -141,7 +139,7 @@ def test_several_tasks_on_tpus_are_refused_here_as_they_are_on_vertex_ai(tmp_pat
         sdk.plan(str(tmp_path / "train.py"), accelerator="v5e-8", workers=2, root=tmp_path)
 
 
-def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_and_keeps_the_jobs(tmp_path):
+def test_a_host_of_v5e_gets_variables_of_its_chips_and_a_cache_and_keeps_the_jobs(tmp_path):
     environ = {}
     host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path))
     assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
@@ -185,9 +183,7 @@ print(json.dumps([alone, resolved()]))
 
 @pytest.mark.full
 def test_a_resolver_without_a_name_means_the_machines_tpu_as_on_the_stand_in():
-    command = [sys.executable, "-c", RESOLVERS, payload(tpu="v3-8").to_json()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    alone, found = json.loads(done.stdout.splitlines()[-1])
+    alone, found = json.loads(python("-c", RESOLVERS, payload(tpu="v3-8").to_json()).splitlines()[-1])
     asks_an_api = "Missing runtime dependency on the Google API client"
     assert {alone[name] for name in ("nothing", "None", "empty")} == {asks_an_api}
     for name in ("another", "an address"):
