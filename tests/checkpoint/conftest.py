@@ -1,7 +1,5 @@
 """Where the tests of checkpoints work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

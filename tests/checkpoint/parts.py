@@ -1,7 +1,5 @@
 """Helpers of all checkpoint tests: states that are a function of their step, and attempts that save them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from pathlib import Path

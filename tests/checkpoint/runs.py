@@ -1,7 +1,5 @@
 """Trainings on this machine that are killed, and the values to compare."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The list of checkpoints that people see, and the checkpoints that they keep."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

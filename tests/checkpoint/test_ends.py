@@ -1,7 +1,5 @@
 """The ends of phases that are over: kept for as long as a restart reads them, in programs with any number of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

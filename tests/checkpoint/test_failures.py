@@ -1,7 +1,5 @@
 """A program that fails: the state of its training is saved on the way out, and the next attempt continues there."""
 
-from __future__ import annotations
-
 import textwrap
 import threading
 import time
@@ -224,7 +222,7 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
     said = heard()
     begun = time.monotonic()
     state = UnsavedState(phase=0, steps=3, contents=Contents(), at={})
-    rescue.save(Stuck(), state, 0.2)  # type: ignore[arg-type]
+    rescue.save(Stuck(), state, 0.2)
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
 

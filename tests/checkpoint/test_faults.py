@@ -4,8 +4,6 @@ Each test ends with the same question:
 the restored state is bitwise one acknowledged step, and not older than the last one.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import os
@@ -363,7 +361,7 @@ def test_a_receipt_that_is_not_for_this_save_is_refused(store: PosixStore, other
     class Spoiling(FaultyStore):
         def put_new(self, key: str, data: object, **crc: object) -> object:
             sent = [wrap("receipt", unwrap("receipt", b"".join(data)) | other)] if "receipt" in key else data
-            return super().put_new(key, sent)  # type: ignore[arg-type]
+            return super().put_new(key, sent)
 
     Attempt(store, tasks=2).save(1)
     attempt = Attempt(Spoiling(store), 1, tasks=2)
@@ -506,11 +504,11 @@ def test_a_commit_of_another_writer_under_our_name_is_not_ours(store: PosixStore
 
         def put_new(self, key: str, data: object, **crc: object) -> object:
             if key.startswith("commits/"):
-                ours = b"".join(bytes(part) for part in data)  # type: ignore[attr-defined]
+                ours = b"".join(bytes(part) for part in data)
                 body = unwrap("manifest", ours)
                 store.put_new(key, [wrap("manifest", {**body, "nonce": "another"})])
                 raise StoreError("the reply was lost")
-            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+            return super().put_new(key, data, **crc)
 
     with pytest.raises(SaveFailedError, match="was written by another process"):
         Attempt(Overtaken(store)).save(1)

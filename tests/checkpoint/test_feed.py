@@ -1,7 +1,5 @@
 """The checkpoints of a run as another process follows them."""
 
-from __future__ import annotations
-
 import pytest
 from support import heard
 

@@ -4,8 +4,6 @@ Each test ends with the same question as on a disk:
 the restored state is bitwise one acknowledged step, and not older than the last one.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Faults that FaultyStore makes, before a bucket: they are the same before any store, so the full run alone has them."""
 
-from __future__ import annotations
-
 import pytest
 
 from .test_faults import (  # noqa: F401

@@ -1,7 +1,5 @@
 """Intervals that are chosen while a training runs: `checkpoint_every` is "auto" by default."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Messages to a program with other variables than its checkpoint."""
 
-from __future__ import annotations
-
 import pytest
 
 from sdk.checkpoint.matching import check

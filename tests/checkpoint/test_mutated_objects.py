@@ -1,7 +1,5 @@
 """One value of one object of a store is replaced by anything that JSON can hold, with the right crc32c: no reader crashes."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """A store holds the checkpoints of one run: checkpoints of another one are refused, and removed ones are missed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

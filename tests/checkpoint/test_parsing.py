@@ -1,7 +1,5 @@
 """What somebody else may have written into a store: every byte of it is read as data, and nothing else happens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

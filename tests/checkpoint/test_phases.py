@@ -1,7 +1,5 @@
 """Programs that train several times: a finished phase is not repeated, and the right one is continued."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

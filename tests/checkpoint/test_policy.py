@@ -1,7 +1,5 @@
 """When to save and which checkpoints to keep, as tables, and the rules for all of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

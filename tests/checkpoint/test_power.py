@@ -4,8 +4,6 @@ A recorder in the place of `os.fsync` simulates it. A file that was never synced
 never synced has no names, and synced data is as it was at that moment: the least that POSIX promises.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

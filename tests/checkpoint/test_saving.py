@@ -1,7 +1,5 @@
 """Saving and restoring on a disk, with nothing going wrong."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -5,8 +5,6 @@ The writer loads no framework. Its state is a function of the step, so that a re
 Usage: `python tests/programs/checkpoint_kills.py FOLDER --count 50`
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import itertools

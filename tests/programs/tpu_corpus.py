@@ -3,8 +3,6 @@
 `# refused: RULE` or `# warning: RULE` must be found there.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 TPU = """

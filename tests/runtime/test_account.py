@@ -1,7 +1,5 @@
 """A task is in one part at every moment, and its parts add up to its time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,7 +159,7 @@ def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
     module = SimpleNamespace(CallbackList=CallbackList, TensorFlowTrainer=Model, __name__=trainer)
     for patch in FitAccounting(account, StarvedInput(account, print)).patches():
         if patch.module in ("keras.src.callbacks.callback_list", trainer):
-            patch.apply(module)  # type: ignore[arg-type]
+            patch.apply(module)
     model = Model()
     model.evaluate()
     pass_s(4)

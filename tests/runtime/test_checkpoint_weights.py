@@ -1,7 +1,5 @@
 """The weights of a checkpoint get into a model that is built as the program builds it: all of them, or none and one error."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

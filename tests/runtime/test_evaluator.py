@@ -1,7 +1,5 @@
 """The evaluator task: it evaluates the checkpoints of the others, and ends when they have ended."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A task that leaves at once: threads, exit handlers, objects and streams are ended as Python would end them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

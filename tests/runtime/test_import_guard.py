@@ -1,7 +1,5 @@
 """A module that the bundle lacks cannot be imported from the original project, however it gets onto the path."""
 
-from __future__ import annotations
-
 import json
 import os
 import textwrap

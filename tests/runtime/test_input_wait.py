@@ -1,7 +1,5 @@
 """How long steps wait for their input, measured with an input that is made slow, beside the times that the steps see."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

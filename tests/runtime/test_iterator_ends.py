@@ -1,7 +1,5 @@
 """The end of an iterator of tf.data does not wait for the thread that tunes it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Metrics that are no single number are reported as several, and never end a training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,7 +72,7 @@ def test_a_program_that_reports_text_is_told_so_at_once() -> None:
 def test_a_step_may_be_a_number_of_numpy_or_a_variable(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     for step in (np.int64(1), np.array(2), SimpleNamespace(numpy=lambda: np.int64(3))):
-        Reporter(str(path)).report({"loss": np.float32(0.5)}, step=step)  # type: ignore[arg-type]
+        Reporter(str(path)).report({"loss": np.float32(0.5)}, step=step)
     found = [(record["step"], record["metrics"]) for record in read_metrics(str(path))]
     assert found == [(step, {"loss": 0.5}) for step in (1, 2, 3)]
 

@@ -1,7 +1,5 @@
 """The weights of a saved model, in each format, get into a model of the same program: all of them, or none and one error."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ def sequential(keras: Any, width: int = 4) -> Any:
 
 
 def subclassed(keras: Any) -> Any:
-    class Blocks(keras.Model):  # type: ignore[misc]
+    class Blocks(keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.first, *self.blocks = (keras.layers.Dense(4) for _ in range(3))

@@ -1,7 +1,5 @@
 """Exceptions of a program in Keras's methods, and its replacements of their parts, stay its own. The trainer is a stand-in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

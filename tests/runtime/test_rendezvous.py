@@ -1,7 +1,5 @@
 """All tasks do the same after the same step, however late they see each other's files, and wait for no task that is done."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -104,7 +102,7 @@ class Gang:
         self.tasks = {task: StepCoordinator(self.papers[task], task, tasks, clock=self.clock) for task in tasks}
         self.clock.turn = self.look
         for coordinator in self.tasks.values():
-            coordinator.begin = lambda: None  # type: ignore[method-assign]
+            coordinator.begin = lambda: None
         self.done: dict[str, list[tuple[int, str]]] = {task: [] for task in tasks}
         self.count = 0
 
@@ -482,7 +480,7 @@ def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer(outage
 def test_a_task_that_did_not_answer_is_named() -> None:
     gang = Gang(instant=False)
     gang.step(1.0)
-    gang.tasks["worker-1"].look = lambda: None  # type: ignore[method-assign]
+    gang.tasks["worker-1"].look = lambda: None
     gang.save(1)
     with pytest.raises(StoreError, match="worker-1 did not answer"):
         for _ in range(100):
@@ -579,7 +577,7 @@ def payload(resumes: int) -> Any:
 def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent(store: mock.Mock) -> None:
     clock = Clock(0.0)
     task = StepCoordinator(StoreBoard(payload(0), clock, store), "chief-0", TASKS, clock=clock)
-    task.begin = lambda: None  # type: ignore[method-assign]
+    task.begin = lambda: None
     task.step()
     while clock.time < 3600:
         task.look()

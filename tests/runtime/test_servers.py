@@ -3,8 +3,6 @@
 `container/test_training.py` has the real thing.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

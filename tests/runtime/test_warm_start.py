@@ -1,7 +1,5 @@
 """A run with a warm start begins with the weights of the registered model, in each kind of loop and cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
