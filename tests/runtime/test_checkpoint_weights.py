@@ -42,11 +42,10 @@ def trained(model: Any) -> Any:
 
 def checkpoint(**objects: Any) -> Any:
     """The values read back from a snapshot of a training's objects."""
-    arrays = take(variables_of(**objects))
-    copied = {each.path: memoryview(bytes(each.data())) for each in arrays}
-    return SimpleNamespace(
-        arrays={e.path: SimpleNamespace(dtype=e.dtype, shape=e.shape, data=copied[e.path]) for e in arrays}
-    )
+    arrays = {}
+    for each in take(variables_of(**objects)):
+        arrays[each.path] = SimpleNamespace(dtype=each.dtype, shape=each.shape, data=memoryview(bytes(each.data())))
+    return SimpleNamespace(arrays=arrays)
 
 
 def assert_same(one: Any, other: Any) -> None:

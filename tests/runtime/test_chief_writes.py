@@ -48,16 +48,11 @@ def test_a_copy_mirrors_the_place_that_the_program_named(path, copy):
 
 
 @given(rests, rests)
-def test_two_objects_of_a_bucket_never_share_a_copy(one, other):
-    copies = [copy_path(f"gs://{rest}", "/temp", "/") for rest in (one, other)]
-    assert (copies[0] == copies[1]) == (one.rstrip("/") == other.rstrip("/"))
-
-
-@given(rests, rests)
-def test_two_local_files_never_share_a_copy(one, other):
-    copies = [copy_path(f"/{rest}", "/temp", "/") for rest in (one, other)]
+def test_two_objects_of_a_bucket_or_two_local_files_never_share_a_copy(one, other):
     places = [os.path.normpath(f"/{rest}").lstrip("/") for rest in (one, other)]
-    assert (copies[0] == copies[1]) == (places[0] == places[1])
+    for start, is_same in (("gs://", one.rstrip("/") == other.rstrip("/")), ("/", places[0] == places[1])):
+        copies = [copy_path(start + rest, "/temp", "/") for rest in (one, other)]
+        assert (copies[0] == copies[1]) == is_same
 
 
 @given(st.sampled_from(["", "/", "gs://", "file://", "S3://"]), rests)
@@ -248,9 +243,7 @@ def test_after_a_kill_the_chief_has_written_every_shared_file(job):
     assert [re.search(r"\.(\d+)\.\d+\.v2$", name)[1] for name in events] == [str(job.chief["pid"])]
     assert [line.split(",")[0] for line in (job.shared / "log.csv").read_text().split()] == ["epoch", "2", "3"]
     assert not [path for path in job.shared.rglob("workertemp*")]
-    assert {"model.keras", "every/3.keras", "every/4.keras"} <= {
-        str(p.relative_to(job.shared)) for p in job.shared.rglob("*")
-    }
+    assert all((job.shared / name).exists() for name in ("model.keras", "every/3.keras", "every/4.keras"))
 
 
 @real
@@ -264,12 +257,9 @@ def test_after_a_kill_the_worker_has_cleaned_up_and_said_one_line(job):
 
 @real
 def test_the_shared_model_holds_the_training_of_both_tasks(job):
-    is_statistic = [len(weight) == 4 and index in (4, 5) for index, weight in enumerate(job.chief["weights"])]
-    trained = [
-        [weight for weight, statistic in zip(task["weights"], is_statistic, strict=True) if not statistic]
-        for task in (job.chief, job.worker)
-    ]
-    assert trained[0] == trained[1]
+    # Two of the weights are statistics of BatchNormalization.
+    chief, worker = (task["weights"][:4] + task["weights"][6:] for task in (job.chief, job.worker))
+    assert chief == worker != []
 
 
 @real

@@ -34,10 +34,9 @@ def server() -> Iterator[socket.socket]:
         yield held
 
 
-def config(server: socket.socket, role: str = "chief") -> str:
-    return json.dumps(
-        {"cluster": {role: [f"127.0.0.1:{server.getsockname()[1]}"], "worker": ["127.0.0.1:1"]}, "task": {}}
-    )
+def config(server: socket.socket) -> str:
+    first = f"127.0.0.1:{server.getsockname()[1]}"
+    return json.dumps({"cluster": {"chief": [first], "worker": ["127.0.0.1:1"]}, "task": {}})
 
 
 def test_a_task_waits_until_the_first_one_listens_and_goes_on_at_once(server, monkeypatch) -> None:
@@ -60,11 +59,9 @@ def test_a_task_waits_until_the_first_one_listens_and_goes_on_at_once(server, mo
     timer.join()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "{}", '{"cluster": {}}', '{"cluster": {"chief": []}}', '{"cluster": {"chief": ["x"]}}']
-)
-def test_a_cluster_that_cannot_be_read_is_left_to_tensorflow(text: str) -> None:
-    servers.await_first_server(text)
+def test_a_cluster_that_cannot_be_read_is_left_to_tensorflow() -> None:
+    for text in ("", "{", "{}", '{"cluster": {}}', '{"cluster": {"chief": []}}', '{"cluster": {"chief": ["x"]}}'):
+        servers.await_first_server(text)
 
 
 def test_a_first_task_that_does_not_come_is_left_to_tensorflow(server) -> None:
