@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -198,6 +199,15 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]) -> It
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def python(*words: str, **env: str) -> str:
+    """Run Python with these words and podlift on its path, and return its output; it has to succeed."""
+    settings = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3", **env}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_LIMIT_S, env=settings)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout
 
 
 def race(url: str, count: int, *words: str) -> list[list[int]]:

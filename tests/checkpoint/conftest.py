@@ -1,7 +1,5 @@
 """Where the tests of checkpoints work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from sdk.storage.posix_store import PosixStore
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Make the test's folder the current one."""
     monkeypatch.chdir(tmp_path)
 
 

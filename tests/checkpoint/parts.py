@@ -1,7 +1,5 @@
 """Helpers of all checkpoint tests: states that are a function of their step, and attempts that save them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,8 +49,7 @@ class Attempt:
     """One attempt of a run with tasks that live in this process."""
 
     def __init__(self, store: Store, number: int = 0, *, tasks: int = 1, run_id: str = "test", **policy: Any) -> None:
-        self.store = store
-        self.run_id = run_id
+        self.store, self.run_id = store, run_id
         self.said = heard("checkpoint")
         self.opening: Opening = opening.open_first(store, number, f"attempt {number}", CLOCK, run_id=run_id)
         self.policy = Checkpoints(**{"on_busy": "block", **policy})

@@ -1,7 +1,5 @@
 """Trainings on this machine that are killed, and the values to compare."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +19,9 @@ def trained(text: str, *kills: str, root: Path | None = None, **job: Any) -> sdk
     """Run a program in the current folder; a kill is "MOMENT:NUMBER" of the first task, "MOMENT:NUMBER:last" of the last."""
     Path("train.py").write_text(text)
     plan = sdk.plan(sdk.Job("train.py", **job), root=root)
-    wanted = [
-        Kill(task=plan.tasks[-1 if last else 0], point=point, number=int(number))
-        for point, number, *last in (kill.split(":") for kill in kills)
-    ]
+    wanted = []
+    for point, number, *last in (kill.split(":") for kill in kills):
+        wanted.append(Kill(task=plan.tasks[-1 if last else 0], point=point, number=int(number)))
     run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=tuple(wanted))))
     run.wait(LIMIT_S)
     return run

@@ -1,7 +1,5 @@
 """The list of checkpoints that people see, and the checkpoints that they keep."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -77,9 +75,7 @@ def test_a_question_about_checkpoints_in_a_bucket_waits_less_than_a_training(sto
     assert url.startswith("gs://mine/runs/test/") and retry.total_s < RetryPolicy().total_s
 
 
-def test_a_checkpoint_removed_by_retention_is_not_removed_again(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_removed_by_retention_is_not_removed_again(store: PosixStore, monkeypatch) -> None:
     gone, delete = list[str](), store.delete
     monkeypatch.setattr(store, "delete", lambda key, **more: gone.append(key) or delete(key, **more))
     attempt = Attempt(store, keep_last=1)
@@ -141,15 +137,10 @@ def test_39_a_metric_that_is_no_number_is_said_once_and_the_best_before_it_stays
     for step, loss in enumerate([math.nan, math.nan, 0.7], 2):
         last = attempt.save(step, metrics={"val_loss": loss})
     assert files(store, "commits/") == [best, last]
-    said = [line for line in attempt.said if "val_loss" in line]
-    assert len(said) == 1
-    assert "is nan, so this checkpoint cannot be the best one" in said[0]
-    assert restore.read_manifest(store, last).best == {
-        "metric": "val_loss",
-        "mode": "min",
-        "value": 0.5,
-        "commit": best,
-    }
+    (said,) = (line for line in attempt.said if "val_loss" in line)
+    assert "is nan, so this checkpoint cannot be the best one" in said
+    kept = {"metric": "val_loss", "mode": "min", "value": 0.5, "commit": best}
+    assert restore.read_manifest(store, last).best == kept
 
 
 def test_an_unreported_metric_is_named_with_the_nearest_one(store: PosixStore) -> None:
@@ -157,9 +148,8 @@ def test_an_unreported_metric_is_named_with_the_nearest_one(store: PosixStore) -
     attempt.save(1)
     attempt.save(2, metrics={"val_loss": 1.0})
     attempt.save(3, metrics={"val_loss": 1.0})
-    said = [line for line in attempt.said if "val_lss" in line]
-    assert len(said) == 1
-    assert "Did you mean 'val_loss'?" in said[0]
+    (said,) = (line for line in attempt.said if "val_lss" in line)
+    assert "Did you mean 'val_loss'?" in said
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1100, marks=pytest.mark.full)])

@@ -1,7 +1,5 @@
 """The ends of phases that are over: kept for as long as a restart reads them, in programs with any number of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,20 +24,17 @@ def attempt(folder: Path, number: int) -> CheckpointManager:
     return parts.manager(folder, number, policy=Checkpoints(keep_last=1))
 
 
-def trained(manager: CheckpointManager, models: Sequence[Variable], *, size: int) -> list[int | None]:
-    """Train each model in one phase; return the values that each phase begins with: the number of that phase."""
-    begun: list[int | None] = []
+def trained(folder: Path, attempted: int, models: Sequence[Variable], size: int) -> list[int | None]:
+    """Train each model in one phase of an attempt; return the value that each begins with: the number of its phase."""
+    begun, manager = list[int | None](), attempt(folder, attempted)
     for number, model in enumerate(models):
         phase = manager.begin("fit", "alike", model)
         begun.append(None if phase.checkpoint is None else phase.checkpoint.arrays["number"].data[0])
         manager.size = size
         if not phase.record.finished:
             contents = Contents((Array("number", "uint8", (1,), lambda number=number: memoryview(bytes([number]))),))
-            ticket = manager.save(
-                UnsavedState(phase=number, steps=1, contents=contents, at={}), reason="final", end=({}, ())
-            )
-            assert ticket is not None
-            manager.finished(number, ticket)
+            state = UnsavedState(phase=number, steps=1, contents=contents, at={})
+            manager.finished(number, manager.save(state, reason="final", end=({}, ())))
     manager.close(20)
     return begun
 
@@ -50,38 +45,37 @@ def commits(folder: Path) -> int:
 
 def test_each_of_many_models_has_its_end_whatever_their_size(tmp_path: Path) -> None:
     models = [Variable() for _ in range(40)]
-    trained(attempt(tmp_path, 1), models, size=LARGE)
-    assert trained(attempt(tmp_path, 2), models, size=LARGE) == list(range(40))
+    trained(tmp_path, 1, models, LARGE)
+    assert trained(tmp_path, 2, models, LARGE) == list(range(40))
     assert commits(tmp_path) == 40
 
 
 def test_of_a_large_model_that_is_trained_again_and_again_the_newest_ends_are_kept(tmp_path: Path) -> None:
     said, models = heard("checkpoint"), [Variable()] * 30
-    trained(attempt(tmp_path, 1), models[:25], size=LARGE)
+    trained(tmp_path, 1, models[:25], LARGE)
     assert commits(tmp_path) == 17
-    begun = trained(attempt(tmp_path, 2), models, size=LARGE)
-    assert begun == [*[None] * 8, *range(8, 25), *[None] * 5]
+    assert trained(tmp_path, 2, models, LARGE) == [*[None] * 8, *range(8, 25), *[None] * 5]
     assert [line for line in said if line.startswith("not exact: ")] == [
         "not exact: earlier attempts finished phases from phase 1 of the training on, but kept no ends of them: they are "
         "skipped with the values that their variables have now, which matters to the program's code after each"
     ]
-    assert trained(attempt(tmp_path, 3), models, size=LARGE)[-1] == 29
+    assert trained(tmp_path, 3, models, LARGE)[-1] == 29
 
 
 def test_of_a_small_model_every_end_is_kept(tmp_path: Path) -> None:
     models = [Variable()] * 40
-    trained(attempt(tmp_path, 1), models, size=1)
-    assert trained(attempt(tmp_path, 2), models, size=1) == list(range(40))
+    trained(tmp_path, 1, models, 1)
+    assert trained(tmp_path, 2, models, 1) == list(range(40))
 
 
 def test_an_end_that_an_older_podlift_has_removed_is_never_called_corrupt(tmp_path: Path) -> None:
-    trained(attempt(tmp_path, 1), models := [Variable() for _ in range(20)], size=1)
+    trained(tmp_path, 1, models := [Variable() for _ in range(20)], 1)
     first, second = sorted(tmp_path.rglob("commits/**/*.json"))[:2]
     first.unlink()
-    assert trained(attempt(tmp_path, 2), models, size=1) == [None, *range(1, 20)]
+    assert trained(tmp_path, 2, models, 1) == [None, *range(1, 20)]
     second.write_bytes(second.read_bytes()[:-1])
     with pytest.raises(CorruptCheckpointError):
-        trained(attempt(tmp_path, 3), models, size=1)
+        trained(tmp_path, 3, models, 1)
 
 
 def test_only_the_phase_that_was_open_last_is_gone_on_with(tmp_path: Path) -> None:

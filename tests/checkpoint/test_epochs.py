@@ -1,7 +1,5 @@
 """Beside a save every five minutes the end of an epoch is saved where that costs little, the same one in all tasks."""
 
-from __future__ import annotations
-
 import pytest
 
 import sdk

@@ -1,7 +1,5 @@
 """A program that fails: the state of its training is saved on the way out, and the next attempt continues there."""
 
-from __future__ import annotations
-
 import textwrap
 import threading
 import time
@@ -38,9 +36,7 @@ def data():
     return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).batch(8)
 """
 # Eight steps an epoch.
-FIT = (
-    HEAD
-    + """
+FIT = f"""{HEAD}
 class Fault(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None): self.at("batch_begin", batch)
     def on_train_batch_end(self, batch, logs=None): self.at("batch_end", batch)
@@ -54,10 +50,7 @@ plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=0, min_delt
 history = model.fit(data(), epochs=3, validation_data=(x, y), verbose=0, callbacks=[plateau, Fault()])
 print("history", history.history, flush=True)
 """
-)
-LOOP = (
-    HEAD
-    + """
+LOOP = f"""{HEAD}
 def element(a, b):
     if FIRST and STEP.numpy() == 11 and WHERE == "data": raise RuntimeError("the fault")
     return a, b
@@ -76,15 +69,22 @@ for epoch in range(ckpt.epoch, 3):
         if FIRST and WHERE == "behind" and ckpt.steps == 11: raise RuntimeError("the fault")
 print("done", flush=True)
 """
-)
 RAISE = "raise RuntimeError('the fault')"
 
 
 def submit(text: str, *kills: str, faulty: bool = True, workers: int = 1, **job: Any) -> sdk.Run:
     # An attempt that is killed comes before the one that fails.
     program = text.replace("FAULTY", str(faulty)).replace('"ATTEMPT"', repr("2" if kills else "1"))
-    given = {"limits": sdk.Limits(grace_s=30), "retry": sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)}
-    return trained(program, *kills, resources=sdk.Resources(workers=workers), **{**given, **job})
+    retry = sdk.Retry(user_errors=0, infrastructure=len(kills), preemptions=0)
+    given = {"limits": sdk.Limits(grace_s=30), "retry": retry, "resources": sdk.Resources(workers=workers)}
+    return trained(program, *kills, **{**given, **job})
+
+
+def failed(run: sdk.Run, step: int | None, attempts: int = 1) -> None:
+    """Require that the program has failed, with a state of this step saved."""
+    status = run.status()
+    found = (status.reason, status.attempts, status.saved_step)
+    assert found == (sdk.Reason.USER_ERROR, attempts, step), run.why() + texts(run)
 
 
 def fit(where: tuple, fault: str = RAISE) -> str:
@@ -125,12 +125,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tup
         pytest.param((1, "batch_end", 3), "raise MemoryError", 12, id="memory"),
     ],
 )
-def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
-    undisturbed, where: tuple, fault: str, step: int
-) -> None:
+def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(undisturbed, where, fault, step) -> None:
     run = submit(fit(where, fault))
-    status = run.status()
-    assert (status.reason, status.saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
+    failed(run, step)
     # On a slow machine the end of the epoch, step 16, has just been saved anyway.
     reason = run.checkpoints()[-1].reason
     assert reason == "failure" or step == 16
@@ -143,17 +140,14 @@ def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
 
 @pytest.mark.full
 @pytest.mark.parametrize(("where", "step"), [("behind", 11), ("data", 11), ("step", None)])
-def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
-    undisturbed, where: str, step: int | None
-) -> None:
+def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(undisturbed, where, step) -> None:
     program = LOOP.replace("WHERE", repr(where))
     if where == "data":
-        program = program.replace(
-            "data=data()", "data=data().map(lambda a, b: tf.py_function(element, (a, b), (a.dtype, b.dtype)))"
-        )
+        mapped = "data=data().map(lambda a, b: tf.py_function(element, (a, b), (a.dtype, b.dtype)))"
+        program = program.replace("data=data()", mapped)
         program = program.replace("        ckpt.step()\n", "        STEP.assign_add(1); ckpt.step()\n")
     run = submit(program)
-    assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
+    failed(run, step)
     if step is None:
         assert "no checkpoint was saved: attempt 2 starts from the beginning" in texts(run), "half a step is no state"
     assert sums(resumed(run)) == undisturbed(LOOP.replace("WHERE", "''"))[0]
@@ -176,15 +170,8 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
     normalized = "keras.layers.BatchNormalization(), keras.layers.Dropout"
     program = fit((2, "batch_end", 3)).replace("keras.layers.Dropout", normalized)
     undisturbed = submit(program, workers=2, faulty=False)
-    run = submit(
-        program,
-        "validation:1",
-        workers=2,
-        checkpoints=sdk.Checkpoints(every_steps=3, on_busy="block"),
-        retry=sdk.Retry(user_errors=0, infrastructure=1, preemptions=0),
-    )
-    status = run.status()
-    assert (status.reason, status.attempts, status.saved_step) == (sdk.Reason.USER_ERROR, 2, 20), run.why() + texts(run)
+    run = submit(program, "validation:1", workers=2, checkpoints=sdk.Checkpoints(every_steps=3, on_busy="block"))
+    failed(run, 20, attempts=2)
     assert run.checkpoints()[-1].reason == "failure"
     assert "restored step 6 of phase 1" in texts(run)
     assert "podlift: saved on the way out, at step 20\npodlift: attempt 3 continues at step 20" in texts(run)
@@ -206,7 +193,7 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
 @pytest.mark.full
 def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together() -> None:
     run = submit(fit((1, "epoch_end", None)), workers=2)
-    assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 16), run.why() + texts(run)
+    failed(run, 16)
     resumed(run)
     undisturbed = submit(fit(()), workers=2, faulty=False)
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
@@ -235,7 +222,7 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
     said = heard()
     begun = time.monotonic()
     state = UnsavedState(phase=0, steps=3, contents=Contents(), at={})
-    rescue.save(Stuck(), state, 0.2)  # type: ignore[arg-type]
+    rescue.save(Stuck(), state, 0.2)
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
 
@@ -274,12 +261,12 @@ class Faulty(keras.Sequential):
     def fail(self, step):
         if FIRST and int(step) == 11: raise RuntimeError("the fault")
 """
-    program = (
-        fit(()).replace("with ctx.strategy", broken + "with ctx.strategy").replace("keras.Sequential([", "Faulty([")
-    )
+    program = fit(()).replace("with ctx.strategy", broken + "with ctx.strategy")
+    program = program.replace("keras.Sequential([", "Faulty([")
     run = submit(program, checkpoints=sdk.Checkpoints(every_s=None))
-    assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 8), run.why() + texts(run)
-    resumed(run)
-    wanted = {path.partition("/")[2]: value for path, value in undisturbed(fit(()))[0].items() if "dense" in path}
-    found = {path.partition("/")[2]: value for path, value in sums(run).items() if "dense" in path}
-    assert sorted(found.values()) == sorted(wanted.values())
+    failed(run, 8)
+    found, wanted = (
+        sorted(value for path, value in each.items() if "dense" in path)  # the model has another name
+        for each in (sums(resumed(run)), undisturbed(fit(()))[0])
+    )
+    assert found == wanted

@@ -4,8 +4,6 @@ Each test ends with the same question:
 the restored state is bitwise one acknowledged step, and not older than the last one.
 """
 
-from __future__ import annotations
-
 import copy
 import errno
 import os
@@ -13,7 +11,9 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
@@ -54,20 +54,27 @@ def path_of(store: PosixStore, key: str) -> Path:
     return Path(store.url) / key
 
 
-def flip(path: Path, place: int = -200) -> None:
-    data = bytearray(path.read_bytes())
-    data[max(place, -len(data))] ^= 4
-    path.write_bytes(data)
+def flip(store: PosixStore, key: str) -> None:
+    data = bytearray(path_of(store, key).read_bytes())
+    data[max(-200, -len(data))] ^= 4
+    path_of(store, key).write_bytes(data)
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def cut(store: PosixStore, key: str) -> None:
+    os.truncate(path_of(store, key), path_of(store, key).stat().st_size // 2)
+
+
+def emptied(store: PosixStore, key: str) -> None:
+    os.truncate(path_of(store, key), 0)
+
+
+def replaced(store: PosixStore, key: str, data: bytes) -> None:
+    store.delete(key)
+    store.put_new(key, [data])
 
 
 def overwritten(store: PosixStore, key: str) -> None:
-    data = bytes(store.get(key))
-    store.delete(key)
-    store.put_new(key, [data])
+    replaced(store, key, bytes(store.get(key)))
 
 
 FAILS = {
@@ -84,12 +91,10 @@ FAILS = {
 
 
 @pytest.mark.shows("a save fails")
-@pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAILS.items()])
-def test_a_save_that_fails_is_loud_for_ever_and_leaves_earlier_checkpoints(
-    store: PosixStore, fault: StoreFault
-) -> None:
+@pytest.mark.parametrize("name", FAILS)
+def test_a_save_that_fails_is_loud_for_ever_and_leaves_earlier_checkpoints(store: PosixStore, name: str) -> None:
     # A fault happens once, and these tests run on several stores.
-    fault = copy.deepcopy(fault)
+    fault = copy.deepcopy(FAILS[name])
     saved(store, 1, 2)
     attempt = Attempt(FaultyStore(store, fault), 1)
     ticket = attempt.savers[0].save(contents(3), step=3, position={"step": 3})
@@ -130,11 +135,9 @@ def test_a_save_that_fails_in_a_way_that_nothing_expects_is_not_taken_for_saved(
 
 
 def test_34_an_error_while_the_state_is_taken_leaves_earlier_checkpoints(store: PosixStore) -> None:
-    def broken() -> memoryview:
-        raise RuntimeError("no such device")
-
     saved(store, 1)
     attempt = Attempt(store, 1)
+    broken = mock.Mock(side_effect=RuntimeError("no such device"))
     ticket = attempt.savers[0].save(Contents((*contents(2).arrays, Array("x", "uint8", (1,), broken))), step=2)
     with pytest.raises(SaveFailedError, match="RuntimeError: no such device"):
         ticket.wait(20)
@@ -158,8 +161,9 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in LOST.items()])
-def test_a_lost_reply_is_settled_by_the_stored_object(store: PosixStore, fault: StoreFault) -> None:
+@pytest.mark.parametrize("name", LOST)
+def test_a_lost_reply_is_settled_by_the_stored_object(store: PosixStore, name: str) -> None:
+    fault = copy.deepcopy(LOST[name])
     attempt = Attempt(FaultyStore(store, fault), keep_last=1)
     for step in (1, 2, 3, 4):
         attempt.save(step)
@@ -193,15 +197,15 @@ def made_a_folder(store: PosixStore, key: str) -> None:
 Damage = Callable[[PosixStore, str], object]
 # The damaged object, and its damage.
 DAMAGES: dict[str, tuple[str, Damage]] = {
-    "15-a-bit-of-the-data": ("data", lambda store, key: flip(path_of(store, key))),
-    "16-half-of-the-data": ("data", lambda store, key: cut(path_of(store, key))),
-    "16-empty-data": ("data", lambda store, key: path_of(store, key).write_bytes(b"")),
+    "15-a-bit-of-the-data": ("data", flip),
+    "16-half-of-the-data": ("data", cut),
+    "16-empty-data": ("data", emptied),
     "17-the-data-is-deleted": ("data", PosixStore.delete),
-    "18-the-data-is-written-by-somebody-else": ("data", lambda store, key: overwritten(store, key)),
+    "18-the-data-is-written-by-somebody-else": ("data", overwritten),
     "18-the-data-is-a-folder": ("data", made_a_folder),
-    "19-a-bit-of-the-manifest": ("commit", lambda store, key: flip(path_of(store, key))),
-    "19-half-of-the-manifest": ("commit", lambda store, key: cut(path_of(store, key))),
-    "19-an-empty-manifest": ("commit", lambda store, key: path_of(store, key).write_bytes(b"")),
+    "19-a-bit-of-the-manifest": ("commit", flip),
+    "19-half-of-the-manifest": ("commit", cut),
+    "19-an-empty-manifest": ("commit", emptied),
     "19-a-manifest-of-another-shape": ("commit", lambda store, key: replaced(store, key, wrap("manifest", {"epoch": 1}))),
     "19-a-manifest-that-is-no-json": ("commit", lambda store, key: replaced(store, key, b"<html>")),
     "20-a-manifest-of-another-place": (
@@ -210,16 +214,10 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
 }  # fmt: skip
 
 
-def replaced(store: PosixStore, key: str, data: bytes) -> None:
-    store.delete(key)
-    store.put_new(key, [data])
-
-
 @pytest.mark.shows("a bit of a checkpoint flips")
-@pytest.mark.parametrize(("part", "damage"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_is_found_put_into_quarantine_and_not_restored(
-    store: PosixStore, part: str, damage: Damage
-) -> None:
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_found_put_into_quarantine_and_not_restored(store: PosixStore, name: str) -> None:
+    part, damage = DAMAGES[name]
     commits = saved(store, 1, 2, 3)
     newest = restore.read_manifest(store, commits[-1])
     damage(store, newest.files[1].key if part == "data" else commits[-1])
@@ -248,32 +246,24 @@ def test_21_an_object_damaged_on_its_way_is_read_again(store: PosixStore) -> Non
     assert once.happened
 
 
-@pytest.mark.parametrize("prefix", ["commits/", "quarantine/", "data/"])
-def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: PosixStore, prefix: str) -> None:
-    saved(store, 1)
-    with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, StoreFault("list", prefix)))
-    with pytest.raises(StoreError, match="does not answer"):
-        opening.open_first(FaultyStore(store, StoreFault("list", prefix)), 1, "me", CLOCK)
-    assert files(store, "quarantine/") == []
-    assert restored(store) == 1
-
-
-def test_22_data_that_cannot_be_read_now_is_not_called_damaged(store: PosixStore) -> None:
+@pytest.mark.parametrize(
+    ("op", "prefix"), [("list", "commits/"), ("list", "quarantine/"), ("list", "data/"), ("get", "data/")]
+)
+def test_22_a_read_that_fails_is_an_error_and_neither_a_fresh_start_nor_damage(store, op: str, prefix: str) -> None:
     saved(store, 1, 2)
-    with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, StoreFault("get", "data/", times=99)))
+    for read in (restore.newest, lambda faulty: opening.open_first(faulty, 1, "me", CLOCK)):
+        with pytest.raises(StoreError, match="does not answer"):
+            read(FaultyStore(store, StoreFault(op, prefix, times=99)))
     assert files(store, "quarantine/") == []
     assert restored(store) == 2
 
 
 def test_23_if_none_verifies_it_is_an_error_and_never_a_fresh_start(store: PosixStore) -> None:
     for key in saved(store, 1, 2):
-        cut(path_of(store, key))
-    with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
-        restore.newest(store)
-    with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
-        opening.open_first(store, 1, "me", CLOCK)
+        cut(store, key)
+    for read in (restore.newest, lambda store: opening.open_first(store, 1, "me", CLOCK)):
+        with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
+            read(store)
 
 
 def test_24_an_object_that_claims_to_be_the_latest_is_not_read(store: PosixStore) -> None:
@@ -293,14 +283,12 @@ def test_26_of_many_concurrent_attempts_the_last_may_write_and_all_others_are_fe
         return opening.take(store, f"racer {number}", CLOCK)
 
     with ThreadPoolExecutor(24) as pool:
-        taken = list(pool.map(racer, range(24)))
-    assert sorted(mine.epoch for mine in taken) == list(range(1, 25))
-    for mine in taken:
-        if mine.epoch == 24:
+        *fenced, last = sorted(pool.map(racer, range(24)), key=lambda mine: mine.epoch)
+    assert [mine.epoch for mine in (*fenced, last)] == list(range(1, 25))
+    opening.check_lease(store, last)
+    for mine in fenced:
+        with pytest.raises(FencedError, match=r"racer \d+.*\(epoch 24; ours"):
             opening.check_lease(store, mine)
-        else:
-            with pytest.raises(FencedError, match=r"racer \d+.*\(epoch 24; ours"):
-                opening.check_lease(store, mine)
 
 
 def test_26_an_attempt_that_is_opened_twice_is_opened_once(store: PosixStore) -> None:
@@ -368,19 +356,12 @@ def test_29_without_the_part_of_another_task_nothing_is_committed(store: PosixSt
     assert restored(store, 2) == 1
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda body: {**body, "nonce": "of another attempt"}, id="29-of-another-attempt"),
-        pytest.param(lambda body: {**body, "rank": 0}, id="29-of-another-task"),
-        pytest.param(lambda body: {**body, "files": [{}]}, id="29-of-another-shape"),
-    ],
-)
-def test_a_receipt_that_is_not_for_this_save_is_refused(store: PosixStore, spoil: Callable[[dict], dict]) -> None:
+@pytest.mark.parametrize("other", [{"nonce": "of another attempt"}, {"rank": 0}, {"files": [{}]}], ids=str)
+def test_a_receipt_that_is_not_for_this_save_is_refused(store: PosixStore, other: dict) -> None:
     class Spoiling(FaultyStore):
         def put_new(self, key: str, data: object, **crc: object) -> object:
-            sent = [wrap("receipt", spoil(unwrap("receipt", b"".join(data))))] if "receipt" in key else data
-            return super().put_new(key, sent)  # type: ignore[arg-type]
+            sent = [wrap("receipt", unwrap("receipt", b"".join(data)) | other)] if "receipt" in key else data
+            return super().put_new(key, sent)
 
     Attempt(store, tasks=2).save(1)
     attempt = Attempt(Spoiling(store), 1, tasks=2)
@@ -455,11 +436,9 @@ def test_38_a_restored_checkpoint_stays_until_a_newer_one_is_proven(store: Posix
     Attempt(store, 1, keep_last=1).save(2)
     assert first not in files(store, "commits/")
 
-    def rot() -> None:
-        flip(path_of(store, files(store, "data/e000003/")[0]))
-
     # It loses a bit of the data right behind the commit.
-    rotting = Attempt(FaultyStore(store, StoreFault("put_new", "commits/", rot, "after")), 2, keep_last=1)
+    rot = StoreFault("put_new", "commits/", lambda: flip(store, files(store, "data/e000003/")[0]), "after")
+    rotting = Attempt(FaultyStore(store, rot), 2, keep_last=1)
     rotting.save(3)
     assert any("could not be removed" in line for line in rotting.said)
     assert restored(store) == 2
@@ -483,28 +462,25 @@ def test_43_garbage_of_attempts_that_may_still_write_is_left_alone(store: PosixS
 def test_43_data_of_a_commit_that_cannot_be_read_is_no_garbage(store: PosixStore) -> None:
     commits = saved(store, 1, 2)
     kept = files(store, "data/e000001/")
-    flip(path_of(store, commits[-1]))
+    flip(store, commits[-1])
     collect(store, 9)
     assert files(store, "data/e000001/") == kept
     assert restored(store) == 1
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda lease, older: flip(lease), id="a bit of it is another"),
-        pytest.param(lambda lease, older: lease.unlink(), id="it is gone"),
-        pytest.param(lambda lease, older: lease.write_bytes(b"{}"), id="it is another file"),
-        pytest.param(lambda lease, older: lease.write_bytes(older), id="it is an older copy"),
-    ],
+    "damage", ["a bit of it is another", "it is gone", "it is another file", "it is an older copy"]
 )
-def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, damage: Callable) -> None:
+def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, damage: str) -> None:
     saved(store, 1)
     lease = path_of(store, "LEASE.json")
-    older = lease.read_bytes()
+    others = {"it is another file": b"{}", "it is an older copy": lease.read_bytes()}
     saved(store, 2, number=1)
     saved(store, 3, number=2)
-    damage(lease, older)
+    if damage in others:
+        lease.write_bytes(others[damage])
+    else:
+        (flip if damage == "a bit of it is another" else PosixStore.delete)(store, "LEASE.json")
     saved(store, 4, number=3)
     assert restored(store) == 4
     assert files(store, "commits/")[-1].startswith("commits/e000004/")
@@ -515,11 +491,8 @@ def test_33_an_error_of_the_disk_is_reported_in_a_sentence(store, monkeypatch, n
     saved(store, 1)
     attempt = Attempt(store, 1)
 
-    def full(handle: int, views: object) -> int:
-        raise OSError(number, os.strerror(number))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", full)
+        patch.setattr(os, "writev", mock.Mock(side_effect=OSError(number, os.strerror(number))))
         with pytest.raises(SaveFailedError, match=r"Cannot write .*(full|quota|read-only|permission denied|device)"):
             attempt.save(2)
     assert restored(store) == 1
@@ -531,11 +504,11 @@ def test_a_commit_of_another_writer_under_our_name_is_not_ours(store: PosixStore
 
         def put_new(self, key: str, data: object, **crc: object) -> object:
             if key.startswith("commits/"):
-                ours = b"".join(bytes(part) for part in data)  # type: ignore[attr-defined]
+                ours = b"".join(bytes(part) for part in data)
                 body = unwrap("manifest", ours)
                 store.put_new(key, [wrap("manifest", {**body, "nonce": "another"})])
                 raise StoreError("the reply was lost")
-            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+            return super().put_new(key, data, **crc)
 
     with pytest.raises(SaveFailedError, match="was written by another process"):
         Attempt(Overtaken(store)).save(1)
@@ -570,9 +543,7 @@ def test_27_a_zombie_removes_no_checkpoint_that_its_successor_keeps(store: Posix
     zombie = Attempt(store, keep_last=2)
     zombie.save(1)
     zombie.save(2)
-    info = opening.TaskInfo(run_id="test", attempt=0, task="worker-0", tasks=("worker-0",))
-    policy = Checkpoints(keep_last=1)
-    retention = Retention(opening.OpenStore(store=store, opening=zombie.opening, info=info, policy=policy))
+    retention = Retention(replace(zombie.savers[0].opened, policy=Checkpoints(keep_last=1)))
     Attempt(store, 1, keep_last=2)
     before = files(store, "commits/")
     with pytest.raises(FencedError):

@@ -1,7 +1,5 @@
 """The checkpoints of a run as another process follows them."""
 
-from __future__ import annotations
-
 import pytest
 from support import heard
 
@@ -32,7 +30,6 @@ def test_each_checkpoint_comes_once_until_the_training_is_over(store: PosixStore
 
 @pytest.fixture
 def saved(store: PosixStore) -> PosixStore:
-    """A store with three checkpoints."""
     attempt = Attempt(store)
     for step in (3, 5, 8):
         attempt.save(step)

@@ -1,7 +1,5 @@
 """One bit of one object is another than it was; somebody notices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

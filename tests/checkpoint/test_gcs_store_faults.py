@@ -1,14 +1,11 @@
 """Faults that FaultyStore makes, before a bucket: they are the same before any store, so the full run alone has them."""
 
-from __future__ import annotations
-
 import pytest
 
 from .test_faults import (  # noqa: F401
     test_08_a_commit_with_an_unknown_fate_is_not_acknowledged_and_its_data_stays,
     test_19_a_manifest_of_a_newer_podlift_is_an_error_and_no_older_one_replaces_it,
-    test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start,
-    test_22_data_that_cannot_be_read_now_is_not_called_damaged,
+    test_22_a_read_that_fails_is_an_error_and_neither_a_fresh_start_nor_damage,
     test_24_an_object_that_claims_to_be_the_latest_is_not_read,
     test_26_an_attempt_that_is_opened_twice_is_opened_once,
     test_26_of_many_concurrent_attempts_the_last_may_write_and_all_others_are_fenced,

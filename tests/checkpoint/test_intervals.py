@@ -1,7 +1,5 @@
 """Intervals that are chosen while a training runs: `checkpoint_every` is "auto" by default."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +49,6 @@ class Training:
 
 @pytest.fixture
 def training(tmp_path: Path) -> Training:
-    """A training with a chosen interval."""
     return Training(tmp_path)
 
 
@@ -69,8 +66,7 @@ def test_saves_take_a_hundredth_of_the_time(training: Training) -> None:
     training.save(6 * 10**8)
     assert 24 <= training.waits_s() < 80
     assert len(training.paced) >= 1
-    assert "the state is saved every" in said[-1]
-    assert "(checkpoint_every=auto)" in said[-1]
+    assert "the state is saved every" in said[-1] and "(checkpoint_every=auto)" in said[-1]
 
 
 def test_no_save_is_more_than_five_minutes_after_the_last_one_whatever_it_costs(training: Training) -> None:
@@ -87,10 +83,7 @@ def test_a_position_that_takes_a_quarter_of_a_second_is_saved_every_24_seconds(t
 
 
 @pytest.mark.shows("there is no memory for a second copy")
-def test_a_save_that_blocks_training_while_memory_is_short_counts_with_all_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = Training(tmp_path)
+def test_a_save_that_blocks_training_while_memory_is_short_counts_with_all_its_time(training, monkeypatch) -> None:
     for _ in range(2):
         training.save(1000)
         with monkeypatch.context() as slow:
@@ -180,6 +173,5 @@ def test_a_fit_is_saved_every_few_seconds_until_its_weights_are_no_numbers_any_m
     assert len(read_events(RunPaths(run.plan.paths.url), ("paced",))) >= 1
     saved = [found.step for found in run.checkpoints() if found.reason == "interval"]
     assert saved and max(saved) <= 60, "a value that is no number replaces no earlier number"
-    assert "sequential/dense/kernel holds NaN or infinity: the state is not saved until it is finite again" in texts(
-        run
-    )
+    said = "sequential/dense/kernel holds NaN or infinity: the state is not saved until it is finite again"
+    assert said in texts(run)

@@ -3,8 +3,6 @@
 To a bucket it writes while every fifth request goes wrong.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Messages to a program with other variables than its checkpoint."""
 
-from __future__ import annotations
-
 import pytest
 
 from sdk.checkpoint.matching import check
@@ -21,9 +19,8 @@ def test_of_many_differences_twenty_are_listed_and_all_counted(count: int, more:
 
 def test_a_variable_that_only_one_of_them_has_is_named_with_the_nearest_of_the_other() -> None:
     with pytest.raises(CheckpointMismatchError) as caught:
-        check(
-            {"dense/kernel": (3, 1), "same": ()}, {"dens/kernel": (3, 1), "same": ()}, "{}:", others=["The optimizer."]
-        )
+        others = ["The optimizer."]
+        check({"dense/kernel": (3, 1), "same": ()}, {"dens/kernel": (3, 1), "same": ()}, "{}:", others=others)
     assert list(caught.value.problems) == [
         "3 differences:",
         "The optimizer.",
@@ -32,3 +29,5 @@ def test_a_variable_that_only_one_of_them_has_is_named_with_the_nearest_of_the_o
     ]
     assert (caught.value.missing, caught.value.extra) == (["dens/kernel"], ["dense/kernel"])
     check({"same": ()}, {"same": ()}, "{}")
+    with pytest.raises(CheckpointMismatchError, match=r"{0.__class__} does not fit .1 difference"):
+        check({"a": (1,)}, {}, "{0.__class__} does not fit ({}).")

@@ -1,7 +1,5 @@
 """One value of one object of a store is replaced by anything that JSON can hold, with the right crc32c: no reader crashes."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import itertools
@@ -147,9 +145,7 @@ def show(found: list[catalog.CheckpointInfo]) -> None:
 
 # Every seventh are some at each place, with other values at each.
 @pytest.mark.parametrize("each", [7, full_only(1)])
-def test_with_any_manifest_the_newest_good_checkpoint_is_found_and_all_are_listed(
-    objects: dict[str, bytes], each: int
-) -> None:
+def test_with_any_manifest_the_newest_good_checkpoint_is_found_and_all_are_listed(objects, each: int) -> None:
     commit = newest_commit(objects)
     for what, data in itertools.islice(mutants("manifest", objects[commit]), 0, None, each):
         store = MemoryStore({**objects, commit: data})
@@ -229,23 +225,13 @@ def test_whatever_a_receipt_holds_it_is_read_or_refused() -> None:
 STAGE = {"kind": "fit", "signature": "s", "steps": 1}
 
 
-@pytest.mark.parametrize(
-    "position",
-    [
-        None,
-        [],
-        {"at": {}},
-        {"stages": [STAGE]},
-        {"stages": [STAGE], "at": None},
-        {"stages": [{}], "at": {}},
-        {"stages": [{**STAGE, "steps": "1"}], "at": {}},
-        {"stages": [{**STAGE, "commit": "../LEASE.json"}], "at": {}},
-        {"stages": [{**STAGE, "commit": 1}], "at": {}},
-        {"stages": [{**STAGE, "history": {"not finite": 10**400}}], "at": {}},
-        {"stages": [{**STAGE, "history": {"not finite": []}}], "at": {}},
-    ],
-    ids=lambda position: str(position)[:40],
-)
+CHANGES = [{"steps": "1"}, {"commit": "../LEASE.json"}, {"commit": 1}]
+CHANGES += [{"history": {"not finite": 10**400}}, {"history": {"not finite": []}}]
+POSITIONS = [None, [], {"at": {}}, {"stages": [STAGE]}, {"stages": [STAGE], "at": None}, {"stages": [{}], "at": {}}]
+POSITIONS += [{"stages": [{**STAGE, **change}], "at": {}} for change in CHANGES]
+
+
+@pytest.mark.parametrize("position", POSITIONS, ids=lambda position: str(position)[:40])
 def test_a_position_that_no_training_wrote_is_an_error_that_names_the_checkpoint(tmp_path: Any, position: Any) -> None:
     attempt = Attempt(PosixStore(tmp_path))
     saved = attempt.savers[0].save(Contents(), step=1, position=position)

@@ -1,7 +1,5 @@
 """A store holds the checkpoints of one run: checkpoints of another one are refused, and removed ones are missed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,9 +79,8 @@ def test_another_task_does_not_restore_another_runs_checkpoint_either(tmp_path: 
 @pytest.mark.shows("`store/` is removed")
 def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint(tmp_path: Path) -> None:
     store = PosixStore(tmp_path / "store")
-    with pytest.raises(
-        CorruptCheckpointError, match=r"mine-aaaaaa are missing: according to its records step 4 was saved"
-    ):
+    missing = r"mine-aaaaaa are missing: according to its records step 4 was saved"
+    with pytest.raises(CorruptCheckpointError, match=missing):
         opening.open_first(store, 2, "me", CLOCK, run_id="mine-aaaaaa", saved=4)
     assert opening.open_first(store, 2, "me", CLOCK, run_id="mine-aaaaaa").commit is None
 
@@ -104,8 +101,7 @@ def test_the_first_acknowledged_checkpoint_is_reported_once_and_before_its_ticke
 class Idle(FakeBackend):
     """Starts nothing."""
 
-    def start(self, request: Request) -> None:
-        pass
+    def start(self, request: Request) -> None: ...
 
 
 @pytest.fixture
@@ -131,15 +127,12 @@ def test_a_run_that_goes_on_keeps_the_checkpoint_with_which_another_one_starts(s
     assert [(entry.step, entry.pinned) for entry in run.checkpoints()] == [(7, (f"start-{started.id}",)), (10, ())]
 
 
-def test_a_start_removed_by_retention_is_refused_at_submit_and_named_in_the_task(
-    source: tuple[sdk.Run, Attempt], tmp_path: Path
-) -> None:
+def test_a_start_removed_by_retention_is_refused_at_submit_and_named_in_the_task(source, tmp_path) -> None:
     run, attempt = source
     plan = sdk.plan("train.py", backend="idle", checkpoint_resume_from=run.id)
     attempt.save(8)
     with pytest.raises(InputError, match="There is no such checkpoint"):
         sdk.submit(plan)
-    with pytest.raises(
-        InputError, match="was removed, by the retention of its run or together with that run: commits/"
-    ):
+    removed = "was removed, by the retention of its run or together with that run: commits/"
+    with pytest.raises(InputError, match=removed):
         manager(tmp_path / "new", run_id="new", warm_start=plan.warm_start).begin("fit", "signature")

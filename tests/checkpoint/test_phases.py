@@ -1,7 +1,5 @@
 """Programs that train several times: a finished phase is not repeated, and the right one is continued."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -14,10 +12,8 @@ from .runs import said, succeeded, sums, texts, trained
 
 pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.spread, pytest.mark.usefixtures("here")]
 
-STEADY = {
-    "checkpoints": sdk.Checkpoints(every_steps=3, on_busy="block"),
-    "retry": sdk.Retry(infrastructure=2, preemptions=1),
-}
+POINTS, RETRY = sdk.Checkpoints(every_steps=3, on_busy="block"), sdk.Retry(infrastructure=2, preemptions=1)
+STEADY = {"checkpoints": POINTS, "retry": RETRY}
 TWO_FITS = """
 import keras, numpy as np, sdk
 x = np.random.default_rng(0).normal(size=(80, 4)).astype("float32")

@@ -1,7 +1,5 @@
 """Saving and restoring on a disk, with nothing going wrong."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
@@ -16,7 +14,6 @@ from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
-from sdk.clock import SystemClock
 from sdk.errors import InputError, StoreError, WaitTimeoutError
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Buffer, Stat
@@ -34,7 +31,7 @@ def test_a_saved_state_is_restored_bit_by_bit(store: PosixStore) -> None:
     assert attempt.opening.commit is None
     key = attempt.save(7, metrics={"loss": 0.5}, downgrades=["the data is skipped"], keep=True)
     attempt.close()
-    again = opening.open_first(store, 1, "again", SystemClock())
+    again = opening.open_first(store, 1, "again", CLOCK)
     assert (again.commit, again.epoch) == (key, 2)
     checkpoint = again.read(store)
     assert check(checkpoint) == 7
@@ -50,8 +47,8 @@ def test_all_tasks_join_the_choice_of_the_first_and_have_their_own_blobs_back(st
     attempt.save(1)
     key = attempt.save(2)
     attempt.close()
-    first = opening.open_first(store, 1, "first", SystemClock())
-    joined = [opening.join(store, 1, SystemClock(), 10) for _ in range(2)]
+    first = opening.open_first(store, 1, "first", CLOCK)
+    joined = [opening.join(store, 1, CLOCK, 10) for _ in range(2)]
     assert all(other == first for other in joined)
     assert {check(other.read(store), 3) for other in (first, *joined)} == {2}
     assert first.commit == key
@@ -59,10 +56,10 @@ def test_all_tasks_join_the_choice_of_the_first_and_have_their_own_blobs_back(st
 
 def test_joining_tasks_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
     with pytest.raises(StoreError, match="did not choose a checkpoint within 0 s"):
-        opening.join(store, 0, SystemClock(), 0)
-    late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock()))
+        opening.join(store, 0, CLOCK, 0)
+    late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", CLOCK))
     late.start()
-    assert opening.join(store, 0, SystemClock(), 20).epoch == 1
+    assert opening.join(store, 0, CLOCK, 20).epoch == 1
     late.join()
 
 
@@ -82,10 +79,8 @@ def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -
     assert first.done()
     assert last.wait(20).step == 3
     attempt.close()
-    assert [key.split("/")[-1] for key in files(store, "commits/")] == [
-        "000000000001-000000.json",
-        "000000000003-000000.json",
-    ]
+    kept = ["000000000001-000000.json", "000000000003-000000.json"]
+    assert [key.split("/")[-1] for key in files(store, "commits/")] == kept
 
 
 class Memory(bytearray):
@@ -188,28 +183,21 @@ def test_without_a_connection_only_the_first_task_saves_and_waits_for_no_other(s
     for saver in savers:
         saver.opened = replace(saver.opened, env=Env(clock=CLOCK, apart=lambda: True))
     assert savers[1].save(contents(3, 1), step=3, position={"step": 3}) is None
-    ticket = savers[0].save(contents(9), step=9, position={"step": 9}, reason="preempt")
-    assert ticket is not None
-    ticket.wait(5)
+    savers[0].save(contents(9), step=9, position={"step": 9}, reason="preempt").wait(5)
     found = Attempt(store, 2, tasks=2).opening.read(store)
-    assert found is not None
     assert (found.manifest.step, found.manifest.ranks, found.blobs) == (9, 2, {0: contents(9).blobs, 1: {}})
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_a_late_task_without_a_connection_finds_the_checkpoint_that_the_others_read(
-    store: PosixStore, apart: bool
-) -> None:
+def test_a_late_task_without_a_connection_finds_the_checkpoint_that_the_others_read(store, apart: bool) -> None:
     Attempt(store, 1, tasks=1).save(5)
     second = Attempt(store, 2, tasks=2, keep_last=1)
-    info = TaskInfo(
-        run_id="test", attempt=2, task="worker-0", tasks=("worker-0", "worker-1") if apart else ("worker-0",)
-    )
+    tasks = ("worker-0", "worker-1")[: 1 + apart]
+    info = TaskInfo(run_id="test", attempt=2, task="worker-0", tasks=tasks)
     env = Env(clock=CLOCK, apart=lambda: apart)
     saver = AsyncSaver(OpenStore(store=store, opening=second.opening, info=info, policy=second.policy, env=env))
     for step in (6, 7, 8):
-        ticket = saver.save(contents(step), step=step, position={"step": step})
-        assert ticket is not None
+        assert saver.save(contents(step), step=step, position={"step": step}) is not None
         saver.wait(20)
     kept = [stat.key for stat in restore.commits_of(store)]
     assert len(kept) == 1 + apart

@@ -1,7 +1,5 @@
 """Flips the bits of a stored checkpoint, one at a time, and checks that each flip is detected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

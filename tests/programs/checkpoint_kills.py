@@ -5,8 +5,6 @@ The writer loads no framework. Its state is a function of the step, so that a re
 Usage: `python tests/programs/checkpoint_kills.py FOLDER --count 50`
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import itertools
@@ -56,19 +54,14 @@ _INSPECTING = RetryPolicy(connect_s=10, read_s=30, total_s=60, first_s=60)
 _SOME = list(range(1, 100_000, 10))
 # Everything but damage after the acknowledgement, from which nothing could be restored.
 _FAULTS: list[dict[str, Any]] = [
-    {"kind": "status_before", "status": 503},
-    {"kind": "status_before", "status": 500},
-    {"kind": "status_before", "status": 408},
+    *({"kind": "status_before", "status": status} for status in (503, 500, 408)),
     {"kind": "status_before", "status": 429, "retry_after_s": 0},
     {"kind": "drop_before"},
-    {"kind": "status_after", "status": 503},
-    {"kind": "status_after", "status": 502},
+    *({"kind": "status_after", "status": status} for status in (503, 502)),
     {"kind": "drop_after"},
     {"kind": "drop_after", "operation": "objects.insert"},
     {"kind": "truncate"},
-    {"kind": "stall", "seconds": 0.4, "at": "before"},
-    {"kind": "stall", "seconds": 0.4, "at": "late"},
-    {"kind": "stall", "seconds": 0.4, "at": "after"},
+    *({"kind": "stall", "seconds": 0.4, "at": at} for at in ("before", "late", "after")),
     {"kind": "drip", "bytes_per_s": 1 << 20},
     {"kind": "latency", "seconds": 0.05},
     {"kind": "corrupt", "operation": "objects.download", "at_byte": 11},
@@ -286,16 +279,13 @@ def kill_chain(folder: str, words: list[str], store: _Opener | None = None, calm
 
 
 def main() -> None:
-    """Kill at random times, or once at each named point, and print the report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", choices=["posix", "gcs"], default="posix")
     parser.add_argument("--faults", type=float, default=0.0, help="share of failing requests, for gcs")
-    parser.add_argument(
-        "--chain", action="append", nargs="+", help='such as "kill before put_new commits/ 2" "linked 7"'
-    )
+    parser.add_argument("--chain", action="append", nargs="+", help='"kill before put_new commits/ 2" "linked 7"')
     options = parser.parse_args()
     with ExitStack() as stack:
         store: Callable[..., Store] | None = None

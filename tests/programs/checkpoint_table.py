@@ -44,9 +44,9 @@ def dataset() -> tf.data.Dataset:
             for i in range(EXAMPLES):
                 yield x[i], y[i]
 
-        made = tf.data.Dataset.from_generator(
-            draw, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
-        ).apply(tf.data.experimental.assert_cardinality(EXAMPLES))
+        signature = (tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
+        made = tf.data.Dataset.from_generator(draw, output_signature=signature)
+        made = made.apply(tf.data.experimental.assert_cardinality(EXAMPLES))
     else:
         made = tf.data.Dataset.from_tensor_slices((x, y))
     if FEATURE == "shuffle":
@@ -60,24 +60,15 @@ def fit() -> None:
     with strategy.scope():
         model, optimizer = build()
         model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True), metrics=["accuracy"])
-    callbacks = []
+    options = {"epochs": EPOCHS, "validation_data": (x[:24], y[:24]), "validation_batch_size": 12, "verbose": 0}
     if FEATURE == "earlystopping":
-        callbacks = [
-            keras.callbacks.EarlyStopping(patience=1, min_delta=0.3, restore_best_weights=True),
-            keras.callbacks.ReduceLROnPlateau(patience=1, min_delta=0.3),
-        ]
-    data = (x, y) if FEATURE == "arrays" else (dataset(), None)
-    size = {"batch_size": BATCH} if FEATURE == "arrays" else {}
-    history = model.fit(
-        *data,
-        epochs=EPOCHS,
-        validation_data=(x[:24], y[:24]),
-        validation_batch_size=12,
-        callbacks=callbacks,
-        verbose=0,
-        **size,
-    )
-    print("history", {name: [float(value).hex() for value in values] for name, values in history.history.items()})
+        stop = keras.callbacks.EarlyStopping(patience=1, min_delta=0.3, restore_best_weights=True)
+        options["callbacks"] = [stop, keras.callbacks.ReduceLROnPlateau(patience=1, min_delta=0.3)]
+    if FEATURE == "arrays":
+        history = model.fit(x, y, batch_size=BATCH, **options).history
+    else:
+        history = model.fit(dataset(), **options).history
+    print("history", {name: [float(value).hex() for value in values] for name, values in history.items()})
 
 
 def loop() -> None:

@@ -28,14 +28,8 @@ def main(epochs=2, slow_s=0.0):
     x = (x / 16).astype("float32").reshape(-1, 8, 8, 1)
     train = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=1).batch(64)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((8, 8, 1)),
-                keras.layers.Conv2D(8, 3, activation="relu"),
-                keras.layers.Flatten(),
-                keras.layers.Dense(10),
-            ]
-        )
+        layers = [keras.layers.Conv2D(8, 3, activation="relu"), keras.layers.Flatten(), keras.layers.Dense(10)]
+        model = keras.Sequential([keras.Input((8, 8, 1)), *layers])
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(train, epochs=epochs, callbacks=[Slow(slow_s)] if slow_s else [], verbose=0)
     return hashlib.sha256(b"".join(np.asarray(weight).tobytes() for weight in model.get_weights())).hexdigest()

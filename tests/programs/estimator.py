@@ -43,28 +43,22 @@ def main() -> None:
     args = parser.parse_args()
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     me = config.get("task", {}).get("type", "chief")
-    print(
-        json.dumps({"task": me, "cluster": sorted(config.get("cluster", {})), "tensorflow": tf.__version__}), flush=True
-    )
+    told = {"task": me, "cluster": sorted(config.get("cluster", {})), "tensorflow": tf.__version__}
+    print(json.dumps(told), flush=True)
     several = len(config.get("cluster", {})) > 1
     strategy = tf.distribute.MultiWorkerMirroredStrategy() if several and me != "evaluator" else None
-    run = tf.estimator.RunConfig(
-        model_dir=args.model_dir, train_distribute=strategy, save_checkpoints_steps=100, tf_random_seed=1
-    )
+    options = {"train_distribute": strategy, "save_checkpoints_steps": 100, "tf_random_seed": 1}
+    run = tf.estimator.RunConfig(model_dir=args.model_dir, **options)
     estimator = tf.estimator.Estimator(model_fn, config=run)
-    tf.estimator.train_and_evaluate(
-        estimator,
-        tf.estimator.TrainSpec(lambda: data(1, args.batch, repeat=True), max_steps=args.steps),
-        tf.estimator.EvalSpec(
-            lambda: data(2, args.batch, repeat=False), steps=None, start_delay_secs=0, throttle_secs=0
-        ),
-    )
+    train = tf.estimator.TrainSpec(lambda: data(1, args.batch, repeat=True), max_steps=args.steps)
+    at_once = {"steps": None, "start_delay_secs": 0, "throttle_secs": 0}
+    evaluate = tf.estimator.EvalSpec(lambda: data(2, args.batch, repeat=False), **at_once)
+    tf.estimator.train_and_evaluate(estimator, train, evaluate)
     if me != "worker":
         saved = tf.train.load_checkpoint(args.model_dir)
         error = float(np.abs(saved.get_tensor("weights") - WEIGHTS).max())
-        print(
-            json.dumps({"done": me, "step": int(saved.get_tensor("global_step")), "error": round(error, 4)}), flush=True
-        )
+        done = {"done": me, "step": int(saved.get_tensor("global_step")), "error": round(error, 4)}
+        print(json.dumps(done), flush=True)
 
 
 if __name__ == "__main__":

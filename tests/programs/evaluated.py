@@ -33,12 +33,9 @@ def fit():
         with strategy.scope():
             model = build()
             model.compile("adam", "mse")
-        history = model.fit(
-            x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x[:10], y[:10]), callbacks=[Slow()]
-        )
-        print(
-            json.dumps({"part": part, **{name: list(map(float, v)) for name, v in history.history.items()}}), flush=True
-        )
+        options = {"batch_size": 16, "epochs": 2, "validation_data": (x[:10], y[:10]), "callbacks": [Slow()]}
+        history = model.fit(x, y, verbose=0, **options).history
+        print(json.dumps({"part": part, **{name: list(map(float, v)) for name, v in history.items()}}), flush=True)
         model.save(f"{ctx.dirs.model}/{part}.keras")
     print("the end of the program", flush=True)
 

@@ -113,6 +113,7 @@ def fit(net, *data, **options):
     return lambda callbacks, epochs: net.fit(*data, **options, epochs=epochs, verbose=0, callbacks=callbacks)
 
 
+scaled = keras.optimizers.LossScaleOptimizer
 CASES = {
     "arrays": lambda: fit(model(), X, Y, batch_size=BATCH),
     "arrays_in_batches": lambda: fit(model(), X, Y, batch_size=BATCH, shuffle="batch"),
@@ -131,9 +132,7 @@ CASES = {
     "generator": lambda: fit(model(), forever(), steps_per_epoch=5),
     "stateful_random": lambda: fit(model(), dataset().batch(BATCH).map(lambda x, y: (x + tf.random.normal([6]), y))),
     "own_model": lambda: fit(compiled(OwnStep()), X, Y, batch_size=BATCH),
-    "loss_scale": lambda: fit(
-        model(optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(), dynamic_growth_steps=4)), X, Y
-    ),
+    "loss_scale": lambda: fit(model(optimizer=scaled(keras.optimizers.Adam(), dynamic_growth_steps=4)), X, Y),
 }
 
 
@@ -156,11 +155,10 @@ class Watch(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         keras_epochs.build(self.model)
         if self.state is not None:
-            arrays = {
-                path: SimpleNamespace(dtype=d, shape=s, data=memoryview(b)) for path, d, s, b in self.state["arrays"]
-            }
-            own = self.state["own"]
-            load(variables_of(model=self.model), arrays, per_replica=own, rank=RANK, tasks=TASKS)
+            arrays = {}
+            for path, dtype, shape, data in self.state["arrays"]:
+                arrays[path] = SimpleNamespace(dtype=dtype, shape=shape, data=memoryview(data))
+            load(variables_of(model=self.model), arrays, per_replica=self.state["own"], rank=RANK, tasks=TASKS)
             randomness.restore(self.state["random"])
             keras_epochs.resume_into(self.model, *self.state["at"], self.state["data"])
 

@@ -3,8 +3,6 @@
 Usage: `python half_open.py PORT COUNT`. It connects again whenever it was cut off.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import select

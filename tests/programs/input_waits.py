@@ -4,8 +4,6 @@ Usage: input_waits.py. Prints one JSON object: a pair of seconds for each way. T
 step's own work and the beginning of the next one's, as the step itself reads the clock.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time
@@ -26,9 +24,8 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 worked: list[tuple[float, float]] = []
 
 
@@ -80,7 +77,7 @@ def truth() -> float:
     return waited
 
 
-def measured(train) -> tuple[float, float]:  # type: ignore[no-untyped-def]
+def measured(train) -> tuple[float, float]:
     """Return the account of one training, and the truth."""
     worked.clear()
     before = account.spent(INPUT_WAIT)
@@ -108,7 +105,7 @@ def distributed() -> None:
     feed = iter(strategy.experimental_distribute_dataset(batches(BATCHES + 1)))
 
     @tf.function
-    def given(batch):  # type: ignore[no-untyped-def]
+    def given(batch):
         strategy.run(lambda batch: net(batch[0]), args=(batch,))
 
     for _ in range(BATCHES):
@@ -143,7 +140,7 @@ several, account.waited_ns = account.waited_ns, several
 
 class Program(tf.Module):
     @tf.function
-    def step(self, iterator):  # type: ignore[no-untyped-def]
+    def step(self, iterator):
         return next(iterator)
 
 

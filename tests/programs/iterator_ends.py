@@ -6,9 +6,7 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 if "patched" in sys.argv:
     from sdk.runtime.patches import install, iterator_ends
 
@@ -72,9 +70,8 @@ def at_once() -> int:
             running -= 1
         return x
 
-    calls = tf.data.Dataset.range(100).map(
-        lambda x: tf.numpy_function(slow, [x], tf.int64), num_parallel_calls=tf.data.AUTOTUNE
-    )
+    numbers = tf.data.Dataset.range(100)
+    calls = numbers.map(lambda x: tf.numpy_function(slow, [x], tf.int64), num_parallel_calls=tf.data.AUTOTUNE)
     assert sorted(int(x) for x in calls) == list(range(100))
     return most
 

@@ -88,9 +88,8 @@ class Alone:
 
 def ran(root: str, commands: list[str], delay_s: float | None = None, restarts: int = 0) -> dict:
     host, begun_at = Host(root, commands), time.monotonic()
-    begun = AttemptSetup(
-        recorder=Recorder(host.paths, "agent-3", 1, host.clock, continued=True), output=host.output, restarts=restarts
-    )
+    recorder = Recorder(host.paths, "agent-3", 1, host.clock, continued=True)
+    begun = AttemptSetup(recorder=recorder, output=host.output, restarts=restarts)
     end = Attempt(host, PAYLOAD, Alone(delay_s), Membership(attempt=1), begun).run()
     lasted_s = time.monotonic() - begun_at
     message = end.failure.message if end.failure else ""
@@ -104,9 +103,8 @@ def main(case: str, root: str) -> dict:
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
         return ran(root, ["exit 1", "sleep 600"], delay_s=60.0)
     if case == "an old failure":
-        Recorder(RunPaths(root), TASK, 1, SystemClock()).record(
-            "failed", type="ValueError", message="old", traceback=""
-        )
+        recorder = Recorder(RunPaths(root), TASK, 1, SystemClock())
+        recorder.record("failed", type="ValueError", message="old", traceback="")
         return ran(root, ["kill -9 $$"], restarts=1)
     if case == "its output is held":
         return ran(root, ["setsid sh -c 'while true; do echo x; sleep 0.1; done' & exit 3"])

@@ -3,8 +3,6 @@
 EXPECT is the champion that each racer expects.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -64,7 +62,7 @@ def kill(root: str, op: str, when: str, version: int) -> None:
     where = RootPaths(root).models
     store: Store = PosixStore(where, at=at) if op == "moment" else open_store(where)
     if op != "moment":
-        store = FaultyStore(store, StoreFault(op, "champion", "kill", when))  # type: ignore[arg-type]
+        store = FaultyStore(store, StoreFault(op, "champion", "kill", when))
     Model(root, "digits", store=store).promote(version)
 
 

@@ -109,9 +109,8 @@ class OwnLoss(keras.Model):
 
 
 def net():
-    return keras.Sequential(
-        [keras.Input((4,)), keras.layers.Dense(1, activation="sigmoid", kernel_initializer=keras.initializers.Ones())]
-    )
+    dense = keras.layers.Dense(1, activation="sigmoid", kernel_initializer=keras.initializers.Ones())
+    return keras.Sequential([keras.Input((4,)), dense])
 
 
 def fitted(model, callbacks=(), **options):
@@ -143,8 +142,7 @@ def read_by_the_chief(metric):
     return keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: metric.result() if is_chief else None)
 
 
-def loop(make_total, update, result):
-    """Evaluate in a custom loop."""
+def loop(make_total, update, result=lambda metric: metric.result()):
     with strategy.scope():
         model = net()
     total = make_total()
@@ -162,7 +160,6 @@ def loop(make_total, update, result):
 
 
 def own_loop(loss_of):
-    """Train in a custom loop."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model, optimizer = net(), keras.optimizers.SGD(0.05)
@@ -240,14 +237,12 @@ def of_keras():
 
 
 WRONG = {
-    "outside_loop": lambda: loop(
-        lambda: keras.metrics.TruePositives(name="outside_loop"), update, lambda m: m.result()
-    ),
+    "outside_loop": lambda: loop(lambda: keras.metrics.TruePositives(name="outside_loop"), update),
     "variable": lambda: loop(lambda: tf.Variable(0.0, name="outputs"), add_outputs, lambda v: v),
     "overwritten": lambda: with_metrics(lambda: [Kept("overwritten")]),
     "rate": lambda: with_metrics(lambda: [Kept("rate", learning_rate)]),
     "moving": lambda: with_metrics(
-        lambda: [Kept("moving", lambda predicted, kept: 0.9 * kept + 0.1 * ops.mean(predicted))]
+        lambda: [Kept("moving", lambda outputs, kept: 0.9 * kept + 0.1 * ops.mean(outputs))]
     ),
     "first": lambda: with_metrics(lambda: [Counted("first", "only_first_replica")]),
     "mean": lambda: own(lambda y, p, model: tf.reduce_mean(squares(y, p))),
@@ -273,7 +268,7 @@ RIGHT = {
     "counted": lambda: with_metrics(lambda: [Counted("counted", "sum")]),
     "steps_outside": lambda: loop(lambda: steps, count_steps, lambda v: v),
     "shared_sum": lambda: loop(shared_sum, add_outputs, lambda v: v),
-    "metric_in_loop": lambda: loop(in_scope(keras.metrics.AUC), update, lambda m: m.result()),
+    "metric_in_loop": lambda: loop(in_scope(keras.metrics.AUC), update),
     "loss_object": lambda: own(lambda y, p, model: loss_object(y, p)),
     "summed": lambda: own(lambda y, p, model: summed(y, p) / BATCH),
     "average_loss": lambda: own(
@@ -296,7 +291,6 @@ RIGHT = {
     "loop": lambda: own_loop(lambda y, p: tf.reduce_sum(squares(y, p)) * (1.0 / BATCH)),
 }
 
-INTERRUPTED = {"extremes": RIGHT["extremes"]}
-cases = {"wrong": WRONG, "right": RIGHT, "interrupted": INTERRUPTED}[sys.argv[1]]
+cases = {"wrong": WRONG, "right": RIGHT, "interrupted": {"extremes": RIGHT["extremes"]}}[sys.argv[1]]
 found = {name: case() for name, case in cases.items()}
 print("NUMBERS " + json.dumps(found, default=float))

@@ -58,7 +58,7 @@ class StoreFault:
     def parse(cls, words: str) -> StoreFault:
         """Parse "DO WHEN OP MATCH NTH", from a command line."""
         do, when, op, match, nth = words.split(" ")
-        return cls(op, match, do, when, int(nth))  # type: ignore[arg-type]
+        return cls(op, match, do, when, int(nth))
 
     def happens(self, op: str, key: str) -> bool:
         """Count a call; true if it is affected."""
@@ -85,14 +85,12 @@ class FaultyStore:
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
         # Corrupted bytes get the crc that a server would compute.
-        return self._writing(  # type: ignore[no-any-return]
+        return self._writing(
             "put_new", key, data, lambda sent: self._inner.put_new(key, sent, crc=crc if sent is data else None)
         )
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
-        return self._writing(  # type: ignore[no-any-return]
-            "swap", key, data, lambda sent: self._inner.swap(key, sent, expected=expected)
-        )
+        return self._writing("swap", key, data, lambda sent: self._inner.swap(key, sent, expected=expected))
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
         found, fault = self._call("get", key, lambda: self._inner.get(key, generation=generation, into=into))
@@ -101,14 +99,14 @@ class FaultyStore:
             if into is None:
                 return corrupted
             into[: len(corrupted)] = corrupted
-        return found  # type: ignore[no-any-return]
+        return found
 
     def list(self, prefix: str) -> Iterator[Stat]:
         found, _ = self._call("list", prefix, lambda: list(self._inner.list(prefix)))
         yield from found
 
     def stat(self, key: str) -> Stat:
-        return self._call("stat", key, lambda: self._inner.stat(key))[0]  # type: ignore[no-any-return]
+        return self._call("stat", key, lambda: self._inner.stat(key))[0]
 
     def delete(self, key: str, *, generation: str | None = None) -> None:
         self._call("delete", key, lambda: self._inner.delete(key, generation=generation))

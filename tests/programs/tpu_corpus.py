@@ -3,8 +3,6 @@
 `# refused: RULE` or `# warning: RULE` must be found there.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 TPU = """
@@ -186,7 +184,7 @@ BAD = {
     "no_strategy": NO_STRATEGY,
     # Five examples on each replica: eight are computed.
     "odd_batch": loop(
-        data=DATA.replace("512", "40"), train=TRAIN.replace("next(iterator))", "next(iterator))  # warning: batch")
+        data=DATA.replace("512", "40"), train=TRAIN.replace("iterator))", "iterator))  # warning: batch")
     ),
     # 32 channels fill a quarter of the matrix unit.
     "odd_sizes": fit(
@@ -309,9 +307,7 @@ GOOD = {
         loss="keras.losses.BinaryCrossentropy(from_logits=True), metrics=[keras.metrics.AUC(from_logits=True)]",
         data=WORDS,
     ).replace("Adam(1e-3)", "AdamW(1e-3, clipnorm=1.0)"),
-    "transformer": fit(
-        TRANSFORMER, loss=CLASSES, data=of_one("(tf.ones([128], tf.int32), tf.ones([128], tf.int32))", 64)
-    ),
+    "transformer": fit(TRANSFORMER, loss=CLASSES, data="one = tf.ones([128], tf.int32)\n" + of_one("(one, one)", 64)),
     # Two losses, and weights of examples.
     "two_outputs": fit(
         """
@@ -324,6 +320,4 @@ GOOD = {
         + of_one("(tf.ones([128]), one, {'a': 1.0, 'b': 0.5})"),
     ),
 }
-CORPUS = {
-    f"{kind}/{name}": text for kind, programs in {"bad": BAD, "good": GOOD}.items() for name, text in programs.items()
-}
+CORPUS = {f"bad/{name}": text for name, text in BAD.items()} | {f"good/{name}": text for name, text in GOOD.items()}

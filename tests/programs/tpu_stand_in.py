@@ -100,9 +100,8 @@ def exchanged(strategy):
         gathered = context.all_gather(value, axis=0), context.all_gather(tf.cast(value, tf.int64), axis=0)
         return context.all_reduce("SUM", value), context.all_reduce("MEAN", value), *gathered
 
-    mine = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.constant([float(context.replica_id_in_sync_group)])
-    )
+    number = lambda context: tf.constant([float(context.replica_id_in_sync_group)])  # noqa: E731
+    mine = strategy.experimental_distribute_values_from_function(number)
     results = strategy.run(on_replica, args=(mine,))
     local = [[part.numpy().tolist() for part in strategy.experimental_local_results(result)] for result in results]
     return {

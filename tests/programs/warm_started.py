@@ -20,9 +20,7 @@ parser.add_argument("--lazy", action="store_true", help="the weights are made at
 parser.add_argument("--earlier", type=int, default=0, help="models made before: Keras numbers layers as they are made")
 parser.add_argument("--eager", action="store_true", help="print the loss before the first step instead of the step's")
 parser.add_argument("--width", type=int, default=32)
-parser.add_argument(
-    "--disturbed", action="store_true", help="killed before the first step, then failing after the second one"
-)
+parser.add_argument("--disturbed", action="store_true", help="killed before step 1, then failing after step 2")
 options = parser.parse_args()
 attempt = int(os.environ["PODLIFT_ATTEMPT"])
 keras = tf.keras

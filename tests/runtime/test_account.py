@@ -1,7 +1,5 @@
 """A task is in one part at every moment, and its parts add up to its time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,8 +38,7 @@ def made(time: Time, *, measures: bool = True) -> Account:
 
 
 def read(account: Account, folder: Path) -> TaskAccount:
-    writer = ProgressWriter(str(folder / "chief-0"), account)
-    writer.beat()
+    ProgressWriter(str(folder / "chief-0"), account).beat()
     found = read_account(str(folder / "chief-0"))
     assert found is not None
     return found
@@ -91,12 +88,7 @@ def test_a_loop_that_tells_its_steps_alone_starts_until_the_first_one(tmp_path: 
 def test_a_loop_over_the_data_of_a_checkpoint_compiles_in_its_first_step() -> None:
     time = Time()
     account = made(time)
-    for call, seconds in (
-        (account.batch, 3),
-        (lambda: account.step(1), 4),
-        (account.batch, 1),
-        (lambda: account.step(1), 1),
-    ):
+    for call, seconds in zip([account.batch, lambda: account.step(1)] * 2, (3, 4, 1, 1), strict=True):
         time.ns += seconds * S
         call()
     account.enter(OTHER)
@@ -106,12 +98,11 @@ def test_a_loop_over_the_data_of_a_checkpoint_compiles_in_its_first_step() -> No
     assert account.part == "step"
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, len(PARTS) - 1), st.integers(0, 10 * S), st.integers(-S, 10 * S)), max_size=40)
-)
-def test_the_parts_add_up_in_any_order_and_whatever_the_waiting_is_said_to_be(
-    moves: list[tuple[int, int, int]],
-) -> None:
+MOVES = st.tuples(st.integers(0, len(PARTS) - 1), st.integers(0, 10 * S), st.integers(-S, 10 * S))
+
+
+@given(st.lists(MOVES, max_size=40))
+def test_the_parts_add_up_in_any_order_and_whatever_the_waiting_is_said_to_be(moves: list) -> None:
     time = Time()
     account = made(time)
     for part, ns, waited in moves:
@@ -120,9 +111,6 @@ def test_the_parts_add_up_in_any_order_and_whatever_the_waiting_is_said_to_be(
         account.enter(part)
     assert all(account.spent(part) >= 0 for part in range(len(PARTS)))
     assert sum(account.spent(part) for part in range(len(PARTS))) == time.ns
-
-
-# --- The calls of Keras -----------------------------------------------------------------------------------------------
 
 
 def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
@@ -136,14 +124,12 @@ def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
         def __init__(self, model: object) -> None:
             self.model = model
 
-        def on_train_batch_begin(self, batch: int, logs: object = None) -> None: ...
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
             pass_s(2)
 
-        def on_test_begin(self, logs: object = None) -> None: ...
-        def on_test_end(self, logs: object = None) -> None: ...
-        def on_predict_begin(self, logs: object = None) -> None: ...
-        def on_predict_end(self, logs: object = None) -> None: ...
+        def on_train_batch_begin(self, *_: object) -> None: ...
+
+        on_test_begin = on_test_end = on_predict_begin = on_predict_end = on_train_batch_begin
 
     class Model:
         train_function: object = None
@@ -169,12 +155,11 @@ def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
             pass_s(1)
             callbacks.on_epoch_end(0)
 
-    module = SimpleNamespace(
-        CallbackList=CallbackList, TensorFlowTrainer=Model, __name__="keras.src.backend.tensorflow.trainer"
-    )
+    trainer = "keras.src.backend.tensorflow.trainer"
+    module = SimpleNamespace(CallbackList=CallbackList, TensorFlowTrainer=Model, __name__=trainer)
     for patch in FitAccounting(account, StarvedInput(account, print)).patches():
-        if patch.module in ("keras.src.callbacks.callback_list", module.__name__):
-            patch.apply(module)  # type: ignore[arg-type]
+        if patch.module in ("keras.src.callbacks.callback_list", trainer):
+            patch.apply(module)
     model = Model()
     model.evaluate()
     pass_s(4)
@@ -193,8 +178,6 @@ def test_fit_and_evaluate_report_their_activity_also_when_they_fail() -> None:
     assert sum(spent.values()) == time.ns / S
     assert spent["step"] == 9 + 12 + 12 + 12 and spent["other"] == 7 + 3 * 3
 
-
-# --- An input that is too slow ----------------------------------------------------------------------------------------
 
 SLOW_MAP = Stage(kind="MapDataset", function="parse", python=True)
 PARALLEL = Stage(kind="ParallelMapDataset")
@@ -241,9 +224,7 @@ def test_data_that_cannot_be_looked_at_do_not_end_their_training(monkeypatch: py
 
 
 @pytest.mark.parametrize(("waited_ms", "starves"), [(900, True), (250, True), (150, False), (0, False)])
-def test_a_training_that_waits_for_a_fifth_of_its_steps_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, waited_ms: int, starves: bool
-) -> None:
+def test_a_training_that_waits_for_a_fifth_of_its_steps_is_told_once(monkeypatch, waited_ms, starves) -> None:
     monkeypatch.setattr("sdk.runtime.hooks.starvation.pipeline_of", lambda data: Pipeline(stages=data))
     time, told = Time(), list[str]()
     account = made(time)

@@ -1,23 +1,20 @@
 """CentralStorageStrategy with several replicas under Keras 3: the mistake without the cure, and its effect."""
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
-from support import REPO, needs
+from support import needs, python
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
-PRELUDE = """
-import os
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+PROGRAM = """
 import keras, numpy as np, tensorflow as tf
+import keras.src.backend.tensorflow.core as core
 from sdk.runtime.patches import install
 from sdk.runtime.patches.central_storage import PATCH
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+stock = tf.distribute.get_strategy()
 
 def trained(strategy, *layers, eager=False):
     keras.utils.set_random_seed(1)
@@ -32,54 +29,38 @@ def trained(strategy, *layers, eager=False):
 
 def central():
     return tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"])
+
+# Without the cure.
+one, two = trained(stock), trained(central())
+assert abs(two[0] / one[0] - 1) > 1e-3, (one, two)
+try:
+    trained(central(), keras.layers.BatchNormalization)
+except ValueError as error:
+    assert "specify an aggregation method" in str(error)
+else:
+    raise AssertionError("BatchNormalization trains")
+
+# A Keras that adds by itself.
+assert PATCH.needed(core) and PATCH.applies(core)
+adds, core.Variable.assign_add = core.Variable.assign_add, lambda variable, value: None
+assert not PATCH.needed(core)
+core.Variable.assign_add = adds
+
+# With the cure.
+install([PATCH])
+for eager in (False, True):
+    np.testing.assert_allclose(trained(central(), eager=eager), trained(stock, eager=eager), rtol=1e-5)
+assert np.isfinite(trained(central(), lambda: keras.layers.Dropout(0.5), keras.layers.BatchNormalization)).all()
+strategy = central()
+with strategy.scope():
+    mean = keras.metrics.Mean()
+for value in (2.0, 4.0):
+    strategy.run(lambda: mean.update_state(value))
+assert (float(mean.total), float(mean.count)) == (12.0, 4.0)
+strategy.run(mean.reset_state)
+assert (float(mean.total), float(mean.count)) == (0.0, 0.0)
 """
 
 
-def program(text):
-    """Run a program in another process; it fails by an assertion."""
-    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(text)]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-def test_keras_without_the_cure_is_still_wrong_so_the_cure_is_still_needed():
-    program("""
-        one, two = trained(tf.distribute.get_strategy()), trained(central())
-        assert abs(two[0] / one[0] - 1) > 1e-3, (one, two)
-        try:
-            trained(central(), keras.layers.BatchNormalization)
-        except ValueError as error:
-            assert "specify an aggregation method" in str(error)
-        else:
-            raise AssertionError("BatchNormalization trains")
-    """)
-
-
-def test_every_metric_equals_one_devices_and_each_is_reset_and_dropout_runs():
-    program("""
-        install([PATCH])
-        stock = tf.distribute.get_strategy()
-        for eager in (False, True):
-            np.testing.assert_allclose(trained(central(), eager=eager), trained(stock, eager=eager), rtol=1e-5)
-        assert np.isfinite(trained(central(), lambda: keras.layers.Dropout(0.5), keras.layers.BatchNormalization)).all()
-        strategy = central()
-        with strategy.scope():
-            mean = keras.metrics.Mean()
-        for value in (2.0, 4.0):
-            strategy.run(lambda: mean.update_state(value))
-        assert (float(mean.total), float(mean.count)) == (12.0, 4.0)
-        strategy.run(mean.reset_state)
-        assert (float(mean.total), float(mean.count)) == (0.0, 0.0)
-    """)
-
-
-def test_a_keras_that_adds_by_itself_is_left_alone():
-    program("""
-        import keras.src.backend.tensorflow.core as core
-        assert PATCH.needed(core) and PATCH.applies(core)
-        core.Variable.assign_add = lambda variable, value: None
-        assert not PATCH.needed(core)
-    """)
-
-
-pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+def test_without_the_cure_keras_is_wrong_and_with_it_every_metric_equals_one_devices() -> None:
+    python("-c", PROGRAM)

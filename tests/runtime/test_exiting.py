@@ -1,15 +1,11 @@
 """A task that leaves at once: threads, exit handlers, objects and streams are ended as Python would end them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import REPO
-
-pytestmark = pytest.mark.process
 
 PROGRAM = """
 import atexit, sys, threading, time

@@ -1,7 +1,5 @@
 """The global batch of a run that moves to a place with another number of replicas."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

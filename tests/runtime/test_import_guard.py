@@ -1,10 +1,9 @@
 """A module that the bundle lacks cannot be imported from the original project, however it gets onto the path."""
 
-from __future__ import annotations
-
 import json
 import os
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import sdk
 pytestmark = [pytest.mark.process]
 
 # Every way in which the original project is found in practice, each with its own module.
+WAYS = ("pythonpath", "pth", "path_insert", "editable_finder")
 PROGRAM = """
     import importlib, importlib.util, json, os, site, sys
     import sdk
@@ -37,9 +37,8 @@ PROGRAM = """
                 return importlib.util.spec_from_file_location(fullname, f"{original}/{fullname}.py")
 
 
-    found = {"by_pythonpath": outcome("by_pythonpath"), "package": outcome("package"), "plain_folder": outcome("plain_folder")}
-    found["shared.inside"], found["shared.outside"] = outcome("shared.inside"), outcome("shared.outside")
-    found["package.below"] = outcome("package.below")
+    names = ("by_pythonpath", "package", "plain_folder", "shared.inside", "shared.outside", "package.below")
+    found = {name: outcome(name) for name in names}
     sys.path.remove(original)
     site.addsitedir(finders)
     found["by_pth"] = outcome("by_pth")
@@ -60,13 +59,19 @@ PROGRAM = """
 def original(tmp_path: Path) -> Path:
     """The user's project as it lies on this machine, with the modules that the bundle will lack."""
     folder = tmp_path / "original"
-    modules = [f"by_{way}.py" for way in ("pythonpath", "pth", "path_insert", "editable_finder")]
+    modules = [f"by_{way}.py" for way in WAYS]
     modules += ["package/__init__.py", "package/below.py", "plain_folder/data.csv", "shared/outside.py"]
     for module in [*modules, "helpers/by_link.py", ".venv/lib/python3/site-packages/installed.py"]:
         (folder / module).parent.mkdir(parents=True, exist_ok=True)
         (folder / module).write_text("")
     (folder / "link_to_helpers").symlink_to(folder / "helpers")
     return folder
+
+
+def guarded(original: Path, *, args: Sequence[str] = (), root: Path | None = None) -> sdk.Run:
+    """Run train.py with the original project on its path, outside of the bundle."""
+    plan = sdk.plan(sdk.Job("train.py", args=args, env={"PYTHONPATH": str(original)}), root=root)
+    return sdk.submit(replace(plan, code=replace(plan.code, outside=[str(original)])))
 
 
 @pytest.fixture
@@ -80,25 +85,20 @@ def found(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     finders.mkdir()
     (finders / "project.pth").write_text(f"{original}\n")
     monkeypatch.chdir(project)
-    job = sdk.Job("train.py", args=[str(original), str(finders)], env={"PYTHONPATH": str(original)})
-    plan = sdk.plan(job, root=original / "root")
-    plan = replace(plan, code=replace(plan.code, outside=[str(original)]))
-    run = sdk.submit(plan)
+    run = guarded(original, args=[str(original), str(finders)], root=original / "root")
     run.result(LIMIT_S)
     return json.loads(next(line.text for line in run.logs() if line.text.startswith("{")))
 
 
 def test_the_error_of_a_module_outside_the_bundle_names_its_place_and_the_next_step(found, original) -> None:
-    ways = ["by_pythonpath", "by_pth", "by_path_insert", "by_editable_finder"]
-    for name in [*ways, "package", "plain_folder", "shared.outside"]:
+    for name in [*(f"by_{way}" for way in WAYS), "package", "plain_folder", "shared.outside"]:
         kind, missing, said = found[name]
         assert (kind, missing) == ("ModuleNotFoundError", name)
         assert f"The module {name!r} is not in the bundle" in said
         assert repr(str(original))[1:-1] in said
-    assert "--code-include by_pth.py" in found["by_pth"][2]
-    assert "--code-include package," in found["package"][2]
-    assert "--code-include plain_folder," in found["plain_folder"][2]
-    assert "--code-include shared/outside.py" in found["shared.outside"][2]
+    included = {"by_pth": "by_pth.py", "package": "package,", "plain_folder": "plain_folder,"}
+    for name, path in {**included, "shared.outside": "shared/outside.py"}.items():
+        assert f"--code-include {path}" in found[name][2]
     assert found["package.below"][1] == "package"
     assert "--code-include helpers/by_link.py" in found["by_link"][2], "where the link leads"
 
@@ -115,11 +115,8 @@ def test_a_module_of_the_bundle_or_an_installed_one_loads_as_ever(found, origina
 
 def test_an_unguarded_import_fails_the_run_with_that_sentence(write, original) -> None:
     write("train.py", "import importlib\nimportlib.import_module('by_' + 'pythonpath')\n")
-    job = sdk.Job("train.py", env={"PYTHONPATH": str(original)})
-    plan = sdk.plan(job)
-    run = sdk.submit(replace(plan, code=replace(plan.code, outside=[str(original)])))
     with pytest.raises(sdk.RunFailedError, match=r"Next: package it with --code-include by_pythonpath\.py"):
-        run.result(LIMIT_S)
+        guarded(original).result(LIMIT_S)
 
 
 @pytest.mark.parametrize(("cwd", "files"), [("data", ["numbers.csv"]), ("runs/new", [])])
@@ -127,8 +124,7 @@ def test_the_program_starts_in_the_folder_that_the_plan_names(write, cwd, files)
     write("pkg/train.py", "import os, sys, helper\nprint(os.getcwd(), *sys.argv, *os.listdir())\n")
     write("pkg/helper.py")
     write("data/numbers.csv")
-    job = sdk.Job("pkg/train.py", args=["x"], code=sdk.Code(project="."))
-    plan = sdk.plan(job)
+    plan = sdk.plan(sdk.Job("pkg/train.py", args=["x"], code=sdk.Code(project=".")))
     run = sdk.submit(replace(plan, code=replace(plan.code, cwd=cwd)))
     run.result(LIMIT_S)
     work = run.plan.paths.work(1, "chief-0")

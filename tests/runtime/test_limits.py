@@ -1,7 +1,5 @@
 """`max_steps` ends every `fit`, and a loop that asks, early and cleanly: Keras 3 and tf_keras, alone and on two tasks."""
 
-from __future__ import annotations
-
 import json
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """Metrics that are no single number are reported as several, and never end a training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,20 +16,14 @@ np = pytest.importorskip("numpy")
 needs("tensorflow")
 
 # What `Adds` in the program puts into the logs, as it is reported.
-ADDED = {
-    "array/0": 1.5,
-    "array/1": 2.5,
+ADDED = {"nan": None, "flag": 1.0, "integer": 7.0, "of_numpy": 0.5, "one": 4.0, "array/0": 1.5, "array/1": 2.5}
+ADDED |= {
     "nested/low/0": 1.0,
     "nested/low/1": 2.0,
     "nested/high": 3.0,
-    "nan": None,
-    "flag": 1.0,
-    "integer": 7.0,
-    "of_numpy": 0.5,
     "tensor/0": 1.0,
     "tensor/1": 2.0,
     "tensor/2": 3.0,
-    "one": 4.0,
 }
 
 
@@ -73,26 +65,19 @@ def test_every_omitted_value_has_a_reason(value: Any, name: str, reason: str) ->
 def test_a_program_that_reports_text_is_told_so_at_once() -> None:
     with pytest.raises(TypeError, match=r"must be a number. Received: phase/0='warm-up'"):
         Reporter(None).report({"phase": ["warm-up"]})
-    assert Reporter(None).report({"per_class": np.array([1, 2]), "matrix": np.eye(9)}) == {
-        "per_class/0": 1,
-        "per_class/1": 2,
-    }
+    reported = Reporter(None).report({"per_class": np.array([1, 2]), "matrix": np.eye(9)})
+    assert reported == {"per_class/0": 1, "per_class/1": 2}
 
 
 def test_a_step_may_be_a_number_of_numpy_or_a_variable(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     for step in (np.int64(1), np.array(2), SimpleNamespace(numpy=lambda: np.int64(3))):
-        Reporter(str(path)).report({"loss": np.float32(0.5)}, step=step)  # type: ignore[arg-type]
-    assert [(record["step"], record["metrics"]) for record in read_metrics(str(path))] == [
-        (step, {"loss": 0.5}) for step in (1, 2, 3)
-    ]
-
-
-# --- In trainings ---------------------------------------------------------------------------------------------------
+        Reporter(str(path)).report({"loss": np.float32(0.5)}, step=step)
+    found = [(record["step"], record["metrics"]) for record in read_metrics(str(path))]
+    assert found == [(step, {"loss": 0.5}) for step in (1, 2, 3)]
 
 
 def trained_with_tensorflow(test: Any) -> Any:
-    """Mark a test that trains with TensorFlow."""
     return pytest.mark.full(pytest.mark.tensorflow(test))
 
 
@@ -139,9 +124,8 @@ def test_a_resumed_program_finds_the_history_that_it_had(interrupted: sdk.Run) -
     (before, kinds), (after, restored) = (json.loads((folder / f"fit-0-{n}.json").read_text()) for n in (1, 2))
     np.testing.assert_equal(after, before)  # NaN included
     unlike = {name for name in kinds if kinds[name] != restored[name]}
-    assert unlike <= {"object", "of_numpy", "tensor"}, (
-        "an object as its text, a number as a float, a tensor as an array"
-    )
+    # An object as its text, a number as a float, a tensor as an array.
+    assert unlike <= {"object", "of_numpy", "tensor"}
     for history in (after, json.loads((folder / "fit-1-2.json").read_text())[0]):
         assert np.shape(history["f1_score"])[1:] == (3,) and np.shape(history["long"])[1:] == (40,)
 

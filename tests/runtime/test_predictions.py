@@ -1,7 +1,5 @@
 """Exceptions of a program in Keras's methods, and its replacements of their parts, stay its own. The trainer is a stand-in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -67,9 +65,7 @@ class Closed(Exception):
 
 
 @pytest.mark.parametrize("error", [Forwards({"__notes__": []}), Closed()], ids=["forwards", "closed"])
-def test_an_error_that_breaks_any_look_at_its_attributes_still_reaches_the_program(
-    model: Any, error: BaseException
-) -> None:
+def test_an_error_that_breaks_any_look_at_its_attributes_still_reaches_the_program(model, error: BaseException) -> None:
     model.error = error
     with pytest.raises(type(error)) as raised:
         model.evaluate()

@@ -1,7 +1,5 @@
 """All tasks do the same after the same step, however late they see each other's files, and wait for no task that is done."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -9,19 +7,24 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
+from support import FakeClock
 
-from sdk.errors import AlreadyExistsError, MissingError, StoreError
+from sdk.errors import StoreError
 from sdk.job.layout import RunPaths
-from sdk.job.payload import Payload
 from sdk.runtime import rendezvous
 from sdk.runtime.rendezvous import FolderBoard, StepCoordinator
 from sdk.runtime.store_board import StoreBoard
 from sdk.storage import posix
+from sdk.storage.posix_store import PosixStore
 
 TASKS = ("chief-0", "worker-0", "worker-1")
 
@@ -80,21 +83,13 @@ class Paper:
             raise StoreError("the bucket does not answer")
 
 
-@dataclass
-class FakeClock:
-    """Time passes when somebody waits, and then the others have their turn."""
+class Clock(FakeClock):
+    """When somebody waits, the others have their turn."""
 
-    seconds: float = 0.0
-    turn: Callable[[], None] = lambda: None
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now(self) -> float:
-        return self.seconds
+    turn: Callable[[], None] = staticmethod(lambda: None)
 
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+        super().sleep(seconds)
         self.turn()
 
 
@@ -102,12 +97,12 @@ class Gang:
     """Tasks with threads that the test drives."""
 
     def __init__(self, *, instant: bool, tasks: tuple[str, ...] = TASKS) -> None:
-        self.files, self.clock = Files(), FakeClock()
+        self.files, self.clock = Files(), Clock(0.0)
         self.papers = {task: Paper(self.files, is_instant=instant) for task in tasks}
         self.tasks = {task: StepCoordinator(self.papers[task], task, tasks, clock=self.clock) for task in tasks}
         self.clock.turn = self.look
         for coordinator in self.tasks.values():
-            coordinator.begin = lambda: None  # type: ignore[method-assign]
+            coordinator.begin = lambda: None
         self.done: dict[str, list[tuple[int, str]]] = {task: [] for task in tasks}
         self.count = 0
 
@@ -115,9 +110,27 @@ class Gang:
         for task in self.tasks.values():
             task.look()
 
+    def save(self, *counts: int) -> None:
+        """Let a save be due at some steps of the first task."""
+        self.tasks["chief-0"].save_due = saves_at(*counts)
+
+    def ask(self, action: str) -> None:
+        """Let a save be due, or a task be preempted."""
+        if action == "save":
+            self.save(1)
+        else:
+            self.tasks["worker-1"].request_preemption()
+
+    def steps(self, count: int, seconds: float = 0.0, *, order: tuple[str, ...] = (), looks: bool = False) -> None:
+        """Let tasks take some steps; with `looks`, their threads look after each."""
+        for _ in range(count):
+            self.step(seconds, order=order)
+            if looks:
+                self.look()
+
     def step(self, seconds: float = 0.0, *, order: tuple[str, ...] = ()) -> None:
         """Let every task take a step, which lasts some seconds."""
-        self.clock.seconds += seconds
+        self.clock.time += seconds
         self.count += 1
         for name in order or self.tasks:
             action = self.tasks[name].step()
@@ -132,10 +145,8 @@ class Gang:
 
 
 def save_without_worker_1(gang: Gang) -> None:
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    for _ in range(20):
-        gang.step(1.0, order=TASKS[:2])
-        gang.look()
+    gang.save(1)
+    gang.steps(20, 1.0, order=TASKS[:2], looks=True)
     assert gang.done["chief-0"] == gang.done["worker-0"] != []
 
 
@@ -155,9 +166,8 @@ def saves_at(*counts: int) -> Callable[[], str | None]:
 @pytest.mark.parametrize("order", [TASKS, TASKS[::-1]])
 def test_on_one_machine_a_save_follows_two_steps_after_it_is_due(order) -> None:
     gang = Gang(instant=True)
-    gang.tasks["chief-0"].save_due = saves_at(3)
-    for _ in range(8):
-        gang.step(order=order)
+    gang.save(3)
+    gang.steps(8, order=order)
     assert gang.same == [(5, "save")]
 
 
@@ -166,8 +176,7 @@ def test_sigterm_of_any_task_makes_all_exit_after_the_same_step(asks) -> None:
     gang = Gang(instant=True)
     gang.step()
     gang.tasks[asks].request_preemption()
-    for _ in range(6):
-        gang.step()
+    gang.steps(6)
     first = gang.same[0]
     assert first[1] == "preempt" and first[0] <= 5
     # A loop that goes on all the same is told so again, and nothing more is agreed on.
@@ -179,14 +188,13 @@ def test_a_cancel_request_comes_before_a_preemption_and_a_save() -> None:
     gang.tasks["chief-0"].save_due = lambda: "save"
     gang.papers["chief-0"].is_stopped = True
     gang.tasks["chief-0"].request_preemption()
-    for _ in range(6):
-        gang.step()
+    gang.steps(6)
     assert gang.same[0][1] == "stop"
 
 
 def test_saves_follow_each_other_and_a_stop_follows_an_open_save() -> None:
     gang = Gang(instant=True)
-    gang.tasks["chief-0"].save_due = saves_at(1, 2, 4)
+    gang.save(1, 2, 4)
     for step in range(12):
         gang.papers["chief-0"].is_stopped = step > 3
         gang.step()
@@ -198,7 +206,7 @@ def test_tasks_without_a_connection_wait_for_no_step_of_another() -> None:
     gang = Gang(instant=True)
     for task in gang.tasks.values():
         task.apart = lambda: True
-    gang.tasks["chief-0"].save_due = saves_at(1)
+    gang.save(1)
     assert gang.tasks["chief-0"].step() == "save"
     assert gang.files.content == {}
     gang.papers["chief-0"].is_stopped = True
@@ -219,7 +227,7 @@ def test_a_task_that_cannot_reach_the_agreed_step_soon_leaves_after_its_own(inst
             gang.papers[TASKS[0]].is_stopped = action == "stop"
             fast._is_preempted = action == "preempt"
         for _ in range(100):
-            gang.clock.seconds += 0.01
+            gang.clock.time += 0.01
             if TASKS[0] not in left and fast.step() == action:
                 left[TASKS[0]] = second
         gang.look()
@@ -238,9 +246,8 @@ def test_a_cancel_request_counts_that_is_older_than_the_board_of_a_task(tmp_path
 
 def test_a_single_task_acts_at_once() -> None:
     gang = Gang(instant=True, tasks=TASKS[:1])
-    gang.tasks["chief-0"].save_due = saves_at(2)
-    for _ in range(3):
-        gang.step()
+    gang.save(2)
+    gang.steps(3)
     gang.tasks["chief-0"].request_preemption()
     gang.step()
     assert gang.same == [(2, "save"), (4, "preempt")]
@@ -269,21 +276,17 @@ def test_without_room_for_a_question_the_training_goes_on_and_saves_later(monkey
     created = Paper.create
     monkeypatch.setattr(Paper, "create", create)
     gang.tasks["chief-0"].save_due = lambda: None if gang.done["chief-0"] else "save"
-    for _ in range(10):
-        gang.step()
-    assert gang.clock.seconds == 0.0 and gang.same == []
+    gang.steps(10)
+    assert gang.clock.time == 0.0 and gang.same == []
     is_full = False
-    for _ in range(4):
-        gang.step()
+    gang.steps(4)
     assert gang.same == [(13, "save")]
 
 
 def test_a_task_that_has_left_asks_nothing_more() -> None:
     gang = Gang(instant=True)
     gang.tasks["worker-0"].request_preemption()
-    for _ in range(5):
-        gang.step()
-        gang.look()
+    gang.steps(5, looks=True)
     assert len([name for name in gang.files.content if name.endswith(".question.json")]) == 1
 
 
@@ -310,9 +313,7 @@ def test_sigterm_ends_a_process_that_the_program_forked() -> None:
 
 def test_nothing_is_written_while_nothing_is_to_be_done() -> None:
     gang = Gang(instant=False)
-    for _ in range(200):
-        gang.step(0.1)
-        gang.look()
+    gang.steps(200, 0.1, looks=True)
     assert gang.files.content == {} and gang.same == []
 
 
@@ -322,18 +323,11 @@ def test_nothing_is_written_while_nothing_is_to_be_done() -> None:
 )
 def test_all_act_a_few_seconds_later_so_that_the_training_does_not_wait(step_s, trained_s, action, ahead_s) -> None:
     gang = Gang(instant=False)
-    for _ in range(int(trained_s / step_s)):
-        gang.step(step_s)
+    gang.steps(int(trained_s / step_s), step_s)
     asked_at = gang.count
-    if action == "save":
-        gang.tasks["chief-0"].save_due = saves_at(1)
-    else:
-        gang.tasks["worker-1"].request_preemption()
-    waited = gang.clock.seconds
+    gang.ask(action)
     while not gang.done["chief-0"]:
-        gang.step(step_s)
-        gang.look()
-        waited += step_s
+        gang.steps(1, step_s, looks=True)
     assert gang.same[0][1] == action
     steps = gang.count - asked_at
     assert ahead_s / step_s * 0.8 <= steps <= max(4, ahead_s / step_s * 1.2)
@@ -342,81 +336,66 @@ def test_all_act_a_few_seconds_later_so_that_the_training_does_not_wait(step_s, 
 @pytest.mark.parametrize("action", ["save", "preempt"])
 def test_many_steps_that_end_at_once_do_not_put_the_agreed_one_far_ahead(action) -> None:
     gang = Gang(instant=False)
-    for _ in range(600):
-        gang.step(0.1)
-    for _ in range(40):  # a device runs behind Python
-        gang.step(0.001)
+    gang.steps(600, 0.1)
+    gang.steps(40, 0.001)  # a device runs behind Python
     asked_at = gang.count
-    if action == "save":
-        gang.tasks["chief-0"].save_due = saves_at(1)
-    else:
-        gang.tasks["worker-1"].request_preemption()
+    gang.ask(action)
     while not gang.done["chief-0"]:
         gang.look()
         gang.step(0.1)
     assert gang.count - asked_at <= 100
 
 
-def serve(gang: Gang) -> Callable[[], None]:
-    """Return a function that looks for each task as its thread does: when it is woken, and after an interval."""
-    looked = dict.fromkeys(gang.tasks, gang.clock.seconds)
+def served(gang: Gang) -> Callable[[Callable[[], bool]], None]:
+    """Return a function that trains until something holds; threads look when they are woken, and after an interval."""
+    looked = dict.fromkeys(gang.tasks, gang.clock.time)
 
     def turn() -> None:
         for name, task in gang.tasks.items():
-            is_due, woken = gang.clock.seconds >= looked[name] + task._interval_s(), False
+            is_due, woken = gang.clock.time >= looked[name] + task._interval_s(), False
             while not task._wake.empty():
                 task._wake.get_nowait()
                 woken = True
             if is_due or woken:
-                looked[name] = gang.clock.seconds
+                looked[name] = gang.clock.time
                 task.look()
-
-    gang.clock.turn = turn
-    return turn
-
-
-@pytest.mark.parametrize("asks", TASKS)
-@pytest.mark.parametrize("later_s", [0.02, 1.0, 2.5, 3.5])
-def test_a_preemption_during_an_open_save_is_agreed_on_within_five_seconds(asks, later_s) -> None:
-    gang = Gang(instant=False)
-    turn = serve(gang)
 
     def train(until: Callable[[], bool]) -> None:
         while not until():
             gang.step(0.02)
             turn()
 
-    train(lambda: gang.clock.seconds >= 60.0)
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    train(lambda: gang.clock.seconds >= 60.0 + later_s)
+    gang.clock.turn = turn
+    return train
+
+
+@pytest.mark.parametrize("asks", TASKS)
+@pytest.mark.parametrize("later_s", [0.02, 1.0, 2.5, 3.5])
+def test_a_preemption_during_an_open_save_is_agreed_on_within_five_seconds(asks, later_s) -> None:
+    gang = Gang(instant=False)
+    train = served(gang)
+    train(lambda: gang.clock.time >= 60.0)
+    gang.save(1)
+    train(lambda: gang.clock.time >= 60.0 + later_s)
     gang.tasks[asks].request_preemption()
-    asked_at = gang.clock.seconds
+    asked_at = gang.clock.time
     train(lambda: gang.tasks["chief-0"].exit_action is not None)
-    assert gang.clock.seconds - asked_at <= 5.0
+    assert gang.clock.time - asked_at <= 5.0
     assert [action for _, action in gang.same][:2] == ["save", "preempt"]
 
 
 def test_a_save_costs_the_first_task_few_lists(monkeypatch) -> None:
-    gang, lists = Gang(instant=False), Counter[str]()
-
-    def names(self: Paper, folder: str) -> list[str]:
-        lists[folder] += 1
-        return listed(self, folder)
-
-    listed = Paper.names
-    monkeypatch.setattr(Paper, "names", names)
-    turn = serve(gang)
-    while gang.clock.seconds < 60.0:
-        gang.step(0.02)
-        turn()
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    while not gang.same:
-        gang.step(0.02)
-        turn()
-    assert gang.clock.seconds < 66.0 and sum(lists.values()) <= 4
+    gang = Gang(instant=False)
+    lists = mock.create_autospec(Paper.names, side_effect=Paper.names)
+    monkeypatch.setattr(Paper, "names", lambda *arguments: lists(*arguments))
+    train = served(gang)
+    train(lambda: gang.clock.time >= 60.0)
+    gang.save(1)
+    train(lambda: gang.same != [])
+    assert gang.clock.time < 66.0 and lists.call_count <= 4
 
 
-def test_an_agreement_with_a_lost_answer_is_written_again_as_it_was(monkeypatch) -> None:
+def test_a_finished_task_delays_none_and_an_agreement_with_a_lost_answer_stays(monkeypatch) -> None:
     gang, lost = Gang(instant=False), []
 
     def create(self: Paper, name: str, content: Mapping[str, object]) -> bool:
@@ -444,23 +423,14 @@ def test_the_last_step_of_a_task_that_missed_a_question_is_not_the_agreed_one() 
             gang.tasks[name].look()
 
     gang.clock.turn = turn
-    for _ in range(3):
-        gang.step(0.1)
-    gang.tasks["chief-0"].save_due = saves_at(1)
+    gang.steps(3, 0.1)
+    gang.save(1)
     gang.step(0.1)
     turn()
     assert gang.tasks["worker-1"].step() is None
     gang.tasks["worker-1"].close()
-    for _ in range(3):
-        gang.step(0.1, order=TASKS[:2])
+    gang.steps(3, 0.1, order=TASKS[:2])
     assert gang.done["chief-0"] == gang.done["worker-0"] == [(6, "save")]
-
-
-def test_a_task_that_is_done_keeps_no_other_task_waiting() -> None:
-    gang = Gang(instant=False)
-    gang.step(1.0)
-    gang.tasks["worker-1"].close()
-    save_without_worker_1(gang)
 
 
 @pytest.mark.parametrize("instant", [True, False])
@@ -469,22 +439,18 @@ def test_after_the_end_of_the_first_task_the_others_go_on_without_agreement(inst
     gang.step(1.0)
     gang.tasks["chief-0"].close()
     gang.tasks["worker-0"].request_preemption()
-    for _ in range(20):
-        gang.step(1.0, order=TASKS[1:])
-        gang.look()
+    gang.steps(20, 1.0, order=TASKS[1:], looks=True)
     assert gang.done["worker-0"] == gang.done["worker-1"] == []
 
 
 def test_a_first_task_ending_before_the_agreed_step_leaves_no_later_question_open() -> None:
     gang = Gang(instant=True)
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    gang.step()
-    gang.step()
+    gang.save(1)
+    gang.steps(2)
     assert gang.files.agreed == [(3, "save")]
     gang.tasks["chief-0"].close()
     gang.tasks["worker-0"].request_preemption()
-    for _ in range(8):
-        gang.step(order=TASKS[1:])
+    gang.steps(8, order=TASKS[1:])
     assert gang.done["worker-0"] == gang.done["worker-1"] == [(3, "save")]
 
 
@@ -493,33 +459,29 @@ def test_without_the_bucket_the_training_goes_on_until_it_needs_an_answer(outage
     gang = Gang(instant=False)
     for paper in gang.papers.values():
         paper.broken = True
-    for _ in range(50):
-        gang.step(1.0)
-        gang.look()
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    asked_at = gang.clock.seconds
+    gang.steps(50, 1.0, looks=True)
+    gang.save(1)
+    asked_at = gang.clock.time
 
     def turn() -> None:
         for paper in gang.papers.values():
-            paper.broken = gang.clock.seconds < asked_at + outage_s
+            paper.broken = gang.clock.time < asked_at + outage_s
         gang.look()
 
     gang.clock.turn = turn
     if outage_s > 1800:
         with pytest.raises(StoreError, match="does not answer"):
-            for _ in range(100):
-                gang.step(1.0)
+            gang.steps(100, 1.0)
         return
-    for _ in range(20):
-        gang.step(1.0)
+    gang.steps(20, 1.0)
     assert gang.same != []
 
 
 def test_a_task_that_did_not_answer_is_named() -> None:
     gang = Gang(instant=False)
     gang.step(1.0)
-    gang.tasks["worker-1"].look = lambda: None  # type: ignore[method-assign]
-    gang.tasks["chief-0"].save_due = saves_at(1)
+    gang.tasks["worker-1"].look = lambda: None
+    gang.save(1)
     with pytest.raises(StoreError, match="worker-1 did not answer"):
         for _ in range(100):
             gang.tasks["chief-0"].step()
@@ -592,9 +554,8 @@ def test_a_late_answer_of_the_thread_to_an_answered_question_changes_nothing() -
     gang = Gang(instant=True)
     gang.tasks["worker-0"].request_preemption()
     old = gang.tasks["chief-0"]._question
-    gang.tasks["chief-0"].save_due = saves_at(1)
-    for _ in range(3):
-        gang.step()
+    gang.save(1)
+    gang.steps(3)
     gang.tasks["chief-0"]._look(old)
     assert gang.tasks["chief-0"]._question is not old
     assert len(gang.files.agreed) == 1
@@ -603,55 +564,34 @@ def test_a_late_answer_of_the_thread_to_an_answered_question_changes_nothing() -
 # --- The cost -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class CountingStore:
-    objects: dict[str, bytes] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-
-    def put_new(self, key: str, data: list[bytes]) -> None:
-        self.calls["put"] += 1
-        if key in self.objects:
-            raise AlreadyExistsError(key)
-        self.objects[key] = b"".join(data)
-
-    def get(self, key: str) -> bytes:
-        self.calls["get"] += 1
-        if key not in self.objects:
-            raise MissingError(key)
-        return self.objects[key]
-
-    stat = get
-
-    def list(self, prefix: str) -> Iterator[object]:
-        self.calls["list"] += 1
-        return iter(())
+@pytest.fixture
+def store(tmp_path: Path) -> mock.Mock:
+    """A store that counts its calls; its lists are behind."""
+    return mock.Mock(wraps=PosixStore(tmp_path), **{"list.side_effect": lambda prefix: iter(())})
 
 
-def payload(resumes: int) -> Payload:
-    made = object.__new__(Payload)
-    for name, value in {"attempt": 1, "resumes": resumes, "resumes_by_users": 0, "bucket_url": "gs://b/r"}.items():
-        object.__setattr__(made, name, value)
-    return made
+def payload(resumes: int) -> Any:
+    return SimpleNamespace(attempt=1, resumes=resumes, resumes_by_users=0, bucket_url="gs://b/r")
 
 
-def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent() -> None:
-    clock, store = FakeClock(), CountingStore()
-    task = StepCoordinator(StoreBoard(payload(0), clock, store), "chief-0", TASKS, clock=clock)  # type: ignore[arg-type]
-    task.begin = lambda: None  # type: ignore[method-assign]
+def test_a_quiet_hour_of_the_first_task_costs_less_than_a_tenth_of_a_cent(store: mock.Mock) -> None:
+    clock = Clock(0.0)
+    task = StepCoordinator(StoreBoard(payload(0), clock, store), "chief-0", TASKS, clock=clock)
+    task.begin = lambda: None
     task.step()
-    while clock.seconds < 3600:
+    while clock.time < 3600:
         task.look()
-        clock.seconds += task._interval_s()
-    usd = store.calls["put"] * 5e-6 + store.calls["list"] * 5e-6 + store.calls["get"] * 0.4e-6
-    assert store.calls["put"] == 0 and store.calls["list"] <= 12
-    assert usd < 0.0011, store.calls
+        clock.time += task._interval_s()
+    reads = store.get.call_count + store.stat.call_count
+    assert store.put_new.call_count == 0 and store.list.call_count <= 12
+    assert store.list.call_count * 5e-6 + reads * 0.4e-6 < 0.0011, "dollars"
 
 
-def test_a_cancel_request_in_a_bucket_is_seen_within_six_seconds() -> None:
-    clock, store = FakeClock(), CountingStore()
-    board = StoreBoard(payload(2), clock, store)  # type: ignore[arg-type]
-    clock.seconds = 20.0
+def test_a_cancel_request_in_a_bucket_is_seen_within_six_seconds(store: mock.Mock) -> None:
+    clock = Clock(0.0)
+    board = StoreBoard(payload(2), clock, store)
+    clock.time = 20.0
     assert not board.is_stop_requested()
-    store.objects["control/0002-000001.cancel.json"] = b"{}"
-    clock.seconds = 26.0
+    store.put_new("control/0002-000001.cancel.json", [b"{}"])
+    clock.time = 26.0
     assert board.is_stop_requested()

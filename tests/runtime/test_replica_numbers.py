@@ -14,10 +14,9 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 PROGRAM = PROGRAMS / "replica_numbers.py"
 OUTSIDE = "was made outside strategy.scope(): each of the 2 tasks has its own one, which counts the examples"
 OVERWRITES = "in each step instead of adding to it, and the values of all 2 replicas are added up when it is read"
-AVERAGES = (
-    "averages the loss over the examples of one replica, and the optimizer adds up the gradients of all 2 replicas"
-)
-ADDS = "adds a loss that does not depend on the examples, and the optimizer adds up the gradients of all 2 replicas"
+ADDED_UP = ", and the optimizer adds up the gradients of all 2 replicas"
+AVERAGES = f"averages the loss over the examples of one replica{ADDED_UP}"
+ADDS = f"adds a loss that does not depend on the examples{ADDED_UP}"
 
 
 def trained(kind, workers, root):
@@ -51,22 +50,17 @@ def test_two_workers_count_as_one_in_metrics_made_for_them_or_cured(right):
             assert found[case] == pytest.approx(values, rel=2e-6), case
 
 
-def test_a_program_that_is_right_has_no_findings(right):
-    assert right[2].status().findings == ()
-    assert right[1].status().findings == ()
-
-
 def test_a_number_of_replicas_without_an_exact_inverse_has_no_finding_either(tmp_path):
     (about_the_batch,) = trained("right", 3, tmp_path).status().findings
     assert about_the_batch.startswith("A batch of 32 examples is not a multiple of 3 replicas")
 
 
-def test_the_log_names_the_metrics_that_are_cured(right):
+def test_a_program_that_is_right_has_no_findings_and_a_log_of_the_cured_metrics(right):
+    assert right[1].status().findings == right[2].status().findings == ()
     log = [line.text for line in right[2].logs(task="chief-0")]
     assert "podlift: the metric 'outside' was made outside strategy.scope(): counts the examples of all 2 tasks" in log
-    assert (
-        "podlift: The metric 'extremes' keeps the largest value: of 2 replicas too, instead of the sum of theirs" in log
-    )
+    kept = "keeps the largest value: of 2 replicas too, instead of the sum of theirs"
+    assert f"podlift: The metric 'extremes' {kept}" in log
 
 
 def test_a_run_that_is_killed_inside_an_epoch_keeps_the_extremes_of_that_epoch(tmp_path):
@@ -104,12 +98,8 @@ def test_each_number_of_one_replica_is_a_finding_with_its_place_and_the_next_ste
         assert any(start in found and what in found and "Next: " in found for found in findings), start
     assert len({found.partition(" ")[0] for found in findings if AVERAGES in found}) == 6  # each names its own line
     assert wrong[1].status().findings == ()
-
-
-def test_a_finding_is_in_the_log_and_in_the_explanation(wrong):
-    (finding, *_) = wrong[2].status().findings
-    assert f"podlift: {finding}" in [line.text for line in wrong[2].logs(task="chief-0")]
-    assert f"Finding: {finding}" in wrong[2].why()
+    assert f"podlift: {findings[0]}" in [line.text for line in wrong[2].logs(task="chief-0")]
+    assert f"Finding: {findings[0]}" in wrong[2].why()
 
 
 def test_the_findings_are_about_numbers_that_differ_from_one_workers(wrong):

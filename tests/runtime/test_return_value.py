@@ -1,7 +1,5 @@
 """The value of a function comes back, as far as JSON can hold it; the rest is named, and the run has succeeded all the same."""
 
-from __future__ import annotations
-
 import collections
 import datetime
 import json

@@ -3,8 +3,6 @@
 `container/test_training.py` has the real thing.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -36,10 +34,9 @@ def server() -> Iterator[socket.socket]:
         yield held
 
 
-def config(server: socket.socket, role: str = "chief") -> str:
-    return json.dumps(
-        {"cluster": {role: [f"127.0.0.1:{server.getsockname()[1]}"], "worker": ["127.0.0.1:1"]}, "task": {}}
-    )
+def config(server: socket.socket) -> str:
+    first = f"127.0.0.1:{server.getsockname()[1]}"
+    return json.dumps({"cluster": {"chief": [first], "worker": ["127.0.0.1:1"]}, "task": {}})
 
 
 def test_a_task_waits_until_the_first_one_listens_and_goes_on_at_once(server, monkeypatch) -> None:
@@ -53,11 +50,7 @@ def test_a_task_waits_until_the_first_one_listens_and_goes_on_at_once(server, mo
 
     connecting("worker-0", Extended, monkeypatch)
 
-    def listen() -> None:
-        listening.set()
-        server.listen()
-
-    timer = threading.Timer(0.3, listen)
+    timer = threading.Timer(0.3, lambda: (listening.set(), server.listen()))
     timer.start()
     begun = time.monotonic()
     assert Extended()._initialize_multi_worker("resolver") == "resolver"
@@ -66,11 +59,9 @@ def test_a_task_waits_until_the_first_one_listens_and_goes_on_at_once(server, mo
     timer.join()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "{}", '{"cluster": {}}', '{"cluster": {"chief": []}}', '{"cluster": {"chief": ["x"]}}']
-)
-def test_a_cluster_that_cannot_be_read_is_left_to_tensorflow(text: str) -> None:
-    servers.await_first_server(text)
+def test_a_cluster_that_cannot_be_read_is_left_to_tensorflow() -> None:
+    for text in ("", "{", "{}", '{"cluster": {}}', '{"cluster": {"chief": []}}', '{"cluster": {"chief": ["x"]}}'):
+        servers.await_first_server(text)
 
 
 def test_a_first_task_that_does_not_come_is_left_to_tensorflow(server) -> None:
@@ -79,38 +70,32 @@ def test_a_first_task_that_does_not_come_is_left_to_tensorflow(server) -> None:
     assert 0.1 <= time.monotonic() - begun < 30
 
 
-class Extended:
-    """As TensorFlow's, which installs a handler when it connects the workers."""
-
-    def _initialize_multi_worker(self, resolver: str) -> str:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, lambda number, frame: None)
-        if resolver == "lost":
-            raise ConnectionError("no peer")
-        return resolver
-
-
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
-    own = type("Extended", (Extended,), {})
-    connecting("chief-0", own, monkeypatch)
+    class Extended:
+        """As TensorFlow's, which installs a handler when it connects the workers."""
+
+        def _initialize_multi_worker(self, resolver: str) -> str:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, lambda number, frame: None)
+            if resolver == "lost":
+                raise ConnectionError("no peer")
+            return resolver
+
+    connecting("chief-0", Extended, monkeypatch)
     before = signal.getsignal(signal.SIGTERM)
-    yield own()._initialize_multi_worker
+    yield Extended()._initialize_multi_worker
     signal.signal(signal.SIGTERM, before)
 
 
-def test_the_handler_before_the_connection_holds_after_it(connect: Callable[[str], str]) -> None:
+def test_the_handler_before_the_connection_holds_after_it_also_if_it_failed(connect: Callable[[str], str]) -> None:
     for handler in (signal.SIG_DFL, signal.SIG_IGN, lambda number, frame: None):
         signal.signal(signal.SIGTERM, handler)
         assert connect("resolver") == "resolver"
         assert signal.getsignal(signal.SIGTERM) is handler
-
-
-def test_it_holds_after_a_connection_that_failed(connect: Callable[[str], str]) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with pytest.raises(ConnectionError):
-        connect("lost")
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        with pytest.raises(ConnectionError):
+            connect("lost")
+        assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_a_strategy_can_be_made_in_another_thread(connect: Callable[[str], str]) -> None:

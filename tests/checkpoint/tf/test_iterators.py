@@ -2,18 +2,14 @@
 
 import gc
 import json
-import os
 import random
-import subprocess
-import sys
 import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import REPO as ROOT
-from support import Later, heard, needs
+from support import Later, heard, needs, python
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 
@@ -58,23 +54,15 @@ EXACT = {
     "cache_half_full": lambda _: D.range(60).cache(),
     "sample": lambda _: D.sample_from_datasets([D.range(40), D.range(100, 140)], [0.3, 0.7], seed=4),
     "bucket": lambda _: (
-        D.range(60)
-        .map(lambda x: tf.range(x % 9 + 1))
-        .bucket_by_sequence_length(tf.size, [3, 6], [4, 4, 4], pad_to_bucket_boundary=False)
+        D.range(60).map(lambda x: tf.range(x % 9 + 1)).bucket_by_sequence_length(tf.size, [3, 6], [4, 4, 4])
     ),
     "random": lambda _: D.random(seed=5).take(60),
     "scan": lambda _: D.range(60).scan(tf.constant(0, tf.int64), lambda s, x: (s + x, s * x)),
     "filter": lambda _: D.range(90).filter(lambda x: x % 3 > 0),
     "unbatch": lambda _: D.range(60).batch(7).unbatch(),
-    "ignore_errors": lambda _: (
-        D.range(60)
-        .map(lambda x: tf.strings.to_number(tf.strings.regex_replace(tf.strings.as_string(x), "7", "bad")))
-        .ignore_errors()
-    ),
+    "ignore_errors": lambda _: D.range(60).map(lambda x: tf.gather(tf.range(7), x % 8)).ignore_errors(),
     "flat_map": lambda _: D.range(20).flat_map(lambda x: D.range(x)),
-    "zip_concatenate": lambda _: D.zip((D.range(50), D.range(50).shuffle(9))).concatenate(
-        D.zip((D.range(9), D.range(9)))
-    ),
+    "zip_concatenate": lambda _: D.zip(D.range(50), D.range(50).shuffle(9)).concatenate(D.zip(D.range(9), D.range(9))),
     "window": lambda _: D.range(60).window(3, shift=2).flat_map(lambda w: w.batch(3)),
     "stateless_random_map": lambda _: D.range(60).map(lambda x: tf.random.stateless_uniform([2], [x, 1])),
 }
@@ -171,12 +159,15 @@ def test_a_pipeline_that_does_not_repeat_itself_is_told_by_name(name, tmp_path):
 
 
 def test_a_pipeline_that_draws_no_random_numbers_leaves_the_generators_unchanged():
+    def made():
+        return D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64))
+
     random.seed(3)
-    feed = position.ResumableIterator(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)))
+    feed = position.ResumableIterator(made())
     next(feed)
     random.random()
     found, expected = feed.position(), random.getstate()
-    position.ResumableIterator(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)), state=found.state)
+    position.ResumableIterator(made(), state=found.state)
     assert random.getstate() == expected
 
 
@@ -199,23 +190,17 @@ else:
     state = bytes.fromhex(sys.argv[2])
     print(json.dumps([read(position.ResumableIterator(data, state=state)), read(position.ResumableIterator(data))]))
 """
-    env = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-c", passes, *arguments], env=env, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return json.loads(python("-c", passes, *arguments, CUDA_VISIBLE_DEVICES="-1"))
 
     third, fourth, state = run("whole")
     assert run("again", state) == [third, fourth]
 
 
 def test_data_that_has_become_shorter_is_an_error():
-    feed = position.ResumableIterator(
-        D.from_tensor_slices(list("abcdefgh")).map(lambda x: tf.py_function(lambda v: v, [x], tf.string))
-    )
+    letters = D.from_tensor_slices(list("abcdefgh"))
+    feed = position.ResumableIterator(letters.map(lambda x: tf.py_function(lambda v: v, [x], tf.string)))
     for _ in range(6):
         next(feed)
     with pytest.raises(ValueError, match="ended after 3 batches, and 6 had been used"):
@@ -226,9 +211,7 @@ def test_one_cpu_under_a_strategy_has_an_exact_position():
     from sdk.checkpoint.tf import keras_input
 
     assert keras_input.install_plain_iterators() == ""
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    one = tf.distribute.MirroredStrategy(["CPU:0"])
-    for each in (strategy, one):
+    for each in (tf.distribute.OneDeviceStrategy("CPU:0"), tf.distribute.MirroredStrategy(["CPU:0"])):
 
         def make(each=each):
             return each.experimental_distribute_dataset(D.range(60).shuffle(20, seed=1).batch(4))

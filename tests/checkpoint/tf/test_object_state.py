@@ -1,7 +1,5 @@
 """The logs of an epoch that come back unchanged, and the ones that are reported as lost."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -2,11 +2,9 @@
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
-from support import Later, needs
+from support import Later, needs, python
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 
@@ -29,7 +27,7 @@ import json, random, sys
 import numpy as np, tensorflow as tf, keras
 from sdk.checkpoint.tf import randomness
 random.random(), np.random.rand()
-randomness.restore(bytes.fromhex(sys.stdin.read()))
+randomness.restore(bytes.fromhex(sys.argv[1]))
 draws = [random.random(), float(np.random.normal()), float(tf.random.uniform([])),
          float(tf.random.get_global_generator().normal([])), float(keras.random.uniform([]))]
 print(json.dumps(draws))
@@ -67,11 +65,7 @@ def test_another_process_goes_on_with_the_same_numbers():
     state = randomness.capture()
     names = ["python", "numpy", "tensorflow", "tensorflow_generator", "keras"]
     expected = [DRAWS[name]() for name in names]
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ANOTHER_PROCESS], input=state.hex(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected
+    assert json.loads(python("-c", IN_ANOTHER_PROCESS, state.hex())) == expected
 
 
 def test_dropout_goes_on_with_its_own_seeds_which_are_variables():

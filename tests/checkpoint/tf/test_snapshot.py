@@ -13,20 +13,13 @@ import numpy as np  # noqa: E402
 from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
 
 tf, keras = Later("tensorflow"), Later("keras")
-array_of, decode, load, replica_values = (
-    Later("sdk.checkpoint.tf.loading", name) for name in ("array_of", "decode", "load", "replica_values")
-)
-Variables, take, variables_of = (
-    Later("sdk.checkpoint.tf.snapshot", name) for name in ("Variables", "take", "variables_of")
-)
+LOADING, SNAPSHOT = ("array_of", "decode", "load", "replica_values"), ("Variables", "take", "variables_of")
+array_of, decode, load, replica_values = (Later("sdk.checkpoint.tf.loading", name) for name in LOADING)
+Variables, take, variables_of = (Later("sdk.checkpoint.tf.snapshot", name) for name in SNAPSHOT)
 
 
 def loaded(arrays):
     return {a.path: SimpleNamespace(dtype=a.dtype, shape=a.shape, data=a.data()) for a in arrays}
-
-
-def values(arrays):
-    return {a.path: array_of(a.dtype, a.shape, a.data()).copy() for a in arrays}
 
 
 def held(variables):
@@ -87,7 +80,7 @@ def test_a_change_right_after_the_snapshot_does_not_reach_it(change):
     for _ in range(3):
         change(variable)
     assert not np.array_equal(variable.numpy(), before)
-    np.testing.assert_array_equal(values(snapshot)["v"], before)
+    np.testing.assert_array_equal(array_of(snapshot[0].dtype, snapshot[0].shape, snapshot[0].data()), before)
 
 
 def test_nothing_is_copied_when_a_snapshot_is_taken():
@@ -176,12 +169,6 @@ def test_a_checkpoint_of_another_model_changes_nothing_and_names_every_differenc
     assert "a: float32[2] in this program, float32[4] in the checkpoint" in text
     assert "kernel float32[3]: only in this program. Nearest: kernel_1." in text and "optimizer.build" in text
     assert not any(variable.numpy().any() for variable in here.values())
-
-
-def test_a_long_list_of_differences_is_cut_and_counted():
-    there = [tf.Variable(1.0, name=f"v{i}") for i in range(50)]
-    with pytest.raises(CheckpointMismatchError, match="and 30 more"):
-        load(variables_of(), loaded(take(variables_of(v=there))))
 
 
 @pytest.mark.full

@@ -30,9 +30,8 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    job = sdk.Job(
-        SCRIPT, args=["one,tpu", *CASES, "attention_mixed_bfloat16"], resources=sdk.Resources(accelerator="v5e-8")
-    )
+    words = ["one,tpu", *CASES, "attention_mixed_bfloat16"]
+    job = sdk.Job(SCRIPT, args=words, resources=sdk.Resources(accelerator="v5e-8"))
     return Path(sdk.submit(job, root=tmp_path_factory.mktemp("parts")).result(1200).model_dir)
 
 

@@ -1,12 +1,10 @@
 """The program for a TPU runs unmodified in local mode, and gives the numbers of one device with the same global batch."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO, FakeClock, heard, needs
+from support import PROGRAMS, REPO, FakeClock, heard, made, needs, python
 
 import sdk
 from sdk.errors import InputError
@@ -28,6 +26,11 @@ KINDS = [
     pytest.param(("v2-8", "by its name", 8, [2, 2, 1, 2]), marks=pytest.mark.full),
     pytest.param(("v5e-1", "None", 1, [1, 1, 1, 1]), marks=pytest.mark.full),
 ]
+
+
+def assert_close(mine, theirs):
+    for one, other in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind[0])
@@ -63,23 +66,16 @@ def test_the_log_names_the_stand_in_and_gives_advice_for_a_tpu(trained):
 @pytest.mark.parametrize("how", ["steps", "executions"])
 def test_fit_evaluate_and_predict_give_the_numbers_of_one_device(trained, how):
     one, replicas = trained[0]["fit"]["one device"], trained[0]["fit"][how]
-    for name in ("loss", "mae"):
-        np.testing.assert_allclose(replicas["history"][name], one["history"][name], atol=1e-5)
-    np.testing.assert_allclose(replicas["evaluate"], one["evaluate"], atol=1e-5)
-    np.testing.assert_allclose(replicas["predict"], one["predict"], atol=1e-5)
-    for mine, theirs in zip(replicas["weights"], one["weights"], strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    assert_close(*([each["history"][name] for name in ("loss", "mae")] for each in (replicas, one)))
+    assert_close([replicas["evaluate"], replicas["predict"]], [one["evaluate"], one["predict"]])
+    assert_close(replicas["weights"], one["weights"])
 
 
-def test_a_loop_of_several_steps_in_one_function_counts_and_steps_like_one_device(trained):
+def test_a_loop_of_several_steps_in_one_function_counts_and_writes_like_one_device(trained):
     one, replicas = trained[0]["loop"]["one device"], trained[0]["loop"]["replicas"]
     assert one["steps"] == replicas["steps"] == 5
-    for mine, theirs in zip(replicas["weights"], one["weights"], strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
-
-
-def test_a_step_that_writes_summaries_ends_and_the_first_replica_writes_them(trained):
-    assert [trained[0]["loop"][how]["summaries"] for how in ("one device", "replicas")] == [5, 5]
+    assert one["summaries"] == replicas["summaries"] == 5, "the first replica writes them"
+    assert_close(replicas["weights"], one["weights"])
 
 
 def test_replicas_exchange_their_values(trained):
@@ -143,13 +139,16 @@ def test_several_tasks_on_tpus_are_refused_here_as_they_are_on_vertex_ai(tmp_pat
         sdk.plan(str(tmp_path / "train.py"), accelerator="v5e-8", workers=2, root=tmp_path)
 
 
-def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tmp_path):
+def test_a_host_of_v5e_gets_variables_of_its_chips_and_a_cache_and_keeps_the_jobs(tmp_path):
     environ = {}
     host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path))
     assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
     assert environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"].endswith("libtpu.so")
     assert environ["TF_XLA_FLAGS"] == f"--tf_xla_persistent_cache_directory={tmp_path}/xla"
     assert (tmp_path / "xla").is_dir()
+    mine = {"TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=/mine", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "false"}
+    host.set_variables(accelerators.row("v5e-8"), changed := dict(mine), str(tmp_path))
+    assert changed == {**environ, **mine}
 
 
 def test_an_emulated_machine_has_no_library_of_chips_to_load():
@@ -158,62 +157,60 @@ def test_an_emulated_machine_has_no_library_of_chips_to_load():
     assert environ == {"PODLIFT_EMULATOR": "http://127.0.0.1:1"}
 
 
-def test_variables_that_the_job_has_set_stay(tmp_path):
-    environ = {"TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=/mine", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "false"}
-    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path))
-    assert environ["TF_XLA_FLAGS"] == "--tf_xla_persistent_cache_directory=/mine"
-    assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "false"
-
-
-# What Vertex AI tells a task on a TPU, and what TensorFlow makes of the names of resolvers: with the patch for a payload.
+# What Vertex AI tells a task on a TPU, and what TensorFlow makes of the names of resolvers, without and with the patch.
 RESOLVERS = """
 import json, os, sys
 sys.modules["googleapiclient"] = None  # images do not have it
 os.environ["TPU_CONFIG"] = json.dumps({"project": "tenant-tp", "zone": "us-central1-b", "tpu_node_name": "node-7"})
-if sys.argv[1:]:
-    from sdk.runtime.patches import devices, install
-    from sdk.job.payload import Payload
-    install(devices.tpu_patches(Payload.from_json(sys.argv[1]), os.environ))
 import tensorflow as tf
-found = {}
+from sdk.runtime.patches import devices, install
+from sdk.job.payload import Payload
 names = {"nothing": [], "None": [None], "empty": [""], "local": ["local"], "its name": ["node-7"], "another": ["node-8"]}
-for name, given in {**names, "an address": ["grpc://10.0.0.2:8470"]}.items():
-    try:
-        made = tf.distribute.cluster_resolver.TPUClusterResolver(*given)
-        found[name] = [made._tpu, made.cluster_spec().as_dict()]
-    except Exception as error:
-        found[name] = str(error).partition(".")[0]
-print(json.dumps(found))
+def resolved():
+    found = {}
+    for name, given in {**names, "an address": ["grpc://10.0.0.2:8470"]}.items():
+        try:
+            made = tf.distribute.cluster_resolver.TPUClusterResolver(*given)
+            found[name] = [made._tpu, made.cluster_spec().as_dict()]
+        except Exception as error:
+            found[name] = str(error).partition(".")[0]
+    return found
+alone = resolved()
+install(devices.tpu_patches(Payload.from_json(sys.argv[1]), os.environ))
+print(json.dumps([alone, resolved()]))
 """
 
 
 @pytest.mark.full
 def test_a_resolver_without_a_name_means_the_machines_tpu_as_on_the_stand_in():
-    def resolved(*words):
-        done = subprocess.run([sys.executable, "-c", RESOLVERS, *words], capture_output=True, text=True, check=True)
-        return json.loads(done.stdout.splitlines()[-1])
-
+    alone, found = json.loads(python("-c", RESOLVERS, payload(tpu="v3-8").to_json()).splitlines()[-1])
     asks_an_api = "Missing runtime dependency on the Google API client"
-    alone = resolved()
     assert {alone[name] for name in ("nothing", "None", "empty")} == {asks_an_api}
-    found = resolved(payload(tpu="v3-8").to_json())
     for name in ("another", "an address"):
         assert found.pop(name) == alone[name], "that of another machine is TensorFlow's matter"
     assert found == {name: ["local", {}] for name in ("nothing", "None", "empty", "local", "its name")}
 
 
-def test_a_tpu_that_comes_late_is_waited_for():
+def test_a_tpu_that_comes_late_is_waited_for_and_one_that_never_comes_is_named():
     clock, lines = FakeClock(0.0), heard()
     assert host.wait(clock, lambda: ["/dev/accel0"] if clock.time >= 5 else [])
-    assert clock.time == 5
-    assert len(lines) == 1
-
-
-def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
-    clock, lines = FakeClock(0.0), heard()
+    assert (clock.time, len(lines)) == (5, 1)
     assert not host.wait(clock, lambda: [])
-    assert clock.time == host.WAIT_S
+    assert clock.time == 5 + host.WAIT_S
     assert "/dev/accel" in lines[-1]
+
+
+@pytest.mark.full
+@pytest.mark.fidelity("tpu-devices", "emulator")
+def test_a_job_for_a_tpu_asks_for_its_machine_and_trains_on_the_stand_in(podlift_vertex):
+    job = sdk.Job(JOBS / "digits" / "train.py", args=["--epochs", "1"], resources=sdk.Resources(accelerator="v5e-8"))
+    run = sdk.submit(job, backend=podlift_vertex.backend())
+    assert run.result(500).metrics["val_accuracy"] > 0.5
+    (asked,) = made(podlift_vertex)
+    (pool,) = asked.job_spec.worker_pool_specs
+    machine = pool.machine_spec
+    assert (pool.replica_count, machine.machine_type, machine.tpu_topology) == (1, "ct5lp-hightpu-8t", "2x4")
+    assert "v5e-8 is a stand-in here: 8 logical CPU devices" in "\n".join(line.text for line in run.logs())
 
 
 @pytest.mark.full
