@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from .cloud import Cloud
@@ -17,9 +18,7 @@ PROGRAM = "import os, sdk, tensorflow\nprint('ran', sdk.context().task, os.envir
 @pytest.fixture
 def counted(tmp_path: Path) -> Path:
     """The file to which each import of the fake TensorFlow adds one letter."""
-    found = tmp_path / "count"
-    found.touch()
-    return found
+    return tmp_path / "count"
 
 
 @pytest.fixture
@@ -27,6 +26,7 @@ def fake(tmp_path: Path, counted: Path) -> Fake:
     """Return the variables with which a module of this text is TensorFlow."""
     place = tmp_path / "fake"
     place.mkdir()
+    counted.touch()
 
     def make(text: str = "") -> dict[str, str]:
         (place / "tensorflow.py").write_text(f"open({str(counted)!r}, 'a').write('x')\n{text}\n")
@@ -35,9 +35,7 @@ def fake(tmp_path: Path, counted: Path) -> Fake:
     return make
 
 
-def test_the_modules_of_a_task_are_imported_once_and_while_the_others_are_awaited(
-    cloud: Cloud, write, fake: Fake, counted: Path
-) -> None:
+def test_a_tasks_modules_are_imported_once_and_while_others_are_awaited(cloud: Cloud, write, fake, counted) -> None:
     write("train.py", PROGRAM)
     plan = cloud.plan("train.py", resources={"workers": 2})
     words, env = cloud.order(plan, preload=["tensorflow"]), fake()
@@ -51,8 +49,6 @@ def test_the_modules_of_a_task_are_imported_once_and_while_the_others_are_awaite
 
 
 def test_a_container_that_is_stopped_while_it_waits_leaves_no_process_behind(cloud: Cloud, write, fake: Fake) -> None:
-    import psutil
-
     write("train.py", PROGRAM)
     plan = cloud.plan("train.py", resources={"workers": 2})
     chief = cloud.start(plan, cloud.order(plan, preload=["tensorflow"]), **fake("import time; time.sleep(60)"))
@@ -66,11 +62,9 @@ def test_a_container_that_is_stopped_while_it_waits_leaves_no_process_behind(clo
 
 
 @pytest.mark.full
-def test_a_task_that_cannot_be_forked_starts_by_itself_and_ends_later_preloads(
-    cloud: Cloud, write, fake: Fake, counted: Path
-) -> None:
-    write("train.py", f"{PROGRAM}\nimport time\nfor step in range(25):\n    sdk.context().report({{'step': step}}, step=step)"
-          "\n    time.sleep(0.1)")  # fmt: skip
+def test_a_task_that_cannot_be_forked_starts_by_itself_and_ends_later_preloads(cloud, write, fake, counted) -> None:
+    steps = "import time\nfor step in range(25): sdk.context().report({'step': step}, step=step); time.sleep(0.1)"
+    write("train.py", f"{PROGRAM}\n{steps}")
     plan = cloud.plan("train.py")
     thread = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()"
     container = cloud.start(plan, cloud.order(plan, preload=["tensorflow"]), **fake(thread))

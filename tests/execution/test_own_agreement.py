@@ -38,9 +38,7 @@ class Own(OwnAgreement):
 
 
 @pytest.mark.parametrize(("earlier", "folders", "number"), [(0, [], 1), (2, [], 3), (2, ["0004", "notes"], 5)])
-def test_an_attempt_has_the_number_after_the_last_one_that_left_a_record_or_a_file(
-    tmp_path: Path, earlier: int, folders: list[str], number: int
-) -> None:
+def test_an_attempt_has_the_number_after_the_last_with_a_record_or_a_file(tmp_path, earlier, folders, number) -> None:
     for folder in folders:
         os.makedirs(tmp_path / "attempts" / folder)
     own = Own(tmp_path, earlier=earlier)

@@ -14,8 +14,6 @@ from sdk.execution.shared_agreement import ReadyContainer, newest
 from sdk.job import cluster
 from sdk.packaging.runtime_archive import loader
 
-# --- Exit codes of containers -------------------------------------------------------------------------------------
-
 TERMS = request.CONTAINER
 CODES = {
     "done": (0, 0),
@@ -40,8 +38,6 @@ def test_another_service_has_other_exit_codes() -> None:
     assert [container.container_code(code, terms) for code in (42, 134, -6)] == [3, 134, 134]
 
 
-# --- Which containers are an attempt ------------------------------------------------------------------------------
-
 TASKS = ("chief-0", "worker-0")
 READY = {
     "nobody came": ([], {}),
@@ -59,8 +55,6 @@ def test_the_newest_container_of_each_task_is_taken(ready, members) -> None:
     assert {task: each.nonce for task, each in newest(there, TASKS).items()} == members
 
 
-# --- Who a container is -------------------------------------------------------------------------------------------
-
 WHO = {
     "chief": ({"cluster_spec": ("workerpool0", 0)}, "chief-0"),
     "worker": ({"cluster_spec": ("workerpool1", 1)}, "worker-1"),
@@ -76,10 +70,8 @@ ALL = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
 
 
 def told(**about) -> dict[str, str]:
-    return {
-        name.upper(): json.dumps({"job": None, "task": {"type": kind, "index": index}})
-        for name, (kind, index) in about.items()
-    }
+    tasks = {name.upper(): {"type": kind, "index": index} for name, (kind, index) in about.items()}
+    return {name: json.dumps({"job": None, "task": task}) for name, task in tasks.items()}
 
 
 @pytest.mark.parametrize(("about", "name"), WHO.values(), ids=WHO)
@@ -104,20 +96,14 @@ def test_a_service_without_a_cluster_spec_has_the_addresses_of_tf_config() -> No
 
 def test_without_a_chief_the_first_worker_is_in_pool_0() -> None:
     tasks = ("worker-0", "worker-1", "worker-2")
-    assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks, request.terms(tasks)) == "worker-0"
-    assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks, request.terms(tasks)) == "worker-2"
+    for pool, name in {("workerpool0", 0): "worker-0", ("workerpool1", 1): "worker-2"}.items():
+        assert identity.task_of(told(cluster_spec=pool), tasks, request.terms(tasks)) == name
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {},
-        {"CLUSTER_SPEC": "{"},
-        {"CLUSTER_SPEC": "[]"},
-        {"CLUSTER_SPEC": '{"task": 7}'},
-        told(cluster_spec=("workerpool1", 9)),
-    ],
-)
+UNUSABLE = [*({"CLUSTER_SPEC": text} for text in ("{", "[]", '{"task": 7}')), told(cluster_spec=("workerpool1", 9))]
+
+
+@pytest.mark.parametrize("environ", [{}, *UNUSABLE])
 def test_a_container_without_usable_variables_reports_that_its_task_is_unknown(environ) -> None:
     with pytest.raises(InputError, match="cannot determine its task"):
         identity.task_of(environ, ALL, request.terms(ALL))

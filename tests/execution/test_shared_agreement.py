@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import FakeClock, heard, until
 
-from sdk.errors import AlreadyExistsError, StoreError
+from sdk.errors import StoreError
 from sdk.execution import shared_agreement
 from sdk.execution.agreement import LeaveError, Membership
 from sdk.execution.shared_agreement import SharedAgreement
@@ -19,6 +19,8 @@ from sdk.records.sync import index
 from sdk.records.verdicts import AttemptEnd, failed, final
 from sdk.status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Failure, Reason, State
 from sdk.storage.posix_store import PosixStore
+
+from .cloud import lose_answers
 
 TASKS = ("chief-0", "worker-0", "worker-1")
 KEYS = RunPaths("")
@@ -60,6 +62,14 @@ def joined(containers: dict[str, SharedAgreement]) -> Membership:
     return found[0]
 
 
+@pytest.fixture
+def containers(service: Service) -> dict[str, SharedAgreement]:
+    """The containers of a job in its first attempt."""
+    found = service.all()
+    joined(found)
+    return found
+
+
 def test_the_same_containers_take_part_in_attempt_after_attempt(service: Service) -> None:
     containers = service.all()
     first = joined(containers)
@@ -70,9 +80,7 @@ def test_the_same_containers_take_part_in_attempt_after_attempt(service: Service
     assert (second.attempt, second.members) == (2, first.members)
 
 
-def test_a_container_does_not_join_an_attempt_that_it_has_left(service: Service) -> None:
-    containers = service.all()
-    joined(containers)
+def test_a_container_does_not_join_an_attempt_that_it_has_left(service: Service, containers) -> None:
     containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     with pytest.raises(StoreError, match="worker-0, worker-1 did not start within 0 s"):
         containers["chief-0"].join(wait_s=0)
@@ -121,9 +129,7 @@ def test_a_run_is_idle_once_all_its_tasks_are_and_no_longer_than_that(service: S
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(TASKS)), ids="-".join)
-def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: Service, order) -> None:
-    containers = service.all()
-    joined(containers)
+def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: Service, containers, order) -> None:
     reasons = dict(zip(TASKS, (Reason.USER_ERROR, Reason.KILLED, Reason.PREEMPTED), strict=True))
     ends = [containers[task].conclude(1, ended(reasons[task]), exit_code=1) for task in order]
     assert all(end == ends[0] for end in ends)
@@ -132,31 +138,20 @@ def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: 
     assert service.container("worker-0").end_of(1) == ends[0]
 
 
-def test_a_decision_with_a_lost_answer_is_the_one_that_holds(service: Service, monkeypatch) -> None:
-    containers = service.all()
-    joined(containers)
-    put_new = service.store.put_new
-
-    def lose(key: str, data: list[bytes]):
-        put_new(key, data)
-        raise AlreadyExistsError(key)
-
-    monkeypatch.setattr(service.store, "put_new", lose)
+def test_a_decision_with_a_lost_answer_is_the_one_that_holds(service: Service, containers, monkeypatch) -> None:
+    lose_answers(monkeypatch, service.store)
     assert containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137).nonce == containers["worker-0"].nonce
 
 
-def test_attempts_of_a_job_share_one_budget_and_an_exhausted_one_makes_the_end_final(
-    service: Service,
-) -> None:
+def test_attempts_of_a_job_share_one_budget_and_an_exhausted_one_makes_the_end_final(service) -> None:
     containers = service.all(retry=Retry(infrastructure=2))
     for attempt in (1, 2, 3):
         assert joined(containers).attempt == attempt
         # Decided by another container each time.
         end = containers[TASKS[attempt - 1]].conclude(attempt, ended(Reason.KILLED), exit_code=137, step=10 * attempt)
         assert end.restart is (attempt < 3)
-    assert (
-        end.why == "Not restarted: 2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure)."
-    )
+    used_up = "2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure)."
+    assert end.why == f"Not restarted: {used_up}"
     assert end.exit_code == 137
     # A container that the service starts again all the same leaves at once, with the same code.
     with pytest.raises(LeaveError, match="the run has ended") as left:
@@ -169,9 +164,7 @@ def test_attempts_of_a_job_share_one_budget_and_an_exhausted_one_makes_the_end_f
         assert containers["chief-0"].conclude(attempt, ended(Reason.KILLED), exit_code=137, step=90).restart is restarts
 
 
-def test_a_container_that_replaces_a_member_ends_its_attempt_once_and_joins_the_next(service: Service) -> None:
-    containers = service.all()
-    joined(containers)
+def test_a_container_that_replaces_a_member_ends_its_attempt_once_and_joins_the_next(service, containers) -> None:
     new = {"worker-0": service.container("worker-0"), "worker-1": service.container("worker-1")}
     for container in new.values():
         with pytest.raises(StoreError):
@@ -186,9 +179,7 @@ def test_a_container_that_replaces_a_member_ends_its_attempt_once_and_joins_the_
             containers[task].join(wait_s=0)
 
 
-def test_a_chief_that_is_replaced_and_not_dead_neither_makes_an_attempt_nor_ends_one(service: Service) -> None:
-    containers = service.all()
-    joined(containers)
+def test_a_chief_that_is_replaced_and_not_dead_neither_makes_an_attempt_nor_ends_one(service, containers) -> None:
     chief = service.container("chief-0")
     with pytest.raises(StoreError):
         chief.join(wait_s=0)
@@ -199,9 +190,7 @@ def test_a_chief_that_is_replaced_and_not_dead_neither_makes_an_attempt_nor_ends
     assert chief.end_of(2) is None
 
 
-def test_a_container_that_is_lost_between_two_attempts_is_waited_for_and_replaced(service: Service) -> None:
-    containers = service.all()
-    joined(containers)
+def test_a_container_that_is_lost_between_two_attempts_is_waited_for_and_replaced(service: Service, containers) -> None:
     containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     # It announced itself for the next attempt, and disappeared.
     with pytest.raises(StoreError):
@@ -211,13 +200,14 @@ def test_a_container_that_is_lost_between_two_attempts_is_waited_for_and_replace
     assert containers["chief-0"].end_of(2) is None
 
 
-def test_after_a_restart_of_the_whole_job_the_new_containers_are_the_next_attempt(service: Service) -> None:
-    old = service.all()
-    joined(old)
+def test_new_containers_of_the_whole_job_and_of_a_later_job_are_the_next_attempt(service: Service, containers) -> None:
     new = service.all()
     assert joined(new).members == {task: new[task].nonce for task in TASKS}
-    with pytest.raises(LeaveError):
-        old["worker-0"].join(wait_s=0)
+    with pytest.raises(LeaveError, match="replaced by a newer one"):
+        containers["worker-0"].join(wait_s=0)
+    joined(service.all(job=2))
+    with pytest.raises(LeaveError, match="a later job of this run has begun"):
+        new["chief-0"].join(wait_s=0)
 
 
 def test_between_two_attempts_a_cancel_request_or_a_signal_starts_nothing_more(service: Service) -> None:
@@ -237,17 +227,7 @@ def test_between_two_attempts_a_cancel_request_or_a_signal_starts_nothing_more(s
     assert not list(service.store.list("attempts/0002/membership"))
 
 
-def test_containers_of_an_earlier_job_leave(service: Service) -> None:
-    old = service.all()
-    joined(old)
-    joined(service.all(job=2))
-    with pytest.raises(LeaveError, match="a later job of this run has begun"):
-        old["chief-0"].join(wait_s=0)
-
-
-def test_a_job_that_its_service_has_lost_begins_no_attempt_after_its_final_record(service: Service) -> None:
-    containers = service.all()
-    joined(containers)
+def test_a_job_that_its_service_has_lost_begins_no_attempt_after_its_final_record(service: Service, containers) -> None:
     assert containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137).restart
     lost = failed(Reason.JOB_LOST, Failure(task="", message="The service has no such job."))
     index.write_final(service.store, 1, 9.0, final(lost))
@@ -262,7 +242,7 @@ def test_a_job_that_its_service_has_lost_begins_no_attempt_after_its_final_recor
     assert joined(service.all(job=2)).attempt == 3
 
 
-def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
+def test_the_next_attempt_begins_after_its_delay_and_none_after_a_success(service: Service) -> None:
     alone = Service(service.store, ("chief-0",))
     container = alone.container("chief-0")
     assert container.join(wait_s=0).attempt == 1
@@ -274,21 +254,14 @@ def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
     assert container.join(end.delay_s, wait_s=0).attempt == 3
     assert end.delay_s == 1.0
     assert 1.0 <= alone.clock.time - before < 2.0
-
-
-def test_success_is_not_restarted(service: Service) -> None:
-    container = Service(service.store, ("chief-0",)).container("chief-0")
-    container.join(wait_s=0)
-    end = container.conclude(1, ended(Reason.DONE))
+    end = container.conclude(3, ended(Reason.DONE))
     assert (end.state, end.restart, end.exit_code) == (State.SUCCEEDED, False, 0)
 
 
 def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> None:
     containers = service.all()
     for batches in (9, 120, 120):
-        assert containers["worker-0"].hang(1, {"worker-0": batches}) is None, (
-            "the first task's container ends the attempt"
-        )
+        assert containers["worker-0"].hang(1, {"worker-0": batches}) is None, "the first task's container decides"
     containers["worker-1"].hang(1, {"worker-1": 119})
     hang = containers["chief-0"].hang(1, {"chief-0": 120})
     assert hang is not None
@@ -308,10 +281,9 @@ def test_a_hang_of_a_later_attempt_waits_for_the_others_as_long_as_in_the_first_
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_container_learns_an_end_concluded_by_another_while_training_or_not(
-    service: Service, monkeypatch: pytest.MonkeyPatch, trains: bool
+    service: Service, containers, monkeypatch: pytest.MonkeyPatch, trains: bool
 ) -> None:
-    containers, looks, get = service.all(), [0], service.store.get
-    joined(containers)
+    looks, get = [0], service.store.get
     said = heard()
 
     def look() -> bool:

@@ -52,16 +52,17 @@ def undisturbed(cloud: Cloud, settings) -> str:
     return weights(containers["chief-0"])
 
 
+def children(container, program: str) -> list[psutil.Process]:
+    found = psutil.Process(container.process.pid).children()
+    return [each for each in found if program in " ".join(each.cmdline())]
+
+
 def spare_of(container) -> list[psutil.Process]:
-    return [
-        each for each in psutil.Process(container.process.pid).children() if "template.py" in " ".join(each.cmdline())
-    ]
+    return children(container, "template.py")
 
 
 def task_of(container) -> psutil.Process:
-    [found] = [
-        each for each in psutil.Process(container.process.pid).children() if "task_main.py" in str(each.cmdline())
-    ]
+    [found] = children(container, "task_main.py")
     return found
 
 

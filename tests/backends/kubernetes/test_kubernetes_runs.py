@@ -83,7 +83,9 @@ def says(run: sdk.Run, text: str) -> bool:
 
 
 def until_all_print(cluster: KubernetesCluster, run: sdk.Run) -> None:
-    printed = lambda: all(attempts_of(run, task) for task in run.plan.tasks)  # noqa: E731
+    def printed() -> bool:
+        return all(attempts_of(run, task) for task in run.plan.tasks)
+
     until(printed, lambda: (run.status(), cluster.objects("Pod")))
 
 

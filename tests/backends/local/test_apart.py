@@ -26,9 +26,7 @@ FAKE = {
     "tensorflow/python/training/__init__.py": "",
     "tensorflow/python/training/server_lib.py": "class Server:\n    def __init__(self, spec): pass",
     "tensorflow/python/eager/__init__.py": "",
-    "tensorflow/python/eager/context.py": (
-        "class Context:\n    _server_def = _collective_ops_server_def = None\n_context = None"
-    ),
+    "tensorflow/python/eager/context.py": "class Context: _server_def = _collective_ops_server_def = None\n_context = None",
 }
 REPORT = "sdk.context().report({'loss': 1.0}, step=1)"
 
@@ -87,9 +85,7 @@ def test_tasks_at_their_own_pace_are_preempted_and_cancelled_at_once(write) -> N
         model.fit(data, epochs=1000, verbose=0, callbacks=[slow])
         """)  # fmt: skip
     checkpoints = sdk.Checkpoints(every_steps=7, every_s=1)
-    resources = sdk.Resources(workers=2)
-    retry = sdk.Retry(user_errors=0, infrastructure=0, preemptions=None)
-    run = sdk.submit(sdk.Job("train.py", resources=resources, checkpoints=checkpoints, retry=retry))
+    run = sdk.submit(sdk.Job("train.py", checkpoints=checkpoints), workers=2, retry_preemptions=None)
     for attempt in (1, 2):
         until(lambda number=attempt: trained(run, number) >= {*run.plan.tasks}, run.why)
         if attempt == 1:

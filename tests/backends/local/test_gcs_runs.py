@@ -26,7 +26,6 @@ from sdk.upkeep.doctor.root import bucket
 pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 ROOT = "gs://mine/podlift"
-NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 TWO_TASKS = """
 import os, pathlib, sys
 import sdk
@@ -67,7 +66,7 @@ def elsewhere(monkeypatch, tmp_path) -> Callable[[], None]:
 
 def submit(text: str, **job) -> sdk.Run:
     Path("train.py").write_text(text)
-    return sdk.submit(sdk.Job("train.py", **{"retry": NEVER, **job}))
+    return sdk.submit("train.py", **job)
 
 
 def kill_uploader() -> None:
@@ -98,7 +97,7 @@ def is_complete(gcs, run: sdk.Run, task: str = "chief-0") -> bool:
 
 
 def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp_path) -> None:
-    run = submit(TWO_TASKS, resources=sdk.Resources(workers=2))
+    run = submit(TWO_TASKS, workers=2)
     assert run.url == f"{ROOT}/runs/{run.id}"
     result = run.result(LIMIT_S)
     assert result.run_dir == run.url
@@ -113,9 +112,8 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert other.result(LIMIT_S).metrics == {"loss": 0.5}
     assert list(other.logs()) == list(run.logs())
     assert {task: content(gcs, run, f"attempts/0001/logs/{task}.log") for task in here} == here
-    assert {
-        name.rpartition("/")[2]: data for name, data in objects(gcs, f"podlift/runs/{run.id}/events/").items()
-    } == records
+    there = objects(gcs, f"podlift/runs/{run.id}/events/")
+    assert {name.rpartition("/")[2]: data for name, data in there.items()} == records
     other.download(tmp_path / "got")
     assert (tmp_path / "got" / "work" / "notes.txt").read_text() == "left by chief-0"
     assert (tmp_path / "got" / "model" / "latest").read_bytes() == bytes(range(256)) * 4096
@@ -123,7 +121,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
-def test_another_machine_continues_a_run_once_the_heartbeat_of_the_first_is_old(
+def test_another_machine_continues_a_run_when_the_first_ones_heartbeat_is_old(
     gcs, write, elsewhere, monkeypatch
 ) -> None:
     run = uploading(gcs)
@@ -240,9 +238,8 @@ def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_b
     run = uploading(gcs)
     gcs.faults({"kind": "status_before", "operation": "objects.insert", "status": 403})
     run.cancel(grace_s=0)
-    with pytest.raises(
-        sdk.PodliftError, match=r"not all of its files could be uploaded to gs://mine.*permission denied \(403\)"
-    ):
+    message = r"not all of its files could be uploaded to gs://mine.*permission denied \(403\)"
+    with pytest.raises(sdk.PodliftError, match=message):
         run.wait(LIMIT_S)
     gcs.faults()
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
@@ -287,10 +284,8 @@ def test_only_an_emulator_redirects_requests_and_its_missing_packages_are_named(
 def test_ended_runs_of_a_bucket_are_listed_from_the_cache_until_they_are_resumed(
     gcs, write, elsewhere, monkeypatch
 ) -> None:
-    runs = [
-        submit("import sdk\nfor step in (1, 2, 3): sdk.context().report({'loss': 1 / step}, step=step)\n")
-        for _ in (1, 2)
-    ]
+    program = "import sdk\nfor step in (1, 2, 3): sdk.context().report({'loss': 1 / step}, step=step)\n"
+    runs = [submit(program) for _ in (1, 2)]
     for run in runs:
         assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     elsewhere()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tracemalloc
 from collections.abc import Iterable
 from contextlib import closing
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FINISHED_RUN, FakeClock
+from support import FakeClock, finished_run
 
 import sdk
 from sdk.backends.base import LogLine
@@ -38,8 +37,7 @@ def cut(chunks: list[bytes]) -> list[log_tail.Line]:
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A run that is over; a test may write its log files again."""
-    run = tmp_path / "runs" / FINISHED_RUN.name
-    shutil.copytree(FINISHED_RUN, run)
+    run = Path(finished_run(tmp_path).url)
     for log in (run / "attempts" / "0001" / "logs").iterdir():
         log.write_bytes(b"")
     return run
@@ -89,7 +87,7 @@ def test_a_line_that_never_ends_comes_in_pieces_without_cutting_a_character(old:
 
 
 def test_followed_lines_equal_the_lines_read_afterwards(write) -> None:
-    text = r"""
+    write("train.py", r"""
         import os, time
         for i in range(8):
             os.write(1, b"whole %d\nhalf" % i)
@@ -98,8 +96,7 @@ def test_followed_lines_equal_the_lines_read_afterwards(write) -> None:
             time.sleep(0.03)
             os.write(1, b"\x81\n" + b"".join(b"\b" * 9 + b"\r%d/9" % n for n in range(9)) + b"\nno end")
             os.write(2, b" here\n")
-    """
-    write("train.py", text)
+        """)  # fmt: skip
     run = sdk.submit("train.py", workers=2)
     with pytest.raises(sdk.InputError, match=r"no task 'worker-9'. Did you mean 'worker-0'\?"):
         run.logs(task="worker-9")
