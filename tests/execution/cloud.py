@@ -35,12 +35,7 @@ RANGES = {"tensorflow": [], "python": ["3.10", "3.13"]}
 
 
 class Container:
-    """A container that was started.
-
-    Args:
-        process: it.
-        log: its output.
-    """
+    """A container that was started, with its output in a file."""
 
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
         self.process = process
@@ -56,19 +51,13 @@ class Container:
 
 
 class Cloud:
-    """A bucket, and containers that know it.
+    """A bucket, and containers that know it: `folder` has their files, `remembered` is the client's cache.
 
-    Args:
-        gcs: the storage.
-        folder: where containers have their files.
-        remembered: the cache folder of the client.
-        root: of the runs, in the bucket or in a folder that all containers see.
+    The root of runs is in the bucket or in a folder that all containers see.
     """
 
     def __init__(self, gcs: GcsServer, folder: Path, remembered: Path, root: str = ROOT) -> None:
-        self.gcs = gcs
-        self.folder, self.root = folder, root
-        self._remembered = remembered
+        self.gcs, self.folder, self.root, self._remembered = gcs, folder, root, remembered
         self._started: list[Container] = []
         self._reservations: dict[str, PortReservation] = {}
         gcs.client().create_bucket(BUCKET)

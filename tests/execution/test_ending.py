@@ -95,14 +95,15 @@ def test_codes_and_records_say_why_an_attempt_ends(codes, failed, wanted) -> Non
         assert end.state.value == STATES.get(wanted, "FAILED")
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"), [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]
-)
+ASKED_ENDS = [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]
+
+
+@pytest.mark.parametrize(("code", "reason"), ASKED_ENDS)
 def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reason) -> None:
     failed = [record("chief-0", WRONG)] if code == 1 else []
     view = View(tasks=TASKS, own=["chief-0"], codes={"chief-0": code}, failed=failed, stop_requested=True)
     end = end_of(view)
-    assert end is not None and end.reason is reason
+    assert end.reason is reason
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,7 @@ def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reas
 )
 def test_a_failure_is_explained_with_the_findings_of_the_agent(data, message) -> None:
     end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=[record("chief-0", data)]))
-    assert end is not None and end.failure == Failure(
-        task="chief-0", message=message, traceback="here", log="chief-0.log"
-    )
+    assert end.failure == Failure(task="chief-0", message=message, traceback="here", log="chief-0.log")
 
 
 @pytest.mark.parametrize(("said", "printed"), [("3", True), ("-1 (usage)", True), ("no data", False)])
@@ -126,7 +125,6 @@ def test_an_exit_with_a_number_shows_the_last_five_lines_of_the_output(said: str
     seen = [record("chief-0", {"type": "SystemExit", "message": said})]
     end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=seen))
     lines = "\nLast lines of its output:\n4\n5\n6\n7\n8" if printed else ""
-    assert end is not None and end.failure is not None
     assert end.failure.traceback == f"here{lines}"
 
 
@@ -150,15 +148,15 @@ def test_the_consequence_of_another_failure_waits_for_it(codes, failed, whole_s,
     assert ending.echo_s(alone, WHOLE, LIMITS) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("codes", "done", "expected"),
-    [
-        ({}, "chief-0", True),
-        ({"worker-1": 1}, "chief-0", True),
-        ({}, "worker-1", False),
-        ({"chief-0": 0}, "chief-0", False),
-    ],
-)
+FIRST = [
+    ({}, "chief-0", True),
+    ({"worker-1": 1}, "chief-0", True),
+    ({}, "worker-1", False),
+    ({"chief-0": 0}, "chief-0", False),
+]
+
+
+@pytest.mark.parametrize(("codes", "done", "expected"), FIRST)
 def test_the_first_task_is_done_until_it_has_ended(codes, done, expected: bool) -> None:
     assert View(tasks=TASKS, own=TASKS, codes=codes, done=[done]).first_is_done is expected
 
@@ -213,13 +211,7 @@ STOPS = {
     "another failed": (ERROR, "worker-0", {}, Stop(grace_s=2.0), Stop()),
     "it failed too, and saves": (ERROR, "worker-0", {"saving_s": 9.0}, Stop(wait_s=9.0, grace_s=2.0), Stop(wait_s=9.0)),
     "the disk of another is full": (DISK, "worker-0", {}, Stop(grace_s=2.0), Stop()),
-    "one failed elsewhere, it saves": (
-        READ,
-        "worker-0",
-        {"saving_s": 4.0},
-        Stop(wait_s=4.0, grace_s=2.0),
-        Stop(wait_s=4.0),
-    ),
+    "one failed elsewhere": (READ, "worker-0", {"saving_s": 4.0}, Stop(wait_s=4.0, grace_s=2.0), Stop(wait_s=4.0)),
     "another left elsewhere": (ASKED, "worker-0", {"steps": True}, Stop(wait_s=30.0, grace_s=2.0), Stop(wait_s=30.0)),
     "the time is over": (LATE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),
     "no task uses its GPU": (IDLE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),

@@ -48,7 +48,7 @@ def stored(store: PosixStore) -> list[bytes]:
     return [bytes(store.get(each.key)) for each in store.list(f"{KEY}/")]
 
 
-def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(store, clock, kept) -> None:
+def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(store, clock, kept, monkeypatch) -> None:
     for second in range(130):
         kept.buffer.add(f"line {second}\npart of ".encode())
         kept.push_if_due()
@@ -57,7 +57,10 @@ def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(st
     assert len(found) == 5, "after 5, 35, 65, 95 and 125 s"
     assert found[0] == b"line 0\n" + b"".join(b"part of line %d\n" % number for number in range(1, 6))
     assert all(part.endswith(b"\n") for part in found)
-    kept.finish(1.0)
+    limits: list[float] = []
+    monkeypatch.setattr(store, "set_deadline", limits.append)
+    kept.finish(8.0)
+    assert limits == [8.0], "the last upload ends in time"
     lines = b"".join(b"part of line %d\n" % number for number in range(1, 130))
     assert b"".join(stored(store)) == b"line 0\n" + lines + b"part of "
     offsets = [int(each.key.rpartition("/")[2].partition(".")[0]) for each in store.list(f"{KEY}/")]
@@ -170,13 +173,6 @@ def test_a_container_in_the_place_of_another_one_goes_on_where_its_output_ended(
     after.buffer.add(b"four\n")
     after.push()
     assert [stat.key for stat in store.list(f"{KEY}/")] == [RunPaths.part(KEY, 8), RunPaths.part(KEY, 14)]
-
-
-def test_the_last_upload_ends_in_time(store: PosixStore, kept: TailUploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[float] = []
-    monkeypatch.setattr(store, "set_deadline", limits.append)
-    kept.finish(8.0)
-    assert limits == [8.0]
 
 
 class Copied:

@@ -127,15 +127,12 @@ def test_values_of_this_shell_come_from_a_secret_and_others_are_not_expanded() -
     assert "hidden-from-plans" not in json.dumps(body)
 
 
-def test_a_deadline_repeats_the_time_limit_and_the_grace_covers_a_save() -> None:
-    spec = rendered(timeout="2h", limit_grace="60s")["spec"]
+def test_the_objects_have_the_deadlines_and_the_ends_of_a_run() -> None:
+    spec = rendered(workers=2, timeout="2h", limit_grace="60s")["spec"]
     assert spec["activeDeadlineSeconds"] == 7200 + 86400, "the agents keep the limit; nodes may take a day"
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 60
     assert spec["ttlSecondsAfterFinished"] == 86400
-
-
-def test_the_first_task_decides_and_only_final_codes_fail_the_job() -> None:
-    spec = rendered(workers=2)["spec"]
+    # The first task decides, and only final codes fail the job.
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
     ignored, disrupted, final = spec["podFailurePolicy"]["rules"]
     assert (ignored["action"], ignored["onExitCodes"]["values"]) == ("Ignore", [134])
@@ -211,7 +208,6 @@ def test_an_image_without_python_is_a_sentence() -> None:
     said = 'runc create failed: exec: "python3": executable file not found in $PATH: unknown'
     pod = client.PodState(name="x-0", phase="Failed", code=128, reason="StartError", message=said)
     answer = answers.of_ended(client.KubernetesJob(id="x", status="Failed", pods=(pod,)))
-    assert answer.end is not None and answer.end.failure is not None
     assert answer.end.failure.message.startswith("The image has no python3. Next: --kubernetes-image")
     assert answer.end.failure.traceback == said
 
@@ -231,7 +227,6 @@ def test_a_manifest_names_the_cluster_and_namespace_for_kubectl(tmp_path: Path) 
     _write_kubeconfig(tmp_path / "none")
     plan = planned(env={"TOKEN_OF_MINE": sdk.FromCaller()})
     service = backends.load("kubernetes").services.manifests
-    assert service is not None
     assert service.how_to_start(plan, "job.yaml") == "kubectl --context=mine --namespace=team apply -f job.yaml"
     assert "It needs: kubectl --context=mine --namespace=team create secret" in service.manifest(plan)
 

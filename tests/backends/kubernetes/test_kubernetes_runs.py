@@ -242,7 +242,6 @@ def test_a_manifest_is_the_very_object_that_submit_creates(cluster: KubernetesCl
     Path("train.py").write_text("print(1)")
     plan = sdk.plan("train.py", backend=cluster.backend(), root=cluster.root, workers=2)
     service = backends.load("kubernetes").services.manifests
-    assert service is not None
     offline = yaml.safe_load(service.manifest(plan))
     run = sdk.submit(plan)
     STARTED.append(run)
@@ -389,9 +388,8 @@ def test_the_verdict_needs_neither_job_nor_pods(cluster: KubernetesCluster) -> N
     run = submitted(cluster, "print(1)")
 
     def succeeded() -> bool:
-        return any(
-            entry["type"] == "Complete" for entry in jobs_of(cluster, run.id)[0].get("status", {}).get("conditions", ())
-        )
+        (job,) = jobs_of(cluster, run.id)
+        return any(entry["type"] == "Complete" for entry in job.get("status", {}).get("conditions", ()))
 
     until(succeeded, lambda: cluster.objects("Job"))
     subprocess.run(["kubectl", "delete", "job", f"{run.id}-1"], check=True) if shutil.which("kubectl") else None

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
+import sdk
 from sdk.job.job import FromCaller
+
+
+@pytest.fixture
+def submit(write: Callable[..., Path]) -> Callable[..., sdk.Run]:
+    """Submit a program: `submit("print(1)", workers=2)`."""
+
+    def start(text: str, **settings: object) -> sdk.Run:
+        write("train.py", text)
+        return sdk.submit("train.py", **settings)
+
+    return start
 
 
 @pytest.fixture

@@ -75,7 +75,6 @@ def started(path: str, *words: str, count: int, **env: str) -> list[subprocess.P
     env = {**os.environ, "PYTHONPATH": str(REPO), **env}
     found = [subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(count)]
     for process in found:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     return found
 
@@ -90,7 +89,6 @@ def test_runs_started_at_once_never_meet_and_leave_nothing(write, root: Path, tm
     temporary.mkdir()
     waiting = started(str(client), *kinds, count=clients, TMPDIR=str(temporary))
     for process in waiting:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     said = [process.communicate(timeout=LIMIT_S) for process in waiting]
@@ -100,9 +98,8 @@ def test_runs_started_at_once_never_meet_and_leave_nothing(write, root: Path, tm
 
     runs = [sdk.attach(url) for url in urls]
     ends = {run.url: run.wait(LIMIT_S) for run in runs}
-    wrong = [
-        run.why() for run, kind in zip(runs, kinds * clients, strict=True) if ends[run.url].state is not ENDS[kind]
-    ]
+    meant = zip(runs, kinds * clients, strict=True)
+    wrong = [run.why() for run, kind in meant if ends[run.url].state is not ENDS[kind]]
     assert wrong == []
     assert len(sdk.runs(limit=None)) == len(runs)
 

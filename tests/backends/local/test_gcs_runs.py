@@ -121,9 +121,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
-def test_another_machine_continues_a_run_when_the_first_ones_heartbeat_is_old(
-    gcs, write, elsewhere, monkeypatch
-) -> None:
+def test_another_machine_continues_a_run_with_an_old_heartbeat(gcs, write, elsewhere, monkeypatch) -> None:
     run = uploading(gcs)
     until(lambda: any("attempt_started" in name for name in objects(gcs, f"podlift/runs/{run.id}/events/")))
     kill_uploader()
@@ -281,9 +279,7 @@ def test_only_an_emulator_redirects_requests_and_its_missing_packages_are_named(
 
 
 @pytest.mark.full
-def test_ended_runs_of_a_bucket_are_listed_from_the_cache_until_they_are_resumed(
-    gcs, write, elsewhere, monkeypatch
-) -> None:
+def test_ended_runs_of_a_bucket_are_listed_from_a_cache_until_a_resume(gcs, write, elsewhere, monkeypatch) -> None:
     program = "import sdk\nfor step in (1, 2, 3): sdk.context().report({'loss': 1 / step}, step=step)\n"
     runs = [submit(program) for _ in (1, 2)]
     for run in runs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -59,13 +58,14 @@ def project(write) -> Path:
     return write("train.py", PROGRAM).parent
 
 
-def submit(weights: str, *, gate: sdk.Gate = GATE, **settings: Any) -> sdk.Run:
-    job = sdk.Job("train.py", args=[weights], inputs={"test": "test.csv"}, model="digits", gate=gate)
-    return sdk.submit(job, **settings)
+def submit(weights: str, *, workers: int = 1, restarts: int = 0, gate: sdk.Gate = GATE) -> sdk.Run:
+    about = {"resources": sdk.Resources(workers=workers), "retry": sdk.Retry(infrastructure=restarts)}
+    job = sdk.Job("train.py", args=[weights], inputs={"test": "test.csv"}, model="digits", gate=gate, **about)
+    return sdk.submit(job)
 
 
-def registered(weights: str, **more: Any) -> sdk.Status:
-    run = submit(weights, **more)
+def registered(weights: str) -> sdk.Status:
+    run = submit(weights)
     status = run.wait(LIMIT_S)
     assert (status.state, status.registered is None) == (sdk.State.SUCCEEDED, False), run.why()
     return status
@@ -119,9 +119,8 @@ def test_a_crashed_evaluation_neither_promotes_nor_fails_and_a_crashed_champion_
 @pytest.mark.full
 def test_the_model_of_a_failed_run_is_not_the_one_that_its_resume_trains(project: Path) -> None:
     there = f"Path({str(project / 'data')!r}).exists()"
-    (project / "train.py").write_text(
-        PROGRAM.replace("sys.argv[1]", f"'0.5' if {there} else '0.4'") + f"sys.exit(not {there})\n"
-    )
+    trained = PROGRAM.replace("sys.argv[1]", f"'0.5' if {there} else '0.4'")
+    (project / "train.py").write_text(f"{trained}sys.exit(not {there})\n")
     run = submit("")
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     assert sdk.models().add(run.id).record.state == "FAILED"
@@ -154,7 +153,7 @@ def test_a_version_without_a_gate_is_judged_by_the_gate_of_another_run(project: 
 
 
 def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: Path) -> None:
-    run = submit("hang", retry_infrastructure=1)
+    run = submit("hang", restarts=1)
     os.kill(evaluating(run), signal.SIGKILL)
     Path("test.csv.go").touch()
     status = run.wait(LIMIT_S)

@@ -57,31 +57,27 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [(BYTES, "is full (0 bytes are free)"), full_only(INODES, "has no inodes left")],
     ids=["bytes", "inodes"],
 )
-def test_a_full_disk_is_named(write, small: Path, text: str, said: str) -> None:
-    write("train.py", text.replace("GOES_ON", "contextlib.nullcontext()"))
-    run = sdk.submit("train.py")
+def test_a_full_disk_is_named(submit, small: Path, text: str, said: str) -> None:
+    run = submit(text.replace("GOES_ON", "contextlib.nullcontext()"))
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.INFRASTRUCTURE), run.why()
-    assert status.failure is not None and status.failure.task == "chief-0"
+    assert status.failure.task == "chief-0"
     assert "[Errno 28] No space left on device" in status.failure.message and said in status.failure.message
     assert 'File "train.py", line ' in status.failure.traceback
     (listed,) = sdk.runs()
     assert (listed.status.state, listed.status.reason) == (status.state, status.reason)
 
 
-def test_a_program_that_survives_a_full_disk_succeeds_and_any_other_can_be_resumed(write, small: Path) -> None:
-    write("train.py", BYTES.replace("GOES_ON", "contextlib.suppress(OSError)"))
-    run = sdk.submit("train.py")
+def test_a_program_that_survives_a_full_disk_succeeds_and_any_other_can_be_resumed(submit, small: Path) -> None:
+    run = submit(BYTES.replace("GOES_ON", "contextlib.suppress(OSError)"))
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why()
     assert {event.kind for event in read_events(run.plan.paths)} >= {"done", "exited", "collected", "final"}
 
 
 @pytest.mark.full
-def test_cpu_time_that_is_used_up_is_named(write) -> None:
-    write("train.py", "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass")
-    status = sdk.submit("train.py").wait(LIMIT_S)
-    assert status.failure is not None
+def test_cpu_time_that_is_used_up_is_named(submit) -> None:
+    status = submit("import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass").wait(LIMIT_S)
     assert "it used up its CPU time limit: 1 s (ulimit -t)" in status.failure.message
 
 

@@ -70,9 +70,9 @@ def test_why_tasks_lost_touch_is_said_as_far_as_it_is_known(stopped: list[str], 
     assert said in exit_reasons.lost_peers_message("chief-0 failed.", stopped=stopped, paused_s=paused_s)
 
 
-def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(submit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE")
-    write("train.py", f"""
+    run = submit(f"""
         import os, pathlib, signal, time
 
         class UnavailableError(Exception):
@@ -88,8 +88,7 @@ def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkey
             while not mark.is_symlink() or " T " not in mark.read_text():
                 time.sleep(0.01)
             raise UnavailableError({LOST[0][1]!r})
-        """)  # fmt: skip
-    run = sdk.submit("train.py", workers=2)
+        """, workers=2)  # fmt: skip
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     (again,) = read_events(run.plan.paths, ("restarting",))

@@ -69,8 +69,8 @@ def test_a_program_ends_and_prints_as_it_does_by_itself(write, name: str) -> Non
 
 
 @pytest.mark.full
-def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -> None:
-    write("program.py", """
+def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(submit) -> None:
+    run = submit("""
         import multiprocessing, sys
         import sdk
         def child(value):
@@ -84,16 +84,15 @@ def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -
                 process.join()
                 assert process.exitcode == 0
             sdk.context().report({"a": 2})
-        """)  # fmt: skip
-    run = sdk.submit("program.py", workers=2)
+        """, workers=2)  # fmt: skip
     run.result(LIMIT_S)
     assert [row["a"] for row in run.metrics()] == [0, 1, 2]
     assert said(run, "worker-0") == ["True worker-0"] * 2
 
 
 @pytest.mark.fidelity("chief-decides", "local")
-def test_success_of_the_chief_is_not_undone_by_the_failures_that_its_end_causes(write) -> None:
-    write("program.py", """
+def test_success_of_the_chief_is_not_undone_by_the_failures_that_its_end_causes(submit) -> None:
+    run = submit("""
         import json, os, pathlib, time
         mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
         if os.environ["PODLIFT_TASK"] == "chief-0":
@@ -107,24 +106,20 @@ def test_success_of_the_chief_is_not_undone_by_the_failures_that_its_end_causes(
             while pathlib.Path("/proc", mark.read_text(), "exe").exists():
                 time.sleep(0.0005)
             raise ConnectionError("the chief is gone")
-        """)  # fmt: skip
-    run = sdk.submit(sdk.Job("program.py", resources={"workers": 2}, limits={"exit_wait_s": 0}))
+        """, workers=2, limit_exit_wait="0s")  # fmt: skip
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 
 
-@pytest.mark.parametrize(
-    "how", ["os._exit(0)", "os.abort()"], ids=["without a word", "by a crash once the chief is done"]
-)
-def test_a_worker_that_leaves_does_not_keep_the_chief(write, how: str) -> None:
-    write("program.py", f"""
+@pytest.mark.parametrize("how", ["os._exit(0)", "os.abort()"], ids=["without a word", "by a crash after the chief"])
+def test_a_worker_that_leaves_does_not_keep_the_chief(submit, how: str) -> None:
+    run = submit(f"""
         import os, pathlib, time
         if os.environ["PODLIFT_TASK"] != "chief-0":
             events = pathlib.Path(os.environ["PODLIFT_RUN"], "events")
             while {how!r} == "os.abort()" and not list(events.glob("0001.chief-0.*.done.json")):
                 time.sleep(0.05)
             {how}
-        """)  # fmt: skip
-    run = sdk.submit(sdk.Job("program.py", resources={"workers": 2}, limits={"exit_wait_s": 600}))
+        """, workers=2, limit_exit_wait="600s")  # fmt: skip
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 
 
@@ -156,18 +151,15 @@ def test_no_traceback_shows_a_frame_of_podlift(write, entry: str, text: str, kin
     assert text is not ODD_ERROR or 'raise Answer({"code": 7})' in str(caught.value)
 
 
-def test_a_huge_message_is_cut(write) -> None:
-    write("program.py", "raise ValueError('x' * 5_000_000)")
-    run = sdk.submit("program.py")
+def test_a_huge_message_is_cut(submit) -> None:
+    run = submit("raise ValueError('x' * 5_000_000)")
     assert len(str(run.wait(LIMIT_S).failure)) < 100_000
 
 
 @pytest.mark.full
 def test_a_client_that_ignores_its_children_does_not_blind_the_supervisor(write) -> None:
     write("program.py", "import os; os._exit(5)")
-    url = client(
-        "import signal, sdk; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print(sdk.submit('program.py').url)"
-    )
+    url = client("import sdk; from signal import *; signal(SIGCHLD, SIG_IGN); print(sdk.submit('program.py').url)")
     assert "exit code 5" in str(sdk.attach(url).wait(LIMIT_S).failure)
 
 
@@ -198,33 +190,27 @@ else:
 
 
 @pytest.mark.parametrize(("workers", "text"), ABORTS.values(), ids=ABORTS)
-def test_an_abort_of_the_first_task_is_a_failure(write, workers: int, text: str) -> None:
-    write("train.py", text)
-    status = sdk.submit("train.py", workers=workers, retry_infrastructure=0).wait(LIMIT_S)
+def test_an_abort_of_the_first_task_is_a_failure(submit, workers: int, text: str) -> None:
+    status = submit(text, workers=workers, retry_infrastructure=0).wait(LIMIT_S)
     assert (status.state.value, status.findings) == ("FAILED", ())
 
 
-def test_an_error_line_of_a_program_that_trained_is_no_finding(write) -> None:
-    write("train.py", "import sdk\nprint('ValueError: caught')\nsdk.context().report({'loss': 0.5}, step=1)\n")
-    status = sdk.submit("train.py").wait(LIMIT_S)
+def test_an_error_line_of_a_program_that_trained_is_no_finding(submit) -> None:
+    run = submit("import sdk\nprint('ValueError: caught')\nsdk.context().report({'loss': 0.5}, step=1)")
+    status = run.wait(LIMIT_S)
     assert (status.state.value, status.findings) == ("SUCCEEDED", ())
+
+
+FLAGS = "FATAL Flags parsing error"
 
 
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (
-            "import argparse\nargparse.ArgumentParser().parse_args()",
-            "program.py: error: unrecognized arguments: epochs 3",
-        ),
-        (
-            "import sys\ntry:\n    raise OSError('FATAL Flags parsing error')\nexcept OSError:\n    sys.exit(2)",
-            "FATAL Flags",
-        ),
+        ("import argparse\nargparse.ArgumentParser().parse_args()", "train.py: error: unrecognized arguments: epochs"),
+        (f"import sys\ntry:\n    raise OSError({FLAGS!r})\nexcept OSError:\n    sys.exit(2)", FLAGS),
     ],
 )
-def test_the_summary_of_a_nonzero_exit_shows_the_reason_printed_before_it(write, program, reason) -> None:
-    write("program.py", program)
-    status = sdk.submit("program.py", args=["epochs", "3"]).wait(LIMIT_S)
-    assert status.failure is not None
+def test_the_summary_of_a_nonzero_exit_shows_the_reason_printed_before_it(submit, program, reason) -> None:
+    status = submit(program, args=["epochs"]).wait(LIMIT_S)
     assert status.failure.message == f"chief-0 failed: SystemExit: 2 ({reason})"

@@ -120,10 +120,8 @@ def test_cancelling_ends_the_wait_for_a_restart(write) -> None:
 
 def test_an_edited_source_changes_neither_a_run_nor_its_restart(write) -> None:
     write("helper.py", "WORD = 'of this program'")
-    first = (
-        f"{WAITS}import helper; print('attempt', helper.WORD)\nif os.environ['PODLIFT_ATTEMPT'] == '1': os._exit(75)"
-    )
-    write("train.py", first)
+    ends = "if os.environ['PODLIFT_ATTEMPT'] == '1': os._exit(75)"
+    write("train.py", f"{WAITS}import helper; print('attempt', helper.WORD)\n{ends}")
     run = sdk.submit("train.py", retry_preemptions=None)
     write("train.py", "print('attempt of another program')")
     write("helper.py", "WORD = 'of another program'")

@@ -19,8 +19,8 @@ def printed(run: sdk.Run, task: str) -> str:
     return "\n".join(line.text for line in run.logs(task=task))
 
 
-def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(write) -> None:
-    write("train.py", """
+def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(submit) -> None:
+    run = submit("""
         import json, os, pathlib, time
         import sdk
 
@@ -32,8 +32,7 @@ def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(write) -> None:
             print(json.dumps([config, spec["task"], sorted(spec["cluster"])]))
             raise SystemExit
         done.write_text("")
-        """)  # fmt: skip
-    run = sdk.submit("train.py", workers=2, evaluator=True)
+        """, workers=2, evaluator=True, limit_exit_wait="1h")  # fmt: skip
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     config, task, pools = json.loads(printed(run, "evaluator-0").splitlines()[-1])
     assert (config["task"]["type"], config["task"]["index"]) == ("evaluator", 0)
@@ -76,16 +75,15 @@ def test_tf_keras_survives_a_killed_worker_and_resumes_the_epoch_after_a_killed_
 
 
 @pytest.mark.full
-def test_a_keras_3_fit_with_parameter_servers_fails_and_names_the_alternatives(write) -> None:
-    write("train.py", """
+def test_a_keras_3_fit_with_parameter_servers_fails_and_names_the_alternatives(submit) -> None:
+    status = submit("""
         import keras, numpy as np, sdk
 
         with sdk.context().strategy.scope():
             model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
             model.compile("sgd", "mse")
         model.fit(np.ones((8, 1)), np.ones((8, 1)), verbose=0)
-        """)  # fmt: skip
-    status = sdk.submit("train.py", workers=2, ps=1).wait(LIMIT_S)
+        """, workers=2, ps=1).wait(LIMIT_S)  # fmt: skip
     assert status.failure is not None and status.reason is sdk.Reason.USER_ERROR
     assert "fit() of Keras 3 cannot train with parameter servers" in status.failure.message
     assert "--code-keras legacy" in status.failure.message and "coordinator" in status.failure.traceback

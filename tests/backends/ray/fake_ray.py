@@ -68,11 +68,7 @@ class FakeRay:
         if self._foreign:
             return 200, _HTML
         if self._token and token != f"Bearer {self._token}":
-            return (
-                (401, "Unauthorized: Missing authentication token")
-                if token is None
-                else (403, "Forbidden: Invalid token")
-            )
+            return (401, "Unauthorized: Missing token") if token is None else (403, "Forbidden: Invalid token")
         if path == "/api/version":
             return 200, {"version": "4", "ray_version": self._version, "ray_commit": "", "session_name": "fake"}
         if self._old or not path.startswith("/api/jobs/"):

@@ -75,13 +75,6 @@ def test_a_rejected_job_ends_the_run_with_the_reason(ray: FakeRay, tmp_path: Pat
     assert ray.jobs == {}
 
 
-def test_a_resumed_run_has_another_job(ray: FakeRay, run: sdk.Run) -> None:
-    ray.set(f"{run.id}-1", "FAILED", message="boom")
-    assert run.wait(20).state is State.FAILED
-    run.resume()
-    assert list(ray.jobs) == [f"{run.id}-1", f"{run.id}-2"]
-
-
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"])
 def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, run: sdk.Run, status: str) -> None:
     ray.set(f"{run.id}-1", status)
@@ -93,13 +86,14 @@ def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, run: sdk.Run, 
         assert found.state is State.FAILED
 
 
-def test_a_driver_that_ended_without_a_verdict_is_quoted(ray: FakeRay, run: sdk.Run) -> None:
+def test_a_driver_that_ended_without_a_verdict_is_quoted_and_a_resume_has_another_job(ray, run: sdk.Run) -> None:
     ray.logs[f"{run.id}-1"] = "starting\npodlift: /mnt/x cannot be read on node-7: No such file. Next: fix it.\n"
     ray.set(f"{run.id}-1", "FAILED", message="Job entrypoint command failed with exit code 3")
     status = run.wait(20)
     assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
-    assert status.failure is not None
     assert status.failure.message.startswith("/mnt/x cannot be read on node-7")
+    run.resume()
+    assert list(ray.jobs) == [f"{run.id}-1", f"{run.id}-2"]
 
 
 def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: FakeRay, run: sdk.Run) -> None:
@@ -225,9 +219,7 @@ def test_a_certificate_that_is_not_trusted_is_named_with_the_fix(tmp_path: Path)
     thread.start()
     try:
         with pytest.raises(InputError, match=r"certificate of https://localhost.* is not accepted.*REQUESTS_CA_BUNDLE"):
-            sdk.submit(
-                "train.py", backend=sdk.Ray(address=f"https://localhost:{server.server_port}"), root=tmp_path / "root"
-            )
+            sdk.submit("train.py", backend=sdk.Ray(address=f"https://localhost:{server.server_port}"))
     finally:
         server.shutdown()
         server.server_close()

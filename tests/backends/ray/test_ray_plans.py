@@ -25,10 +25,7 @@ CASES = {
     "servers and an evaluator": {"workers": 2, "ps": 1, "evaluator": True, "accelerator": "t4"},
     "everything": {
         "env": {"LEVEL": "3", "TOKEN_OF_MINE": sdk.FromCaller()},
-        "ray_raw": {
-            "placement": {"tasks": {"chief-0": {"CPU": 4}}},
-            "job": {**PATCH, "runtime_env": INSTALLED},
-        },
+        "ray_raw": {"placement": {"tasks": {"chief-0": {"CPU": 4}}}, "job": {**PATCH, "runtime_env": INSTALLED}},
     },
 }
 MISSPELT = {"placement": {"strategy": "STRICT_SPRED"}}
@@ -73,10 +70,7 @@ def test_a_value_that_is_copied_from_here_is_in_no_plan() -> None:
         ({"ray_pending_timeout": 0}, "ray_pending_timeout"),
         ({"accelerator": "v5e-8"}, "trains on CPUs or GPUs.*Nearest: accelerator='cpu'"),
         ({"ray_raw": INDEX}, "pip looks like a URL with a password"),
-        (
-            {"ray_raw": MISSPELT},
-            "Unknown placement.strategy in ray_raw.*'STRICT_SPRED'. Did you mean 'STRICT_SPREAD'",
-        ),
+        ({"ray_raw": MISSPELT}, "Unknown placement.strategy in ray_raw.*'STRICT_SPRED'. Did you mean 'STRICT_SPREAD'"),
         ({"ray_raw": CREDENTIAL}, "API_KEY looks like a credential.*--env API_KEY"),
     ],
 )
