@@ -117,7 +117,7 @@ def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(w
             print("finished")
         """)  # fmt: skip
     patient = sdk.submit("train.py", args=["1"], workers=2, limit_exit_wait="60s")
-    hasty = sdk.submit("train.py", args=["600"], workers=2, limit_exit_wait="200ms")
+    hasty = sdk.submit("train.py", args=["600"], workers=2, limit_exit_wait=0.2)
     assert patient.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert said(patient, "worker-0") == ["finished"]
     assert hasty.wait(LIMIT_S).state is sdk.State.SUCCEEDED
