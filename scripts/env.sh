@@ -31,7 +31,7 @@ make_venv() {
   python=$(find_python "${PYTHON_VERSION:-}")
   echo "Installing into $folder with $("$python" --version)." >&2
   case ",$extras," in
-    *,tf,*) echo "The first time, this downloads about 0.7 GB (TensorFlow alone 0.6 GB) and needs 2.4 GB of disk:" >&2 ;;
+    *,tf,*) echo "The first time, this downloads about 0.7 GB (TensorFlow alone 0.6 GB) and needs up to 3.5 GB of disk:" >&2 ;;
     *) echo "The first time, this downloads less than 0.1 GB:" >&2 ;;
   esac
   [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"

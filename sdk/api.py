@@ -27,9 +27,9 @@ from .planning.settings.merge import from_keywords, keywords_of
 from .process import garbage
 from .records import summaries
 from .records.events import DAMAGE
-from .records.sync.index import in_parallel
 from .run import Run, RunInfo, listed_status
 from .status import State, steps_left
+from .storage.parallel import in_parallel
 from .ui.rows import RunRows
 
 if TYPE_CHECKING:

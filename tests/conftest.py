@@ -26,7 +26,7 @@ from sdk.packaging.project import parse_toml
 if TYPE_CHECKING:
     from sdk.testing.gcs import GcsServer
 
-pytest_plugins = ["tiers", "costs", "strategy_page", "warm_starts"]
+pytest_plugins = ["costs", "tiers", "strategy_page", "warm_starts"]
 
 # Without bytecode, each process that a test starts compiles podlift again: half of the time of a start.
 sys.dont_write_bytecode = False

@@ -74,15 +74,20 @@ class _Costs:
         seconds: Any = dict(report.user_properties).get("cpu_s")
         if report.when == "teardown" and seconds is not None:
             self._seconds[report.nodeid.partition("@")[0]] = round(seconds, 2)
+            if seconds >= _LEAST_S:
+                self._write()
+
+    def _write(self) -> None:
+        """Write the costs so far: a run that is ended in its middle has measured, too."""
+        if path := self._config.getoption("--costs-file"):
+            costly = {name: seconds for name, seconds in self._seconds.items() if seconds >= _LEAST_S}
+            Path(path).write_text(json.dumps(dict(sorted(costly.items(), key=lambda pair: -pair[1])), indent=1) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("CPU seconds")
         terminalreporter.write_line(f"{sum(self._seconds.values()):.0f} CPU seconds in {len(self._seconds):,} tests")
-        costly = {name: seconds for name, seconds in self._seconds.items() if seconds >= _LEAST_S}
         if self._config.getoption("--slow"):
             before = json.loads(BEFORE.read_text())
-            for name, seconds in costly.items():
-                if seconds > _FACTOR * before.get(name, max(seconds, _LEAST_S)):
+            for name, seconds in self._seconds.items():
+                if seconds >= _LEAST_S and seconds > _FACTOR * before.get(name, max(seconds, _LEAST_S)):
                     terminalreporter.write_line(f"{name} took {seconds} CPU seconds, before {before[name]}")
-        if path := self._config.getoption("--costs-file"):
-            Path(path).write_text(json.dumps(dict(sorted(costly.items(), key=lambda pair: -pair[1])), indent=1) + "\n")

@@ -6,11 +6,14 @@ it fails if it does. `full`: left to `scripts/test --full`. `spread`: the tests 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
+import costs
 import pytest
 
 # A test that uses one of these talks to a process, even if another test started it.
@@ -51,12 +54,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the groups that wait most: a worker that begins a long one at the end would work alone."""
-    first: dict[str, int] = {}
+    """Start with the groups that cost most: a worker that begins a long one at the end would work alone."""
+    known: dict[str, float] = json.loads(costs.BEFORE.read_text())
+    cost: Counter[str] = Counter()
     for item in items:
-        kind = 0 if item.get_closest_marker("tensorflow") else 1 if item.get_closest_marker("process") else 2
-        first[_group(item)] = min(first.get(_group(item), 2), kind)
-    items.sort(key=lambda item: (first[_group(item)], _group(item)))
+        cheap = 0.5 if item.get_closest_marker("tensorflow") else 0.1 if item.get_closest_marker("process") else 0.001
+        cost[_group(item)] += known.get(item.nodeid.partition("@")[0], cheap)
+    items.sort(key=lambda item: (-cost[_group(item)], _group(item)))
 
 
 def _group(item: pytest.Item) -> str:

@@ -16,9 +16,10 @@ from ..job.container import ContainerTerms
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..records.sync import push
-from ..records.sync.index import KEYS, SyncedRun, in_parallel
+from ..records.sync.index import KEYS, SyncedRun
 from ..storage import cache, posix
 from ..storage.folder_files import in_folder, path_of
+from ..storage.parallel import in_parallel
 from ..storage.registry import Files
 from ..storage.store import Store, create
 

@@ -181,7 +181,7 @@ class TriggerService(Protocol):
     def get(self, name: str, clock: Clock) -> Trigger | None:
         """Return a trigger, None if it does not exist."""
 
-    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
+    def list_all(self, parent: str, clock: Clock) -> list[Trigger]:
         """Return podlift's triggers below a parent."""
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:

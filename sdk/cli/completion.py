@@ -101,11 +101,11 @@ def _named(
     if verb == "export":
         if not arguments:
             return _fitting(_forms(), current)
-        return [*_runs(current, root, environ), *_seen("sweep", current, root, environ)]
+        return [*_runs(current, root, environ), *_names("sweep", current, root, environ)]
     if verb == _OF_ALL_SCHEDULES or (verb in _OF_SCHEDULES and not arguments):
-        return _seen("schedule", current, root, environ)
+        return _names("schedule", current, root, environ)
     if verb in _OF_SWEEPS and not arguments:
-        return _seen("sweep", current, root, environ)
+        return _names("sweep", current, root, environ)
     if verb in _OF_MODELS:
         return _models(arguments, current, root, environ) if len(arguments) < 2 else []
     return None
@@ -213,7 +213,7 @@ def _runs(current: str, root: str | None, environ: Mapping[str, str]) -> list[st
     return _fitting([*names[:_MOST_RUNS], *(["latest"] if names else [])], current)
 
 
-def _seen(noun: str, current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+def _names(noun: str, current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
     """Return the names of schedules or sweeps in the local root, and of those in buckets that this machine has seen."""
     from ..storage.cache import cache_folder, seen
 

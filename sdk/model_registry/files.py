@@ -19,8 +19,8 @@ from pathlib import Path
 from ..errors import AlreadyExistsError, CorruptObjectError, InputError, MissingError
 from ..ids import digest_of
 from ..job.wire import decode, parsed
-from ..records.sync.index import in_parallel
 from ..storage import own_folders, posix, trees
+from ..storage.parallel import in_parallel
 from ..storage.paths import usable
 from ..storage.store import Store, create
 from ..text import and_more

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..errors import CorruptObjectError
-from ..records.sync.index import in_parallel
+from ..storage.parallel import in_parallel
 from ..storage.store import Stat, unchanged
 from . import evidence
 from .evidence import Evidence

@@ -13,8 +13,8 @@ from typing import Protocol
 from ..clock import Clock, SystemClock
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from ..job.layout import RootPaths
-from ..records.sync.index import in_parallel
 from ..status import State
+from ..storage.parallel import in_parallel
 from ..storage.registry import open_store
 from ..storage.store import Store, create, current
 from . import evidence, files, lineage, removal
@@ -339,16 +339,16 @@ class Model:
             damage=damage,
         )
 
-    def add(self, made: lineage.Candidate, *, ask: str = "") -> ModelVersion:
+    def add(self, candidate: lineage.Candidate, *, ask: str = "") -> ModelVersion:
         """Store the files of a run's model as a new version; the same files of the same run stay one version."""
-        stored = files.add(self.store, made.folder)
+        stored = files.add(self.store, candidate.folder)
         while True:
             numbers, champion = self.numbers(), self.record()[0]  # in this order: a removal records the number first
             for version in self._versions([at for at in numbers if at not in champion.removed]):
-                if (version.record.run, version.record.manifest) == (made.lineage.run, stored.digest):
+                if (version.record.run, version.record.manifest) == (candidate.lineage.run, stored.digest):
                     return version
             record = VersionRecord(
-                **vars(made.lineage),
+                **vars(candidate.lineage),
                 model=self.name,
                 number=max([*numbers, *champion.removed], default=0) + 1,
                 manifest=stored.digest,

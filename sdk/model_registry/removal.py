@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError
-from ..records.sync.index import in_parallel
+from ..storage.parallel import in_parallel
 from ..storage.store import Store
 from . import evidence, files
 from .records import VERSION_KEY, ChampionRecord, VersionRecord, champion_key, decoded, encoded, version_key

@@ -17,10 +17,10 @@ from ..job.layout import RootPaths, RunPaths
 from ..job.plan import Plan
 from ..logs import logger
 from ..records.plans import read_plan
-from ..records.sync.index import in_parallel
 from ..storage import cache, emulator, posix
 from ..storage.folder_files import SCHEME
 from ..storage.gcs.files import INTERACTIVE
+from ..storage.parallel import in_parallel
 from ..storage.paths import usable
 from ..storage.registry import open_files
 from ..storage.retry import RetryPolicy

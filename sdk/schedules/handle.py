@@ -21,8 +21,8 @@ from ..job.values import UNSET, Unset
 from ..planning.roots import holding, in_bucket, searched
 from ..planning.settings.merge import from_keywords, keywords_of
 from ..records.named import forget, remember
-from ..records.sync.index import in_parallel
 from ..storage import emulator_clock
+from ..storage.parallel import in_parallel
 from ..text import duration
 from . import booking, creation, lost_slots, preconditions, triggered
 from .command_delivery import Delivered, deliver

@@ -21,9 +21,9 @@ from ..errors import ConflictError, InputError, MissingError
 from ..job.layout import RootPaths
 from ..process.heartbeats import Heartbeat, last_heartbeat
 from ..records.named import NamedRecords
-from ..records.sync.index import in_parallel
 from ..status import Registered
 from ..storage.fingerprints import DataState
+from ..storage.parallel import in_parallel
 from ..storage.store import Stat, create, current, unchanged
 from .slots import Cron
 

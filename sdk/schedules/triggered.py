@@ -189,7 +189,7 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
         if service is None:
             continue
         try:
-            triggers_by_name = {trigger.name: trigger for trigger in service.kept(place[1], clock)}
+            triggers_by_name = {trigger.name: trigger for trigger in service.list_all(place[1], clock)}
             triggers |= triggers_by_name
             services |= dict.fromkeys(triggers_by_name, service)
         except (UnavailableError, TriggerRejectedError) as error:

@@ -16,7 +16,7 @@ from typing import Any
 from optuna.storages.journal import BaseJournalBackend
 
 from ..errors import CorruptObjectError, CorruptRunError, MissingError
-from ..records.sync.index import in_parallel
+from ..storage.parallel import in_parallel
 from ..storage.store import Store, create
 
 SNAPSHOT_EVERY = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import CorruptObjectError, CorruptRunError, MissingError
-from ..records.sync.index import in_parallel
+from ..storage.parallel import in_parallel
 from ..storage.store import Store
 from .journal import Log, StoreJournal
 from .records import SweepRecord, journal_prefix

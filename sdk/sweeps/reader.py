@@ -10,7 +10,7 @@ from .. import ids
 from ..clock import Clock
 from ..errors import CorruptObjectError, CorruptRunError, InputError, MissingError, PodliftError
 from ..job.plan import Plan
-from ..records.sync.index import in_parallel
+from ..storage.parallel import in_parallel
 from . import creation
 from .records import Book, End, SweepRecord
 

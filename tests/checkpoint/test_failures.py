@@ -172,7 +172,6 @@ def test_a_failure_does_not_save_weights_that_are_not_finite() -> None:
 @pytest.mark.shows("Kill any process at any time")
 @pytest.mark.shows("a task is killed, at any instant")
 @pytest.mark.shows("the program has a bug")
-@pytest.mark.xdist_group("forked")
 def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights() -> None:
     normalized = "keras.layers.BatchNormalization(), keras.layers.Dropout"
     program = fit((2, "batch_end", 3)).replace("keras.layers.Dropout", normalized)
@@ -214,7 +213,6 @@ def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("forked")
 def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time() -> None:
     fault = f"if ctx.task == 'worker-0': {RAISE}"
     limits, points = sdk.Limits(grace_s=2), sdk.Checkpoints(every_s=None)

@@ -167,7 +167,6 @@ model.fit(x, np.zeros((64, 2)), batch_size=16, epochs=2, shuffle=False, verbose=
     assert any("restored the state of another run" in line for line in text)
 
 
-@pytest.mark.xdist_group("forked")
 def test_a_limit_of_steps_counts_the_steps_of_earlier_attempts() -> None:
     run = trained(TWO_FITS.replace("epochs=2", "epochs=20"), "step:17", limits=sdk.Limits(max_steps=12), **STEADY)
     assert succeeded(run, 2).status().saved_step == 24

@@ -6,51 +6,19 @@ devices; every column is the moment of a SIGKILL. A cell is bitwise equal, or it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, PROGRAMS, REPO
+from kill_table import CELLS, KILLS, WORLDS, name
+from support import LIMIT_S, PROGRAMS
 
 import sdk
 
 from .runs import succeeded, sums, texts, trained
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full, pytest.mark.usefixtures("here")]
-
-PAGE = REPO / "docs" / "reference" / "checkpoints-table.md"
-HEAD = """# Training after a kill, beside the same training without one
-
-Written by `scripts/test --full`. "equal": every variable of model, optimizer and metrics is the same bit for bit, and so is
-the History of `fit`. One task, two tasks under MultiWorkerMirroredStrategy, or one task with MirroredStrategy on four logical
-devices; SIGKILL at the moment that the column says; a checkpoint every three of 24 steps; CPU, deterministic operations, seeds.
-
-"""
-FEATURES = ("dropout", "batchnorm", "schedule", "lossscale", "earlystopping", "shuffle", "generator", "arrays")
-WORLDS = {"one": 1, "two": 2, "mirrored": 1}
-# Eight steps an epoch, three epochs.
-KILLS = {
-    "first step": "step:1",
-    "mid-epoch": "step:12",
-    "validation": "validation:2",
-    "epoch end": "epoch:2",
-    "save": "save:4",
-}
-ROWS = [
-    (feature, style, world)
-    for feature in FEATURES
-    for style in ("fit", "loop")
-    for world in WORLDS
-    # EarlyStopping and arrays are things of fit.
-    if style == "fit" or feature not in ("earlystopping", "arrays")
-]
-CELLS = [
-    (row, moment)
-    for row in ROWS
-    for moment in KILLS
-    if row[1] == "fit" or moment in ("first step", "mid-epoch", "save")
-]
 
 
 def ended(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[dict[str, str], list[str], sdk.Run]:
@@ -83,24 +51,17 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("table")
 
 
-@pytest.fixture(scope="session")
-def outcomes() -> Iterator[dict[tuple[tuple[str, str, str], str], str]]:
-    """What became of each cell; all of them together are written into the documentation."""
-    found: dict[tuple[tuple[str, str, str], str], str] = {}
-    yield found
-    if len(found) == len(CELLS):
-        lines = [f"| state | style | tasks | {' | '.join(KILLS)} |", f"|---|---|---|{'---|' * len(KILLS)}"]
-        for row in ROWS:
-            cells = [found.get((row, moment), "") for moment in KILLS]
-            lines.append(f"| {' | '.join((*row, *cells))} |")
-        PAGE.write_text(HEAD + "\n".join(lines) + "\n")
+def cases() -> list[object]:
+    """Return the cells; those of a row share a training, and go to one worker."""
+    return [
+        pytest.param(*cell, id=name(*cell), marks=pytest.mark.xdist_group(f"kill table {cell[0]}")) for cell in CELLS
+    ]
 
 
-@pytest.mark.parametrize(("row", "moment"), [pytest.param(*cell, id="-".join((*cell[0], cell[1]))) for cell in CELLS])
+@pytest.mark.parametrize(("row", "moment"), cases())
 def test_a_training_that_was_killed_ends_with_the_same_weights(
-    shared: Path, outcomes: dict, tmp_path: Path, row: tuple[str, str, str], moment: str
+    shared: Path, record_property: Callable[..., None], tmp_path: Path, row: tuple[str, str, str], moment: str
 ) -> None:
-    outcomes[row, moment] = "failed"
     wanted, said, _ = undisturbed(shared, row)
     found, said_again, run = ended(tmp_path, row, KILLS[moment])
     different = {path for path in wanted if wanted[path] != found.get(path)}
@@ -110,4 +71,4 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(
     assert not downgrades or (row[0] == "generator" and row[2] != "one"), downgrades
     assert said == said_again or downgrades
     equal = "equal" if said == said_again and not different else "different"
-    outcomes[row, moment] = f"{equal}, named as not exact" if downgrades else equal
+    record_property("kill table", {name(row, moment): f"{equal}, named as not exact" if downgrades else equal})

@@ -100,7 +100,6 @@ def test_a_row_of_metrics_never_stands_above_the_bar_of_before() -> None:
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-@pytest.mark.xdist_group("forked")
 def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, tmp_path: Path) -> None:
     write("train.py", FITTING)
     go_on = tmp_path / "go on"

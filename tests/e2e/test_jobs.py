@@ -42,7 +42,6 @@ def test_a_job_runs_by_hand_too_and_leaves_a_model(
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("forked")
 def test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server(tmp_path: Path) -> None:
     run = sdk.submit(JOBS / "recommender" / "train.py", args=["--steps", "4"], workers=2, ps=1, root=tmp_path)
     metrics = run.result(LIMIT_S).metrics

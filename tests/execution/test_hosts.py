@@ -23,6 +23,9 @@ pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 # Where the tasks run, or where their containers have their records, and how many tasks there are.
 HOSTS = {"local 1": 1, "local 3": 3, "folder 2": 2, "bucket 1": 1, "bucket 2": 2, "ray 2": 2, "kubernetes 2": 2}
+# Where agents alone act: Ray and Kubernetes start the agents of "folder 2", so they have the rows in which a service acts, too.
+AGENTS = ("local 1", "local 3", "folder 2", "bucket 1", "bucket 2")
+SEVERAL_AGENTS = ("local 3", "folder 2", "bucket 2")
 SEVERAL = ("local 3", "folder 2", "bucket 2", "ray 2", "kubernetes 2")
 RAY = [pytest.mark.full, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 LACKING = [name for name in ("lightkube", "starlette", "uvicorn") if find_spec(name) is None]
@@ -139,6 +142,7 @@ ROWS = {
     "success": Row(ends=(SUCCEEDED,), says="through"),
     "error": Row(faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
     "error twice, with a budget of one": Row(
+        hosts=AGENTS,
         faults="VICTIM step 1 error;VICTIM step 2 error",
         ends=(ERROR, End(reason="user_error", victim=ERROR.victim, why=USED_UP.format("an error in the program"))),
         retry={"user_errors": 1},
@@ -150,31 +154,33 @@ ROWS = {
         ),
         says="last words",
     ),
-    "killed at the start": Row(faults="VICTIM start 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
+    "killed at the start": Row(hosts=AGENTS, faults="VICTIM start 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
     "killed in a step": Row(faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, sample="folder 2"),
-    "killed at the end": Row(faults="VICTIM end 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
+    "killed at the end": Row(hosts=AGENTS, faults="VICTIM end 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
     "killed while all save": Row(
         faults="VICTIM save 1 kill", steps=None, acts=("preempt_other",), ends=(KILL_AT_SAVE, SUCCEEDED), retry=ONCE,
         env={"SAVES": "1"}, hosts=SEVERAL,
     ),
-    "first task killed": Row(faults="chief-0 step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, hosts=SEVERAL),
+    "first task killed": Row(faults="chief-0 step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, hosts=SEVERAL_AGENTS),
     "lost peer": Row(
-        faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, env={"NOTICES": "1"}, hosts=SEVERAL
+        faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, env={"NOTICES": "1"}, hosts=SEVERAL_AGENTS
     ),
     "all killed": Row(
         faults="all step 1 kill", ends=(End(reason="killed", victim=KILLED, others=KILLED, why=RESTARTS), SUCCEEDED),
-        retry=ONCE, hosts=SEVERAL, any_exit=True,
+        retry=ONCE, hosts=SEVERAL_AGENTS, any_exit=True,
     ),
     "crash after the end": Row(
+        hosts=AGENTS,
         faults="VICTIM end 1 crash", ends=(SUCCEEDED,), retry=ONCE, says="through",
         finding=" was killed by SIGABRT in its exit handlers, after its program had returned and the last checkpoint "
         "was committed: it counts as done.",
     ),
     "nothing trained": Row(
+        hosts=AGENTS,
         faults="chief-0 end 1 complain", steps=0, ends=(SUCCEEDED,),
         finding="No training step was seen; last error line: OSError: no such bucket",
     ),
-    "a child that stays": Row(faults="VICTIM end 1 child", ends=(SUCCEEDED,)),
+    "a child that stays": Row(hosts=AGENTS, faults="VICTIM end 1 child", ends=(SUCCEEDED,)),
     "left with 75 twice, with a budget of one": Row(
         faults="all step 1 leave;all step 2 leave",
         ends=(
@@ -184,12 +190,14 @@ ROWS = {
         retry={"preemptions": 1}, any_exit=True,
     ),
     "killed twice, with a budget of one": Row(
+        hosts=AGENTS,
         faults="VICTIM step 1 kill;VICTIM end 2 kill",
         ends=(KILL, End(reason="killed", victim=KILLED, why=USED_UP.format("an infrastructure failure"))),
         retry=ONCE,
         full=True,
     ),
     "crash loop": Row(
+        hosts=AGENTS,
         faults="VICTIM step 1 kill;VICTIM step 2 kill;VICTIM step 3 kill;VICTIM step 4 kill",
         ends=(
             End(reason="killed", victim=KILLED, why="Restarts left after this one: 8."),
@@ -267,6 +275,8 @@ def cases() -> list[Any]:
         for host in row.hosts:
             quick = host == row.sample or (host in LOCAL and not row.full)
             marks = [] if quick else MARKS.get(host, [pytest.mark.full])
+            # A cluster serves all rows.
+            marks = [*marks, pytest.mark.xdist_group(f"hosts: {host}")]
             found.append(pytest.param(name, host, id=f"{name}-{host}", marks=marks))
     return found
 

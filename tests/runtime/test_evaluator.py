@@ -17,7 +17,7 @@ from sdk.testing import tasks
 
 np = pytest.importorskip("numpy")
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+pytestmark = pytest.mark.tensorflow
 needs("tensorflow")
 
 PROGRAM = PROGRAMS / "evaluated.py"

@@ -162,7 +162,6 @@ CASES = {
 }
 
 
-@pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("name", CASES)
 def test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end(alone, name) -> None:
     assert told(alone[name]) == CASES[name]
@@ -176,18 +175,15 @@ def test_several_tasks_end_at_the_same_step_as_one(two, name) -> None:
         assert told(found[f"{kind} {name}"]) == CASES[name]
 
 
-@pytest.mark.xdist_group("forked")
 def test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut(alone) -> None:
     assert [alone[name]["trained"] for name in ("long", "executions")] == [20, 24]
 
 
-@pytest.mark.xdist_group("forked")
 def test_epochs_without_their_expected_validation_have_a_val_loss_of_nan(alone) -> None:
     assert [math.isnan(value) for value in alone["short"]["val_loss"]] == [True, True, False]
     assert [math.isnan(value) for value in alone["rare"]["val_loss"]] == [False]
 
 
-@pytest.mark.xdist_group("forked")
 def test_an_evaluation_of_the_programs_own_is_left_alone(alone) -> None:
     assert alone["evaluating"]["evaluated"] == 30
 

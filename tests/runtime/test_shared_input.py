@@ -14,7 +14,7 @@ from sdk.testing import tasks
 
 np = pytest.importorskip("numpy")
 
-pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+pytestmark = [pytest.mark.full, pytest.mark.tensorflow]
 needs("tensorflow")
 
 EXAMPLES, BATCH = 24, 8

@@ -13,7 +13,6 @@ import sdk
 pytestmark = [
     pytest.mark.full,
     pytest.mark.tensorflow,
-    pytest.mark.xdist_group("forked"),
 ]
 
 needs("tensorflow", "tf_keras", "sklearn")

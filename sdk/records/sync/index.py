@@ -7,7 +7,6 @@ import os
 import posixpath
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ...job.wire import decode, parsed
 from ...status import Progress
 from ...storage import posix
 from ...storage.locking import file_lock
+from ...storage.parallel import in_parallel
 from ...storage.registry import open_files, open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store, create
@@ -291,12 +291,6 @@ class SyncedRun:
                 with path.open("ab", buffering=0) as grown:
                     grown.write(data[size - start :])
                 size = start = start + len(data)
-
-
-def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16) -> list[_R]:
-    """Call a function for each item in parallel, and return the results in order."""
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(call, items))
 
 
 def end_of(store: Store, attempt: int) -> AttemptEnd | None:

@@ -27,10 +27,11 @@ from ...logs import logger
 from ...storage import posix
 from ...storage.checksums import crc32c
 from ...storage.locking import file_lock
+from ...storage.parallel import in_parallel
 from ...storage.registry import open_files
 from ...storage.trees import walk
 from ..recorder import position
-from .index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun, in_parallel
+from .index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
 
 if TYPE_CHECKING:
     from ...storage.gcs.requests import ObjectInfo

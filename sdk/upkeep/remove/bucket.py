@@ -23,8 +23,9 @@ from ...errors import (
 from ...job.layout import RootPaths, RunPaths
 from ...job.plan import Plan
 from ...records.events import fold, parse, status_records
-from ...records.sync.index import SYNC_RETRY, in_parallel
+from ...records.sync.index import SYNC_RETRY
 from ...status import State, Status
+from ...storage.parallel import in_parallel
 from ...storage.registry import Files, open_files, open_store
 from . import root
 from .cache import needs_upload

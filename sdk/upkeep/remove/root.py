@@ -16,7 +16,7 @@ from functools import cached_property
 from ... import ids
 from ...errors import CorruptObjectError, MissingError, StoreError
 from ...model_registry import files
-from ...records.sync.index import in_parallel
+from ...storage.parallel import in_parallel
 from ...storage.registry import open_store
 
 # A submit writes or touches its bundle before the plan that refers to it: younger bundles may be needed soon.

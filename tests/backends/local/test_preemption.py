@@ -66,7 +66,6 @@ def job(**more: object) -> sdk.Job:
 
 @pytest.mark.shows("a machine is taken away")
 @pytest.mark.shows("the run is cancelled")
-@pytest.mark.xdist_group("forked")
 def test_a_run_that_is_preempted_and_then_cancelled_goes_on_where_it_was_each_time(write) -> None:
     write("train.py", LOOP.replace("STEPS", "100").replace("SLOW", "'12'"))
     run = sdk.submit(job())
@@ -98,7 +97,6 @@ def test_a_run_that_is_preempted_and_then_cancelled_goes_on_where_it_was_each_ti
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("forked")
 def test_a_fit_of_two_tasks_that_is_preempted_and_then_cancelled_loses_no_step(write, capsys) -> None:
     write("train.py", FIT.replace("STEPS", "3000"))
     run = sdk.submit(job(resources=sdk.Resources(workers=2)))

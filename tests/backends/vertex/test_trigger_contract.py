@@ -46,7 +46,7 @@ class TestCloudScheduler:
         assert self.service.get(self.request.name, CLOCK) is None
         made = self.create()
         parent = self.service.parent(self.draft.plan, "")
-        assert made == self.there() and self.service.kept(parent, CLOCK) == [made]
+        assert made == self.there() and self.service.list_all(parent, CLOCK) == [made]
         assert (made.cron, made.time_zone, made.paused, made.broken) == ("0 3 * * 1", "Europe/Berlin", False, "")
         assert (made.root, made.schedule, made.id) == (self.draft.plan.root, "weekly", "1a2b3c4d")
         assert made.digest == self.request.digest

@@ -14,9 +14,10 @@ from ....job.plan import Plan
 from ....job.values import changed
 from ....records.events import last_resume, source_of
 from ....records.recorder import known_resumes, read_events
-from ....records.sync.index import SYNC_RETRY, in_parallel
+from ....records.sync.index import SYNC_RETRY
 from ....storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ....storage.gcs.store import GcsStore
+from ....storage.parallel import in_parallel
 from ...base import Request
 from ...containers import Archives, create_spec, upload_archives, upload_requests
 from .. import client, service

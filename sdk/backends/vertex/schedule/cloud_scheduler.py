@@ -140,7 +140,7 @@ class CloudScheduler:
     def get(self, name: str, clock: Clock) -> Trigger | None:
         return scheduler_calls.get(name, clock)
 
-    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
+    def list_all(self, parent: str, clock: Clock) -> list[Trigger]:
         def page(answer: Any) -> tuple[list[Trigger], str]:
             return [*map(scheduler_calls.trigger, answer.get("jobs") or ())], str(answer.get("nextPageToken") or "")
 
