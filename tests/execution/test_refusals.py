@@ -127,12 +127,8 @@ def test_a_foreign_image_without_crc32c_and_an_index_is_refused_with_both_platfo
 ) -> None:
     said = refused(cloud, plan, cloud.order(plan), python=bare)
     assert f"it has Python {sys.version.split()[0]} on Linux" in said
-    for text in (
-        "no compiled crc32c",
-        "is for Linux arm64",
-        "No module named pip",
-        "Next: pip install google-crc32c in the",
-    ):
+    hint = "Next: pip install google-crc32c in the image"
+    for text in ("no compiled crc32c", "is for Linux arm64", "No module named pip", hint):
         assert text in said
 
 
@@ -142,7 +138,7 @@ def test_a_foreign_image_without_crc32c_and_an_index_is_refused_with_both_platfo
         ({"python": ["3.7", "3.9"]}, r"it has Python {own} and tensorflow 2\.\S+, and podlift needs Python 3.7 to 3.9"),
         (
             {"tensorflow": ["2.2", "2.3"]},
-            r"it has tensorflow 2\.\S+ with Python {own}, and podlift trains with TensorFlow 2.2",
+            r"it has tensorflow 2\.\S+ with Python {own}.*podlift trains with TensorFlow 2.2 to",
         ),
         ({"version": 2}, "The launch spec has version 2"),
     ],

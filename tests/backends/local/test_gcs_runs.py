@@ -1,10 +1,13 @@
-"""Runs with a directory in a bucket: all that they write reaches it, and any machine can supervise them from there."""
+"""Runs with a directory in a bucket: all that they write reaches it, and any machine can supervise them from there;
+and the watchdog, which restarts an uploader that a signal has ended.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk import api, logs
-from sdk.backends.local import bucket_run, uploader
+from sdk.backends.local import bucket_run, uploader, watchdog
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
 from sdk.records.sync.push import PeriodicAction, Pusher
@@ -298,3 +301,29 @@ def test_ended_runs_of_a_bucket_are_listed_from_a_cache_until_a_resume(gcs, writ
     gcs.client().bucket("mine").blob(key).upload_from_string(record)
     sdk.runs(limit=None)
     assert attached == [runs[0].url]
+
+
+def guarded(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-S", watchdog.__file__, sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def test_a_process_killed_by_a_signal_restarts_and_its_exit_code_is_the_final_one(tmp_path: Path) -> None:
+    program = """
+import os, sys
+with open(sys.argv[1], "a") as file:
+    file.write("x")
+if os.path.getsize(sys.argv[1]) < 3:
+    os.kill(os.getpid(), 9)
+sys.exit(4)
+"""
+    done = guarded(program, str(tmp_path / "starts"))
+    assert (done.returncode, (tmp_path / "starts").read_text()) == (4, "xxx")
+    assert done.stderr.splitlines() == ["Killed by signal 9: restarted."] * 2
+
+
+def test_one_that_never_lives_long_is_left_alone_in_the_end(monkeypatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(watchdog.time, "sleep", waited.append)
+    assert watchdog.main([sys.executable, "-I", "-S", "-c", "import os; os.kill(os.getpid(), 9)"]) == 1
+    assert waited == [0.5, 1.0, 2.0, 4.0, 8.0]
