@@ -1,4 +1,4 @@
-"""The agreements of the containers of a job, and of the agent of all tasks: an attempt, its end, restarts of one task."""
+"""The agreements of a job's containers, and of the agent of all tasks: an attempt, its end, restarts of one task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training in containers, whose tasks are forked: a killed gang ends with the same weights, one without a training at once."""
+"""Training in containers, whose tasks are forked: the weights after a kill, and a preemption before any training."""
 
 from __future__ import annotations
 

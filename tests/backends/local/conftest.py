@@ -24,7 +24,7 @@ def submit(write: Callable[..., Path]) -> Callable[..., sdk.Run]:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict]:
-    """Return a function that writes the text of a `tensorflow`, and returns the variables with which tasks import that one."""
+    """Return a function that writes a `tensorflow` with this text, and returns the variables with which tasks import it."""
     site = tmp_path / "site"
 
     def make(text: str = "", **others: str) -> dict:

@@ -59,7 +59,7 @@ def why_fresh(run: sdk.Run) -> list[str]:
 
 
 def processes(holds: Callable[[bytes, bytes], bool]) -> dict[int, str]:
-    """Return the command lines of other processes, where this holds for the command and the environment, by their pids."""
+    """Return the command lines of processes whose command and environment are such, by their pids."""
     found = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError):

@@ -19,6 +19,7 @@ from sdk.storage.registry import open_store
 
 pytestmark = [pytest.mark.process]
 
+SERVERS = "_server_def = _collective_ops_server_def"
 # As much of TensorFlow as is looked at.
 FAKE = {
     "tensorflow/__init__.py": "from tensorflow.python.training import server_lib",
@@ -26,7 +27,7 @@ FAKE = {
     "tensorflow/python/training/__init__.py": "",
     "tensorflow/python/training/server_lib.py": "class Server:\n    def __init__(self, spec): pass",
     "tensorflow/python/eager/__init__.py": "",
-    "tensorflow/python/eager/context.py": "class Context: _server_def = _collective_ops_server_def = None\n_context = None",
+    "tensorflow/python/eager/context.py": f"class Context: {SERVERS} = None\n_context = None",
 }
 REPORT = "sdk.context().report({'loss': 1.0}, step=1)"
 

@@ -86,7 +86,7 @@ def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, run: sdk.Run, 
         assert found.state is State.FAILED
 
 
-def test_a_driver_that_ended_without_a_verdict_is_quoted_and_a_resume_has_another_job(ray, run: sdk.Run) -> None:
+def test_a_driver_that_ended_without_a_verdict_is_quoted_and_resumed_as_another_job(ray, run: sdk.Run) -> None:
     ray.logs[f"{run.id}-1"] = "starting\npodlift: /mnt/x cannot be read on node-7: No such file. Next: fix it.\n"
     ray.set(f"{run.id}-1", "FAILED", message="Job entrypoint command failed with exit code 3")
     status = run.wait(20)

@@ -1,4 +1,4 @@
-"""Runs and losses on a real cluster: a node, a job that another client stops, missing resources, clients without a token."""
+"""Runs and losses on a real cluster: a node, a job that another client stops, missing resources, missing tokens."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_cluster_without_room_ends_the_run_and_names_the_missing_resources(pla
 
 
 def cancelling(play, *graces_s: float, reserved: bool = True) -> PlayedCluster:
-    """Return a cluster with cancel requests for the run during its first tick, and a failure after the first of them."""
+    """Return a cluster with cancel requests for the run during its first tick, and a failure after the first one."""
     cluster = PlayedCluster(FakeClock(), reserved=reserved)
     failed = {"version": 1, "time": 15.0, "data": {"type": "KeyError", "message": "'column'", "traceback": ""}}
 
