@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
@@ -59,15 +59,7 @@ HOSTILE = (
 
 
 def page_run(
-    root: Path,
-    name: str,
-    records: Iterable[Mapping[str, object]] = (),
-    *,
-    failure: str = "",
-    traceback: str = "",
-    log: str = "",
-    created: float = CREATED,
-    args: object = None,
+    root: Path, name: str, records: Any = (), *, failure="", traceback="", log="", created=CREATED, args=None
 ) -> RunPaths:
     """Make an ended run of two tasks."""
     job = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]
@@ -130,12 +122,8 @@ def epochs(count: int, lr: float, *, cut: int = 0, seconds: float = 11.0) -> lis
     for epoch in range(count):
         step = 60 * (epoch + 1) - (cut if epoch == count - 1 else 0)
         loss = (2.3 - lr) * math.exp(-step * (0.002 + lr / 12)) + 0.03 + lr / 4 + 0.01 * math.sin(epoch * 2.3)
-        values = {
-            "loss": loss,
-            "accuracy": 1 - loss / 2.6,
-            "val_loss": loss * 1.08 + 0.02,
-            "val_accuracy": 0.99 - loss / 2.5,
-        }
+        measured = (loss, 1 - loss / 2.6, loss * 1.08 + 0.02, 0.99 - loss / 2.5)
+        values = dict(zip(("loss", "accuracy", "val_loss", "val_accuracy"), measured, strict=True))
         records.append({"step": step, "epoch": epoch, "time": CREATED + 20 + seconds * (epoch + 1), "metrics": values})
     return records
 
@@ -152,9 +140,8 @@ def gallery(root: Path, now: float, trace: str) -> None:
     states[7] = states[19] = "SKIPPED"
     states[12] = "FAILED"
     nightly = page_schedule(root, "nightly", states, newest=newest, max_cost_usd_per_month=60.0)
-    paused = page_schedule(root, "weekly", ["SUCCEEDED", "SUCCEEDED", "FAILED", "FAILED", "FAILED"], newest=newest)
+    page_schedule(root, "weekly", ["SUCCEEDED", "SUCCEEDED", "FAILED", "FAILED", "FAILED"], newest=newest)
     Book(str(root)).change("weekly", paused="after 3 failures in a row")
-    del paused
     values = [0.912, 0.931, 0.929, 0.944, 0.941, 0.953, 0.958, 0.949, 0.964]
     page_model(root, "digits", values, [run for run in nightly if run][-len(values) :], asks=True)
     page_model(root, "mnist", [0.981, 0.979, 0.988], [f"mnist-aaaaa{letter}" for letter in "abc"])
@@ -173,49 +160,28 @@ def gallery(root: Path, now: float, trace: str) -> None:
 
 
 def page_schedule(
-    root: Path,
-    name: str,
-    states: Iterable[str],
-    *,
-    newest: datetime,
-    apart: timedelta = timedelta(days=1),
-    job: Mapping[str, object] | None = None,
-    **spec: Any,
+    root: Path, name: str, states: Iterable[str], *, newest: datetime, apart=timedelta(days=1), job=None, **spec: Any
 ) -> list[str]:
     """Make a schedule with a slot for each state up to `newest`, and return the ids of their runs."""
     stored = json.loads((FINISHED_RUN / "plan.json").read_text())
     stored["job"] |= job or {}
     book, plan = Book(str(root)), Plan.from_json(json.dumps(stored), "the plan", root=str(root))
-    record = ScheduleRecord(
-        id="0000",
-        spec=ScheduleSpec(name=name, **{"cron": "0 3 * * *", "time_zone": "Europe/Berlin", **spec}),
-        bundle=plan.code.digest,
-        plan=book.put_plan(name, plan),
-        created=0.0,
-        since=newest.timestamp(),
-    )
+    rules = ScheduleSpec(name=name, **{"cron": "0 3 * * *", "time_zone": "Europe/Berlin", **spec})
+    about = {"bundle": plan.code.digest, "plan": book.put_plan(name, plan), "since": newest.timestamp()}
+    record = ScheduleRecord(id="0000", spec=rules, created=0.0, **about)
     assert book.add(record)
     runs, listed = [], [*states]
     for ago, state in enumerate(reversed(listed)):
         slot = newest - ago * apart
         run = run_id_of(record, key_of(slot), slot)
         began = slot.timestamp()
-        times = {"taken": began, "started": began, "ended": began + 700 + 40 * (ago % 5)}
-        if state in ("SKIPPED", "RUNNING"):
-            times = {"taken": began, "started": None if state == "SKIPPED" else began}
         why = {"FAILED": "ValueError: the loss is not finite", "SKIPPED": "data_changed(train): the data are the same"}
-        book.take(
-            record,
-            SlotRecord(
-                key=key_of(slot),
-                slot=slot.isoformat(),
-                state=state,
-                reason=why.get(state, ""),
-                run="" if state == "SKIPPED" else run,
-                cost_usd=None if state == "SKIPPED" else 1.15 + 0.07 * (ago % 5),
-                **times,
-            ),
-        )
+        times = {"taken": began, "reason": why.get(state, "")}
+        if state != "SKIPPED":
+            times |= {"run": run, "cost_usd": 1.15 + 0.07 * (ago % 5), "started": began}
+        if state not in ("SKIPPED", "RUNNING"):
+            times |= {"ended": began + 700 + 40 * (ago % 5)}
+        book.take(record, SlotRecord(key=key_of(slot), slot=slot.isoformat(), state=state, **times))
         runs.append(run)
     return runs[::-1]
 
@@ -236,9 +202,8 @@ def page_model(root: Path, name: str, values: Sequence[float], runs: Sequence[st
         other = Evaluation(metrics={"accuracy": theirs, "loss": 1 - theirs}) if number else None
         decision = decide(gate, mine, other)
         if asks and at == len(values) - 1:
-            decision = replace(
-                decision, outcome="ask", reason=f"accuracy is {value}, better by less than ask_below, 0.05"
-            )
+            why = f"accuracy is {value}, better by less than ask_below, 0.05"
+            decision = replace(decision, outcome="ask", reason=why)
         made = evidence.of(decision, version.record, number, gate, data, clock.time, mine, other)
         evidence.write(model.store, made)
         if made.outcome == "promote":
@@ -254,22 +219,13 @@ def page_sweep(root: Path, name: str, trials: int = 20, *, of: int = 0, end: str
 
     stored = json.loads((FINISHED_RUN / "plan.json").read_text())
     plan = Plan.from_json(json.dumps(stored), "the plan", root=str(root))
-    options = {
-        "dropout": "0.0..0.5:0.1",
-        "lr": "log:1e-4..1e-1",
-        "optimizer": "adam,sgd,adamw",
-        "units": "16,32,64,128",
-    }
-    about = {
-        "space": space.of(options), "metric": "val_accuracy", "mode": "max", "trials": of or trials, "parallel": 2,
-        "pruner": "asha", "sampler": "random", **spec,
-    }  # fmt: skip
-    made = records.SweepSpec(name=name, **about)
+    choices = {"optimizer": "adam,sgd,adamw", "units": "16,32,64,128"}
+    options = {"dropout": "0.0..0.5:0.1", "lr": "log:1e-4..1e-1", **choices}
+    about = {"metric": "val_accuracy", "mode": "max", "trials": of or trials, "pruner": "asha", "sampler": "random"}
+    made = records.SweepSpec(name=name, space=space.of(options), parallel=2, **{**about, **spec})
     book = records.Book(str(root))
-    key = book.put_plan(name, plan)
-    record = records.SweepRecord(
-        id=f"{len(name):08x}", spec=made, bundle=plan.code.digest, plan=key, args=None, created=CREATED
-    )
+    about = {"bundle": plan.code.digest, "plan": book.put_plan(name, plan), "args": None, "created": CREATED}
+    record = records.SweepRecord(id=f"{len(name):08x}", spec=made, **about)
     assert book.add(record)
     study = Study(book.store, record)
     for number in range(trials):

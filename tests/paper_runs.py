@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from support import FakeClock
@@ -18,6 +19,7 @@ from sdk.errors import PodliftError
 from sdk.hardware import accelerators, pricing
 from sdk.hardware.pricing import Price
 from sdk.job.plan import Plan
+from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.firing import SlotMachine
 from sdk.schedules.handle import Schedule
 from sdk.schedules.kept_slot import KeptSlot, with_slot
@@ -96,15 +98,9 @@ class PaperService:
         self.may_pause = True
         self.costs_usd, self.lives_s = 0.0, 2 * HOUR
 
-    def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
-        raise NotImplementedError
-
     def keeper_price(self, plan: Plan, overlap: str) -> Price:
         hour = pricing.price(pricing.Rental(pools=accelerators.pools("cpu"), timeout_s=self.lives_s))
         return replace(hour, own=self.costs_usd, at_least=self.costs_usd)
-
-    def secret(self, name: str) -> str:
-        raise NotImplementedError
 
     def pause(self, trigger: str, clock: object) -> None:
         if not self.may_pause:
@@ -123,7 +119,11 @@ class World:
     posts: list[dict[str, str]] = field(default_factory=list)
     service: PaperService = field(default_factory=PaperService)
 
-    def add(self, **fields: object) -> ScheduleRecord:
+    def add(self, *, takes_s: float | None = None, outcome: State | None = None, **fields: object) -> ScheduleRecord:
+        """Add a schedule of runs that take that long and end like that."""
+        self.runs.takes_s = takes_s or self.runs.takes_s
+        if outcome is not None:
+            self.runs.outcome = lambda plan: outcome
         spec = ScheduleSpec(**{"name": "each", "cron": "0 * * * *", "folder": self.root, **fields})  # type: ignore[arg-type]
         book, plan = Book(self.root), replace(self.template, root=self.root)
         now = self.clock.now()
@@ -161,6 +161,12 @@ class World:
         with pytest.raises(KeyboardInterrupt):
             deliver()
         self.runs.killed = False
+
+    def deliver(self, hours: float | None = None, seconds: float = 0.0, **order: Any) -> Delivered:
+        """Deliver by a command, now or so long after the first slot."""
+        if hours is not None:
+            at(self, hours, seconds)
+        return deliver("each", self.root, self.clock, runs=self.runs, notifier=self.notifier(), **order)
 
     @property
     def schedule(self) -> Schedule:

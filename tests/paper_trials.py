@@ -94,5 +94,11 @@ class World:
         creation.create(creation.prepare(str(self.program), self.given, target, wanted), self.clock)
         return sdk.Sweep(name, root=self.root, clock=self.clock)
 
+    def done(self, name: str = "one", **about: Any) -> sdk.Sweep:
+        """Create a sweep, or continue it, and drive it to its end."""
+        sweep = self.create(name, **about)
+        assert self.driver(name).run().state == "DONE"
+        return sweep
+
     def driver(self, name: str = "one") -> Driver:
         return Driver(self.root, name, self.clock, self.runs)

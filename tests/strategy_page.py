@@ -1,4 +1,4 @@
-"""Writes docs/reference/strategies.md from the measurements of the matrix, and lets `kill_table.py` write its page (`--pages`).
+"""Writes docs/reference/strategies.md from the measurements of the matrix (`--strategies-file`).
 
 A row that a run has not measured stays as it was, with its date: the cells may be run in pieces (`--strategies-runs`).
 """
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import kill_table
 import pytest
 from strategy_cells import CASES, EXACT, KERAS, NOTES, REPLICAS, STYLES, UNWEIGHTED, Cell, cells
 
@@ -105,27 +104,26 @@ def _number(value: float) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--pages", action="store_true", help="write the pages of docs/reference that tests measure")
+    parser.addoption(
+        "--strategies-file", action="store_true", help="write what cells gave to docs/reference/strategies.md"
+    )
     parser.addoption(
         "--strategies-runs", metavar="DIR", help="keep there what runs gave, and use what is there: for pieces"
     )
 
 
 class _Measured:
-    """Writes the files at the end: tests in other processes read them meanwhile."""
+    """Writes both files at the end: tests in other processes read them meanwhile."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Any] = {}
-        self._kills: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
-            found: dict[str, Any] = dict(report.user_properties)
-            self._rows |= found.get("strategies", {})
-            self._kills |= found.get("kill table", {})
+            found: Any = dict(report.user_properties).get("strategies")
+            self._rows |= found or {}
 
     def pytest_sessionfinish(self) -> None:
-        kill_table.write(self._kills)
         rows = self._rows
         if not rows:
             return
@@ -138,5 +136,5 @@ class _Measured:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--pages") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Measured(), "measured pages")
+    if config.getoption("--strategies-file") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Measured(), "strategies")

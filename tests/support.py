@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,6 +71,21 @@ class Shown(NamedTuple):
     stderr: str
 
 
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> Shown:
+    """Run the command in this process, which saves its start."""
+    from sdk.cli import app
+
+    capsys.readouterr()
+    code = app.run(list(words))
+    return Shown(code, *capsys.readouterr())
+
+
+def holds(text: str, *parts: str, lacks: Sequence[str] = ()) -> None:
+    """Assert that a text has all these parts, and no part of those that it lacks."""
+    missing, found = [part for part in parts if part not in text], [part for part in lacks if part in text]
+    assert not missing and not found, f"missing: {missing}; there, but not wanted: {found}; in:\n{text}"
+
+
 SHORT = st.text(max_size=9)
 
 
@@ -118,6 +133,15 @@ def until(
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.02)
+
+
+@contextmanager
+def input_error(*parts: str, problems: int = 0) -> Iterator[None]:
+    """Expect an error of bad input with all of these parts, and with that many problems."""
+    with pytest.raises(sdk.InputError) as caught:
+        yield
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+    assert problems in (0, len(caught.value.problems)), caught.value.problems
 
 
 def has_ended(pid: int) -> bool:
@@ -199,7 +223,7 @@ def heard(room: str = "") -> list[str]:
 
 
 def said(run: sdk.Run, task: str | None = None, attempt: int | None = None) -> list[str]:
-    """Return the lines that the program itself printed, without podlift's own."""
+    """Return the lines of a task's output without podlift's own; TensorFlow's are among them."""
     return [line.text for line in run.logs(task=task, attempt=attempt) if not line.text.startswith("podlift: ")]
 
 

@@ -24,7 +24,7 @@ FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
 )
 PLAIN = json.loads((GOLDEN_FILES / "vertex" / "bodies.json").read_text())["one task"]
-HERE, P = "us-central1", "projects/acme/locations"
+HERE, P, EAST = "us-central1", "projects/acme/locations", "projects/acme/locations/us-east1"
 STORE = f"{P}/{HERE}/metadataStores/default/contexts"
 KEY = "keyRings/ring/cryptoKeys/key"
 GB200 = {"machineType": "a4x-highgpu-4g", "acceleratorType": "NVIDIA_GB200", "acceleratorCount": 4}
@@ -68,125 +68,107 @@ def named(*values: str, key: str = "compute.googleapis.com/reservation-name") ->
 
 
 MACHINE, DISK = ".machine_spec", ".disk_spec.boot_disk_type"
-RESERVATION = ".machine_spec.reservation_affinity"
-# The rule, the request as a change of a plain one, the field, and the message.
-RULES: list[tuple[str, dict[str, Any], str, str]] = [
-    ("n2-standard-7", machine("n2-standard-7"), MACHINE, 'Machine type "n2-standard-7" is not supported.'),
-    ("gb300", machine("a4x-maxgpu-4g-metal"), MACHINE, 'Machine type "a4x-maxgpu-4g-metal" is not supported.'),
+RESERVATION, ELSEWHERE = ".machine_spec.reservation_affinity", "needs to be in the same region as the job"
+# The request as a change of a plain one, the field, and the message.
+RULES: list[tuple[dict[str, Any], str, str]] = [
+    (machine("n2-standard-7"), MACHINE, 'Machine type "n2-standard-7" is not supported.'),
+    (machine("a4x-maxgpu-4g-metal"), MACHINE, 'Machine type "a4x-maxgpu-4g-metal" is not supported.'),
     (
-        "P100",
         gpu("n1-standard-4", "NVIDIA_TESLA_P100", 1),
         MACHINE,
         'Accelerator "NVIDIA_TESLA_P100" is not supported for machine type "n1-standard-4".',
     ),
-    ("three T4", gpu("n1-standard-4", "NVIDIA_TESLA_T4", 3), MACHINE, "Accelerator count 3 of NVIDIA_TESLA_T4 is not"),
+    (gpu("n1-standard-4", "NVIDIA_TESLA_T4", 3), MACHINE, "Accelerator count 3 of NVIDIA_TESLA_T4 is not"),
     (
-        "a type without a count",
         gpu("n1-standard-4", "NVIDIA_TESLA_T4", None),
         MACHINE,
         "Both `accelerator_type` and `accelerator_count` should be specified or none.",
     ),
-    ("no GPU", machine("a2-highgpu-1g"), MACHINE, 'Machine type "a2-highgpu-1g" requires accelerator type NVIDIA_TESLA'),
-    ("7x", machine("tpu7x-standard-4t", tpuTopology="3x5x7"), MACHINE, "TPU topology '3x5x7' is not supported for"),
-    ("v5e on 8", machine("ct5lp-hightpu-8t", tpuTopology="2x2"), MACHINE, "TPU topology '2x2' is not supported for"),
-    ("a CPU's topology", machine("n1-standard-4", tpuTopology="2x2"), MACHINE, "has no TPU topology."),
-    ("cores", gpu("cloud-tpu", "TPU_V2", 16), MACHINE, "Accelerator count 16 is not supported for TPU_V2; it is 8 or a"),
-    ("a v3 pod here", gpu("cloud-tpu", "TPU_V3", 32), MACHINE, "TPU_V3 is not supported in region us-central1."),
-    ("a floppy", disk("n1-standard-4", "floppy"), DISK, "Boot disk type 'floppy' is not supported: pd-ssd, pd-standard"),
-    ("N4", disk("n4-standard-4", "pd-ssd"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
-    ("N2", disk("n2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n2-stand"),
+    (machine("a2-highgpu-1g"), MACHINE, 'Machine type "a2-highgpu-1g" requires accelerator type NVIDIA_TESLA'),
+    (machine("tpu7x-standard-4t", tpuTopology="3x5x7"), MACHINE, "TPU topology '3x5x7' is not supported for"),
+    (machine("ct5lp-hightpu-8t", tpuTopology="2x2"), MACHINE, "TPU topology '2x2' is not supported for"),
+    (machine("n1-standard-4", tpuTopology="2x2"), MACHINE, "has no TPU topology."),
+    (gpu("cloud-tpu", "TPU_V2", 16), MACHINE, "Accelerator count 16 is not supported for TPU_V2; it is 8 or a"),
+    (gpu("cloud-tpu", "TPU_V3", 32), MACHINE, "TPU_V3 is not supported in region us-central1."),
+    (disk("n1-standard-4", "floppy"), DISK, "Boot disk type 'floppy' is not supported: pd-ssd, pd-standard"),
+    (disk("n4-standard-4", "pd-ssd"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
+    (disk("n2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n2-stand"),
     (
-        "A3 Ultra",
         pool(machineSpec=H200, diskSpec={"bootDiskType": "pd-ssd"}),
         DISK,
         "pd-ssd disk type cannot be used by a3-ultragpu-8g machine type.",
     ),
-    ("GB200", pool(machineSpec=GB200), RESERVATION, 'Machine type "a4x-highgpu-4g" requires a reservation'),
-    ("no kind of it", reserved("TYPE_UNSPECIFIED"), RESERVATION, "The reservation affinity type has to be set: NO_RE"),
-    ("no key", named("projects/p/zones/us-central1-a/reservations/r", key="name"), ".key", "The key of a SPECIFIC_RESERV"),
-    ("no name", named(), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservations/{reserv"),
+    (pool(machineSpec=GB200), RESERVATION, 'Machine type "a4x-highgpu-4g" requires a reservation'),
+    (reserved("TYPE_UNSPECIFIED"), RESERVATION, "The reservation affinity type has to be set: NO_RE"),
+    (named("projects/p/zones/us-central1-a/reservations/r", key="name"), ".key", "The key of a SPECIFIC_RESERV"),
+    (named(), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservations/{reserv"),
+    (named("projects/p/zones/europe-west4-a/reservations/r"), ".values", f"The reservation {ELSEWHERE}, us-central1."),
     (
-        "a reservation elsewhere",
-        named("projects/p/zones/europe-west4-a/reservations/r"),
-        ".values",
-        "The reservation needs to be in the same region as the job, us-central1.",
-    ),
-    (
-        "a reservation and flex-start",
         patched(reserved("ANY_RESERVATION", base=L4), spec(scheduling={"strategy": "FLEX_START"})),
         RESERVATION,
         "A reservation cannot be used with strategy FLEX_START.",
     ),
     (
-        "a reservation on a persistent resource",
         patched(reserved("ANY_RESERVATION"), spec(persistentResourceId="warm")),
         RESERVATION,
         "A reservation cannot be used on a persistent resource.",
     ),
-    ("a key's name", {"encryptionSpec": {"kmsKeyName": "key"}}, ".kms_key_name", "The Cloud KMS key has the form `proje"),
+    ({"encryptionSpec": {"kmsKeyName": "key"}}, ".kms_key_name", "The Cloud KMS key has the form `proje"),
     (
-        "a key elsewhere",
-        {"encryptionSpec": {"kmsKeyName": f"{P}/us-east1/{KEY}"}},
+        {"encryptionSpec": {"kmsKeyName": f"{EAST}/{KEY}"}},
         ".kms_key_name",
         "The Cloud KMS key needs to be in the same region as the job, us-central1.",
     ),
     (
-        "a TensorBoard and no account",
         spec(tensorboard=f"{P}/{HERE}/tensorboards/1", serviceAccount=None),
         ".service_account",
         "custom_job.job_spec.service_account must be specified when uploading to TensorBoard",
     ),
     (
-        "a TensorBoard's number",
         spec(tensorboard="123", serviceAccount="a@acme.iam.gserviceaccount.com"),
         ".tensorboard",
         "The tensorboard has the form `projects/{project}/locations/{location}/tensorboards/{tensorboard}`.",
     ),
-    ("an experiment's name", spec(experiment="mine"), ".experiment", "The experiment has the form `projects/{project}/"),
+    (spec(experiment="mine"), ".experiment", "The experiment has the form `projects/{project}/"),
+    (spec(experiment=f"{EAST}/metadataStores/default/contexts/mine"), ".experiment", f"The experiment {ELSEWHERE}"),
     (
-        "an experiment elsewhere",
-        spec(experiment=f"{P}/us-east1/metadataStores/default/contexts/mine"),
-        ".experiment",
-        "The experiment needs to be in the same region as the job",
-    ),
-    (
-        "a resource with a capital",
         spec(persistentResourceId="Warm"),
         ".persistent_resource_id",
         "persistent_resource_id can only contain numbers, lower case letters and hyphens.",
     ),
-    ("a network's name", spec(network="default"), ".network", "The network has the form `projects/{project number}/glob"),
+    (spec(network="default"), ".network", "The network has the form `projects/{project number}/glob"),
     (
-        "peering with H200",
         patched(pool(machineSpec=H200), spec(network=NETWORK)),
         ".network",
         "VPC peering is not supported with NVIDIA_H200_141GB; a network attachment (PSC-I) is.",
     ),
     (
-        "an attachment's path",
         spec(pscInterfaceConfig={"networkAttachment": "regions/us-central1/networkAttachments/a"}),
         ".network_attachment",
         "The network attachment is a name or has the form `projects/{project}/regions/{region}/networkAttachments/{name}",
     ),
     (
-        "an attachment elsewhere",
         spec(pscInterfaceConfig={"networkAttachment": "projects/acme/regions/us-east1/networkAttachments/a"}),
         ".network_attachment",
         "The network attachment needs to be in the same region as the job",
     ),
-    ("an NFS server's name", mount(server="nas.corp"), ".server", "The NFS server is an IP address in your network. Rec"),
-    ("a relative path", mount(path="share"), ".path", "The NFS path has to start with '/'. Received: 'share'."),
-    ("a mount point's path", mount(mountPoint="/mnt/x"), ".mount_point", "The mount point is the name of a directory in"),
-    ("NFS and no network", mount(network=None), ".nfs_mounts", "NFS mounts require a network or a psc_interface_config."),
+    (mount(server="nas.corp"), ".server", "The NFS server is an IP address in your network. Rec"),
+    (mount(path="share"), ".path", "The NFS path has to start with '/'. Received: 'share'."),
+    (mount(mountPoint="/mnt/x"), ".mount_point", "The mount point is the name of a directory in"),
+    (mount(network=None), ".nfs_mounts", "NFS mounts require a network or a psc_interface_config."),
     (
-        "an executor of one's own",
-        pool(containerSpec=None, pythonPackageSpec={
-            "executorImageUri": "us-docker.pkg.dev/acme/train/tf:1", "packageUris": ["gs://b/t.tar.gz"], "pythonModule": "t",
-        }),
+        pool(
+            containerSpec=None,
+            pythonPackageSpec={
+                "executorImageUri": "us-docker.pkg.dev/acme/train/tf:1",
+                "packageUris": ["gs://b/t.tar.gz"],
+                "pythonModule": "t",
+            },
+        ),
         ".executor_image_uri",
         "The executor image is a prebuilt container for training",
     ),
-]  # fmt: skip
+]
 
 
 def answer(raw: dict[str, Any], region: str = HERE) -> list[tuple[str, str]]:
@@ -206,7 +188,7 @@ def planned(region: str = HERE, **fields: Any) -> list[Finding]:
     return of_vertex(sdk.Job("train.py", limits={"timeout_s": 3600.0}), FACTS, target=target)
 
 
-@pytest.mark.parametrize(("raw", "field", "said"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+@pytest.mark.parametrize(("raw", "field", "said"), RULES)
 def test_a_plan_reports_the_services_refusal_of_a_request(raw, field: str, said: str) -> None:
     found = [(where, text) for where, text in answer(raw) if where.endswith(field) and said in text]
     assert len(found) == 1, answer(raw)
@@ -291,7 +273,7 @@ def test_any_json_in_any_field_of_a_request_can_be_checked(changes: list[tuple[t
     ("fields", "raw"),
     [
         ({"tensorboard": f"{P}/{HERE}/tensorboards/1"}, spec(serviceAccount="abc@p-123456.iam.gserviceaccount.com")),
-        ({"kms_key": f"{P}/us-east1/{KEY}"}, {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"}}),
+        ({"kms_key": f"{EAST}/{KEY}"}, {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"}}),
     ],
 )
 def test_a_setting_that_raw_completes_or_corrects_is_no_mistake(fields: dict[str, Any], raw: dict[str, Any]) -> None:
@@ -372,53 +354,42 @@ def test_a_persistent_resource_is_said_to_be_billed_until_it_is_deleted() -> Non
     assert "Each of us-central1 and us-east1 needs its own persistent resource 'warm'." in two
 
 
+def exists(**about: Any) -> dict[str, Any]:
+    return {"exists": True, "error": "", "about": about}
+
+
 def resource(state: str = "RUNNING", **pool: Any) -> dict[str, Any]:
     fields = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1", **pool}
     disk = {"diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100}}
-    return {"exists": True, "error": "", "about": {"state": state, "resourcePools": [{**disk, **fields}]}}
+    return exists(state=state, resourcePools=[{**disk, **fields}])
 
 
-FITS = "has the machines and disks of the job."
-LACKS = "has no pool for n1-standard-4, pd-ssd of 100 GB x 1."
+FITS, LACKS = "has the machines and disks of the job.", "has no pool for n1-standard-4, pd-ssd of 100 GB x 1."
+GONE = "vertex_persistent_resource: there is no 'warm' in us-central1 (404: not found). Next: gcloud ai persistent"
+EIGHT, SLOW = {"machineType": "n1-standard-8"}, {"bootDiskType": "pd-standard", "bootDiskSizeGb": 100}
+WARM = f"persistent_resource@{HERE}"
 
 
 @pytest.mark.parametrize(
     ("known", "level", "said"),
     [
-        ({"persistent_resource@us-central1": resource()}, "note", FITS),
-        ({"persistent_resource@us-central1": resource(autoscalingSpec={"maxReplicaCount": "4"})}, "note", FITS),
-        ({"persistent_resource@us-central1": resource("PROVISIONING")}, "warning", "is PROVISIONING, not RUNNING"),
+        ({WARM: resource()}, "note", FITS),
+        ({WARM: resource(autoscalingSpec={"maxReplicaCount": "4"})}, "note", FITS),
+        ({WARM: resource("PROVISIONING")}, "warning", "is PROVISIONING, not RUNNING"),
+        ({WARM: resource(machineSpec=EIGHT)}, "error", f"{LACKS} It has n1-standard-8, pd-ssd of 100 GB x 1."),
+        ({WARM: resource(diskSpec=SLOW)}, "error", f"{LACKS} It has n1-standard-4, pd-standard of 100 GB x 1."),
+        ({WARM: resource(replicaCount="0")}, "error", LACKS),
+        ({WARM: {"exists": False, "error": "404: not found", "about": {}}}, "error", GONE),
+        ({"kms_key": exists(purpose="ASYMMETRIC_SIGN")}, "error", "cannot encrypt: its purpose is ASYMMETRIC_SIGN"),
         (
-            {"persistent_resource@us-central1": resource(machineSpec={"machineType": "n1-standard-8"})},
-            "error",
-            f"{LACKS} It has n1-standard-8, pd-ssd of 100 GB x 1.",
-        ),
-        (
-            {"persistent_resource@us-central1": resource(diskSpec={"bootDiskType": "pd-standard", "bootDiskSizeGb": 100})},
-            "error",
-            f"{LACKS} It has n1-standard-4, pd-standard of 100 GB x 1.",
-        ),
-        ({"persistent_resource@us-central1": resource(replicaCount="0")}, "error", LACKS),
-        (
-            {"persistent_resource@us-central1": {"exists": False, "error": "404: not found", "about": {}}},
-            "error",
-            "vertex_persistent_resource: there is no 'warm' in us-central1 (404: not found). Next: gcloud ai persistent",
-        ),
-        (
-            {"kms_key": {"exists": True, "error": "", "about": {"purpose": "ASYMMETRIC_SIGN"}}},
-            "error",
-            "cannot encrypt: its purpose is ASYMMETRIC_SIGN",
-        ),
-        (
-            {"kms_key": {"exists": True, "error": "", "about": {
-                "purpose": "ENCRYPT_DECRYPT", "primary": {"state": "DISABLED"}}}},
+            {"kms_key": exists(purpose="ENCRYPT_DECRYPT", primary={"state": "DISABLED"})},
             "error",
             "its primary version is DISABLED",
         ),
-        ({"tensorboard": {"exists": True, "error": "", "about": {}}}, "note", "vertex_tensorboard exists."),
+        ({"tensorboard": exists()}, "note", "vertex_tensorboard exists."),
         ({"network": {"exists": None, "error": "403: no", "about": {}}}, "note", "vertex_network was not checked: 403"),
     ],
-)  # fmt: skip
+)
 def test_the_clouds_answer_about_a_named_resource_is_compared_with_the_job(known, level: str, said: str) -> None:
     facts = Facts(**{**FACTS.__dict__, "online": {"settings": known}})
     named = {"persistent_resource": "warm", "kms_key": f"{P}/{HERE}/{KEY}", "network": NETWORK}

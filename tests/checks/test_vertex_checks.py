@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import any_json
+from support import any_json, input_error
 
 import sdk
 from sdk.backends.local.checks import of_local
@@ -24,9 +24,6 @@ FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
 )
 TARGET = {"project": "my-project", "bucket": "my-bucket", "image": "us-central1-docker.pkg.dev/my-project/images/tf:1"}
-RESERVED = {
-    "jobSpec": {"workerPoolSpecs": {"0": {"machineSpec": {"reservationAffinity": {"reservationAffinityType": 2}}}}}
-}
 DAY = 86400.0
 # Its price on spot is known in part.
 B200 = {"accelerator": "b200:8", "own_tensorflow": True, "provisioning": "spot"}
@@ -36,6 +33,7 @@ def in_raw(index: int, **pool: Any) -> dict[str, Any]:
     return {"jobSpec": {"workerPoolSpecs": {str(index): pool}}}
 
 
+RESERVED = in_raw(0, machineSpec={"reservationAffinity": {"reservationAffinityType": 2}})
 GROUPS = ("resources", "limits", "vertex", "code")
 
 
@@ -44,11 +42,8 @@ class Asked:
 
     def __init__(self, changes: dict[str, Any]) -> None:
         job = asdict(sdk.Job("train.py", limits={"timeout_s": 3600.0}))
-        target = asdict(sdk.Vertex(**TARGET))
-        # As they are in a plan's JSON.
-        self.values = json.loads(
-            json.dumps({**job, "vertex": target, "root": "gs://my-bucket/podlift", "run_id": "run-abc"})
-        )
+        job |= {"vertex": asdict(sdk.Vertex(**TARGET)), "root": "gs://my-bucket/podlift", "run_id": "run-abc"}
+        self.values = json.loads(json.dumps(job))  # as in a plan
         self.strategies: tuple[str, ...] = ()
         self.facts = FACTS
         self.change(changes)
@@ -66,15 +61,9 @@ class Asked:
             place[last] = copy.deepcopy(value)
 
     def findings(self) -> list[Finding]:
-        values = self.values
-        return of_vertex(
-            decode(sdk.Job, values),
-            self.facts,
-            target=decode(sdk.Vertex, values["vertex"]),
-            root=values["root"],
-            run_id=values["run_id"],
-            strategies=self.strategies,
-        )
+        values, job, target = self.values, decode(sdk.Job, self.values), decode(sdk.Vertex, self.values["vertex"])
+        about = {"root": values["root"], "run_id": values["run_id"], "strategies": self.strategies}
+        return of_vertex(job, self.facts, target=target, **about)
 
     def of(self, level: str) -> list[Finding]:
         return [finding for finding in self.findings() if finding.level == level]
@@ -82,226 +71,146 @@ class Asked:
 
 ENV_99 = {f"NAME_{number}": "1" for number in range(99)}
 TF = "us-docker.pkg.dev/vertex-ai/training/tf-"
+UNKNOWN, DEAR = "allow_unknown_price=True", "may cost at least 899.94 USD"
 MINE = "us-central1-docker.pkg.dev/my-project/images/tensorflow:"
-BEST = "Nearest: accelerator='v5e-8'."
+BEST, STANDARD = "Nearest: accelerator='v5e-8'.", "provisioning='standard'"
 V6E = "training-with-tpu-vm ends TensorFlow's support before v6e, configure-compute lets tf-nightly"
 BLACKWELL = "has no kernels for Blackwell GPUs. If the image has your own one that does, set vertex_own_tensorflow=True"
-REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
-    # Hardware that no job gets.
-    ("v6e", {"accelerator": "v6e-8"}, V6E, BEST),
-    ("tpu7x", {"accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
-    ("a v5e pod", {"accelerator": "v5e-16"}, "spans 4 machines", BEST),
-    ("eight chips in two machines", {"accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),
-    ("p100", {"accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
-    ("k80", {"accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
-    ("b200", {"accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
-    ("gb200", {"accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"accelerator": "v6e-8"}, V6E, BEST),
+    ({"accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
+    ({"accelerator": "v5e-16"}, "spans 4 machines", BEST),
+    ({"accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),
+    ({"accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
+    ({"accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
+    ({"accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
+    ({"accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
+    ({"accelerator": "gb200:4", "own_tensorflow": True}, "gb200:4 needs a reservation", "accelerator='h100:4'"),
+    ({"accelerator": "v5e-8", "workers": 2}, "exactly one task", "Nearest: workers=1."),
     (
-        "gb200 unreserved",
-        {"accelerator": "gb200:4", "own_tensorflow": True},
-        "gb200:4 needs a reservation",
-        "accelerator='h100:4'",
-    ),
-    # A TPU with more than one task.
-    ("a TPU twice", {"accelerator": "v5e-8", "workers": 2}, "exactly one task", "Nearest: workers=1."),
-    (
-        "a TPU and all of them",
         {"accelerator": "v5e-1", "workers": 3, "ps": 1, "evaluator": True},
         "Received: workers=3, ps=1, evaluator=True",
         "Nearest: workers=1, ps=0, evaluator=False.",
     ),
-    # Machine types.
-    ("n1-standard-2", {"machine": "n1-standard-2"}, "Known: n1-standard-4, n1-standard-8", "machine='n1-standard-4'"),
-    ("n2-standard-7", {"machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
-    ("c3", {"machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
-    ("no machine type at all", {"machine": "big"}, "'big'", "machine="),
-    ("a GPU's machine", {"machine": "a2-highgpu-1g"}, "includes an accelerator", "accelerator='a100'"),
+    ({"machine": "n1-standard-2"}, "Known: n1-standard-4, n1-standard-8", "machine='n1-standard-4'"),
+    ({"machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
+    ({"machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
+    ({"machine": "big"}, "'big'", "machine="),
+    ({"machine": "a2-highgpu-1g"}, "includes an accelerator", "accelerator='a100'"),
     (
-        "a v6e's machine",
         {"machine": "ct6e-standard-8t"},
         "includes an accelerator",
         "accelerator='v5e-8', vertex_machine='ct5lp-hightpu-8t'",
     ),
+    ({"accelerator": "l4", "machine": "g2-standard-48"}, "does not come with l4", "Nearest: accelerator='l4:4'."),
+    ({"accelerator": "v5e-8", "machine": "ct5lp-hightpu-4t"}, "it would take 2 of them", "machine='ct5lp-hightpu-8t'"),
+    *[
+        ({"machine": odd}, repr(odd)[:9], "machine=")
+        for odd in ("n1-standard-" + "9" * 5000, "n1-standard-²", "-", "4")
+    ],
     (
-        "an L4 machine for four",
-        {"accelerator": "l4", "machine": "g2-standard-48"},
-        "does not come with l4",
-        "Nearest: accelerator='l4:4'.",
-    ),
-    (
-        "eight chips on four",
-        {"accelerator": "v5e-8", "machine": "ct5lp-hightpu-4t"},
-        "it would take 2 of them",
-        "machine='ct5lp-hightpu-8t'",
-    ),
-    # Regions.
-    (
-        "v5e in Europe",
         {"accelerator": "v5e-8", "regions": ["europe-west4"]},
         "us-central1, us-east1, us-west1, us-west4, not in europe-west4",
         "regions=['us-central1']",
     ),
     (
-        "A100 in one of two locations",
         {"accelerator": "a100", "regions": ["us-east1:spot", "asia-northeast1"]},
         "asia-northeast1: a100 is available in",
         "vertex_regions=['us-east1:spot', 'asia-northeast3']",
     ),
-    ("a continent", {"regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
+    ({"regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
     (
-        "no training",
         {"regions": ["us-central1", "us-east7"]},
         "regions for custom training does not name us-east7",
         "vertex_regions=['us-central1']",
     ),
-    ("no region anywhere", {"regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
-    ("a region twice", {"regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
-    # Spot and flex-start.
+    ({"regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
+    ({"regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
     (
-        "spot on a TPU pod",
         {"accelerator": "v5e-16", "provisioning": "spot"},
         "TPUs on several machines are not available as spot machines",
         "provisioning='standard'",
     ),
+    ({"accelerator": "v5e-8", "provisioning": "flex"}, "Flex-start is for GPUs, not for TPUs", STANDARD),
+    ({"accelerator": "t4", "provisioning": "flex"}, "Flex-start is offered for l4, a100, h100, h200, b200", STANDARD),
     (
-        "flex on a TPU",
-        {"accelerator": "v5e-8", "provisioning": "flex"},
-        "Flex-start is for GPUs, not for TPUs",
-        "provisioning='standard'",
-    ),
-    (
-        "flex on T4",
-        {"accelerator": "t4", "provisioning": "flex"},
-        "Flex-start is offered for l4, a100, h100, h200, b200",
-        "provisioning='standard'",
-    ),
-    (
-        "flex for more than a week",
         {"accelerator": "l4", "provisioning": "flex", "timeout_s": 8 * DAY},
         "Flex-start ends after 7 days. Received: timeout='8d'",
         "timeout='7d'",
     ),
     (
-        "flex on different machines",
         {"accelerator": "l4", "provisioning": "flex", "ps": 1, "workers": 2},
         "the same machine in every pool. Received: g2-standard-4 with l4, n1-standard-4 with cpu",
         "provisioning='standard'",
     ),
-    # Programs that a job has no room for.
+    ({"disk_gb": 99}, "A boot disk has 100 to 64000 GB. Received: vertex_disk_gb=99", "vertex_disk_gb=100"),
+    ({"env": ENV_99}, "at most 100 variables, and podlift sets 3. Received: 99", "Nearest: 97 of them"),
+    ({"isolated": True}, "the image is the environment", "isolated=False"),
     (
-        "a small disk",
-        {"disk_gb": 99},
-        "A boot disk has 100 to 64000 GB. Received: vertex_disk_gb=99",
-        "vertex_disk_gb=100",
-    ),
-    (
-        "many variables",
-        {"env": ENV_99},
-        "at most 100 variables, and podlift sets 3. Received: 99",
-        "Nearest: 97 of them",
-    ),
-    # Settings of local mode.
-    ("an isolated environment", {"isolated": True}, "the image is the environment", "isolated=False"),
-    # Roles.
-    (
-        "servers that nobody uses",
         {"ps": 2, "workers": 3, "strategies": ("MultiWorkerMirroredStrategy",)},
         "MultiWorkerMirroredStrategy trains without parameter servers",
         "Nearest: ps=0.",
     ),
-    # Where it goes.
-    ("a project's name", {"project": "My Project"}, "A project's id has", "project='my-project'"),
-    ("a capital bucket", {"bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
-    ("a folder", {"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
-    ("an address as bucket", {"root": "gs://192.168.1.1/pods"}, "The name of a bucket is no IP address", ""),
-    ("a long bucket", {"root": f"gs://{'a' * 64}/x", "bucket": None}, "The name of a bucket has 3 to 63", ""),
-    ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
+    ({"project": "My Project"}, "A project's id has", "project='my-project'"),
+    ({"bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
+    ({"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
+    ({"root": "gs://192.168.1.1/pods"}, "The name of a bucket is no IP address", ""),
+    ({"root": f"gs://{'a' * 64}/x", "bucket": None}, "The name of a bucket has 3 to 63", ""),
+    ({"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
     (
-        "a short account",
         {"service_account": "trainer"},
         "This is not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'trainer'",
         "service_account='trainer@my-project.iam.gserviceaccount.com'",
     ),
-    ("a person", {"service_account": "me@example.com"}, "not as a person", "service_account=None"),
-    ("a long name", {"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
-    # Images.
-    ("prebuilt 2.16", {"image": TF + "cpu.2-16.py310:latest"}, "is retired", f"image='{MINE}2.16'"),
-    ("an old prebuilt", {"image": TF + "cpu.2-11:latest"}, "is retired", f"image='{MINE}2.16'"),
-    ("an image with a scheme", {"image": "https://gcr.io/p/tf:1"}, "and no scheme", "image='gcr.io/p/tf:1'"),
+    ({"service_account": "me@example.com"}, "not as a person", "service_account=None"),
+    ({"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
+    ({"image": TF + "cpu.2-16.py310:latest"}, "is retired", f"image='{MINE}2.16'"),
+    ({"image": TF + "cpu.2-11:latest"}, "is retired", f"image='{MINE}2.16'"),
+    ({"image": "https://gcr.io/p/tf:1"}, "and no scheme", "image='gcr.io/p/tf:1'"),
     (
-        "an image of one family with a scheme",
         {"regions": ["us-central1", "us-central1::t4"], "image": {"cpu": "a/b:1", "gpu": "docker://a/b:2"}},
         "Received: 'docker://a/b:2'",
         "vertex_image={'cpu': 'a/b:1', 'gpu': 'a/b:2'}",
     ),
     (
-        "a keeper's image",
         {"image": {"cpu": "a/b:1", "keeper": "docker://a/b c"}},
         "letters, digits and",
         "vertex_image={'cpu': 'a/b:1', 'keeper': 'a/bc'}",
     ),
+    ({"image": {"keeper": TF + "cpu.2-11:latest"}}, "podlift image cpu --submit", f"'{MINE}2.16'"),
+    ({"labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
+    ({"labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
+    ({"labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
+    ({"labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
     (
-        "a keeper's prebuilt",
-        {"image": {"keeper": TF + "cpu.2-11:latest"}},
-        "podlift image cpu --submit",
-        f"'{MINE}2.16'",
-    ),
-    # Labels.
-    ("a capital label", {"labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
-    ("a label with a dot", {"labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
-    ("a long label", {"labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
-    ("podlift's label", {"labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
-    # Money.
-    (
-        "too long for the money",
         {"workers": 4, "timeout_s": 10 * 3600.0, "max_cost_usd": 2.0},
         "may cost 8.74 USD, at 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=2",
         "timeout='2h17m'",
     ),
+    ({"timeout_s": None, "max_cost_usd": 1.0}, "Cost limit exceeded: the run may cost 36.71 USD", "timeout='4h34m'"),
     (
-        "no limit of time",
-        {"timeout_s": None, "max_cost_usd": 1.0},
-        "Cost limit exceeded: the run may cost 36.71 USD",
-        "timeout='4h34m'",
-    ),
-    (
-        "spot would do",
         {"accelerator": "v5e-8", "timeout_s": 10 * 3600.0, "max_cost_usd": 40.0},
         "may cost 110.40 USD, at 11.04 USD an hour for 10 h in us-central1",
         "provisioning='spot'",
     ),
+    ({"accelerator": "h100", "max_cost_usd": 0.5}, "The limit does not pay for a run of 10 min", "max_cost_usd=12.63"),
     (
-        "too little for anything",
-        {"accelerator": "h100", "max_cost_usd": 0.5},
-        "The limit does not pay for a run of 10 min",
-        "max_cost_usd=12.63",
-    ),
-    (
-        "an unknown price",
         {**B200, "max_cost_usd": 10_000.0},
         "the run may cost more than 37.50 USD, as no source gives the price of the machine a4-highgpu-8g on spot",
         "Nearest: limit_allow_unknown_price=True.",
     ),
     (
-        "a lower bound above the limit",
         {**B200, "timeout_s": DAY, "max_cost_usd": 100.0},
-        "may cost at least 899.94 USD",
+        DEAR,
         "Nearest: timeout='2h40m', limit_allow_unknown_price=True.",
     ),
     (
-        "machines without a price",
         {"raw": in_raw(1, replicaCount=50, machineSpec={"machineType": "a3-highgpu-8g"}), "max_cost_usd": 5.0},
         "no source gives the price of the machines that vertex_raw changes on demand in us-central1",
         "allow_unknown_price=True",
     ),
+    ({"accelerator": "a100", "provisioning": "flex", "max_cost_usd": 1e3}, "a100 as flex-start", UNKNOWN),
     (
-        "an unknown price of flex-start",
-        {"accelerator": "a100", "provisioning": "flex", "max_cost_usd": 1000.0},
-        "a100 as flex-start",
-        "allow_unknown_price=True",
-    ),
-    (
-        "a key in one of two locations",
         {
             "regions": ["us-central1:spot", "europe-west4"],
             "kms_key": "projects/acme/locations/us-central1/keyRings/ring/cryptoKeys/key",
@@ -310,63 +219,45 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "vertex_regions=['us-central1:spot', 'us-central1'].",
     ),
     (
-        "a provisioning that no location uses",
         {"regions": ["us-east1:standard"], "provisioning": "spot"},
         "Every location has its own provisioning. Received: vertex_provisioning='spot'",
         "vertex_provisioning='standard'",
     ),
     (
-        "the same location twice",
-        {"regions": ["us-east1:spot", "us-east1:spot"]},
-        "us-east1:spot is named more than once in vertex_regions",
-        "vertex_regions=['us-east1:spot']",
-    ),
-    (
-        "the same location in two spellings",
         {"accelerator": "l4", "regions": ["us-east1", "US-East1:", "us-east1:standard:L4", "us-west1"]},
         "US-East1:, us-east1:standard:L4 is named more than once in vertex_regions",
         "vertex_regions=['us-east1', 'us-west1']",
     ),
     (
-        "a provisioning that one location's accelerator cannot have",
         {"regions": ["us-central1:spot", "us-central1:flex:v5e-8"]},
         "us-central1:flex:v5e-8: Flex-start is for GPUs, not for TPUs",
         "vertex_regions=['us-central1:spot', 'us-central1:standard:v5e-8']",
     ),
     (
-        "an accelerator that one location's region does not have",
         {"accelerator": "v5e-8", "regions": ["us-central1", "europe-west4:spot"]},
         "europe-west4:spot: v5e-8 is available in",
         "vertex_regions=['us-central1', 'us-central1:spot']",
     ),
     (
-        "an accelerator of one location that is refused",
         {"regions": ["us-central1", "us-central1::v6e-8"]},
         "us-central1::v6e-8: accelerator='v6e-8' is not available",
         "vertex_regions=['us-central1', 'us-central1::v5e-8']",
     ),
     (
-        "several tasks in a location with TPUs",
         {"workers": 2, "regions": ["us-central1", "us-central1::v5e-8"]},
         "us-central1::v5e-8: A job with TPUs has exactly one task",
         "workers=1",
     ),
-    (
-        "known parts that are too dear",
-        {**B200, "timeout_s": DAY, "max_cost_usd": 100.0, "allow_unknown_price": True},
-        "may cost at least 899.94 USD",
-        "timeout='2h40m'",
-    ),
+    ({**B200, "timeout_s": DAY, "max_cost_usd": 1e2, "allow_unknown_price": True}, DEAR, "timeout='2h40m'"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "said", "nearest"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_can(
-    changes, said: str, nearest: str
-) -> None:
+@pytest.mark.parametrize(("changes", "said", "nearest"), REFUSED)
+def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_can(changes, said, nearest) -> None:
     asked = Asked(changes)
     refused = [finding for finding in asked.of("error") if said in finding.message]
     assert len(refused) == 1, [finding.message for finding in asked.findings()]
+    assert len(changes) > 1 or asked.of("error") == refused, "one mistake is one error"
     assert nearest in refused[0].message
     assert bool(refused[0].nearest) == bool(nearest)
     if not nearest:
@@ -418,10 +309,7 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
     ("changes", "said"),
     [
         ({"accelerator": "a100-80gb", "provisioning": "flex"}, "unknown whether flex-start is offered"),
-        (
-            {"accelerator": "t4", "machine": "n1-highmem-2"},
-            "so little memory that with an accelerator its logs may stop",
-        ),
+        ({"accelerator": "t4", "machine": "n1-highmem-2"}, "little memory that with an accelerator its logs may stop"),
         (
             {"accelerator": "v5e-8", "facts": "2.21.0"},
             "v5e-8 needs TensorFlow 2.16 to 2.20 in the image: tensorflow-tpu",
@@ -454,17 +342,14 @@ def test_locations_with_the_same_hardware_promise_the_same_weights() -> None:
     assert not [finding for finding in asked.findings() if "replicas" in finding.message or "bit" in finding.message]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_tensorflow_that_google_does_not_document_for_a_tpu_is_said_to_be_untried() -> None:
+    for changes, said in (
         ({"accelerator": "v5e-8"}, "Google documents TensorFlow up to 2.18 on v5e-8: 2.19 was not tried there."),
         ({"accelerator": "v2-8", "image": "x/tensorflow-tpu:2.20"}, "up to 2.18 on v2-8: 2.20 was not tried"),
-    ],
-)
-def test_a_tensorflow_that_google_does_not_document_for_a_tpu_is_said_to_be_untried(changes, said: str) -> None:
-    assert [finding.message for finding in Asked(changes).of("note") if said in finding.message]
-    documented = {**changes, "image": "x/tensorflow-tpu:2.18"}
-    assert not [finding for finding in Asked(documented).findings() if "documents TensorFlow" in finding.message]
+    ):
+        assert [finding.message for finding in Asked(changes).of("note") if said in finding.message]
+        documented = {**changes, "image": "x/tensorflow-tpu:2.18"}
+        assert not [finding for finding in Asked(documented).findings() if "documents TensorFlow" in finding.message]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -560,21 +445,10 @@ def test_any_patch_of_the_request_can_be_looked_at(name: str, pools: Any) -> Non
         assert asked.of("error") == []
 
 
-@pytest.mark.parametrize(
-    "machine", ["n1-standard-" + "9" * 5000, "n2-standard-" + "9" * 5000, "n1-standard-²", "-", "4"]
-)
-def test_a_machine_type_that_is_nonsense_is_only_refused(machine: str) -> None:
-    (refused,) = Asked({"machine": machine}).of("error")
-    asked = Asked({"machine": machine, **dict(refused.nearest)})
-    assert asked.of("error") == []
-
-
 def test_a_plan_names_the_unrequested_effects_of_vertex() -> None:
     notes = [finding.message for finding in Asked({"timeout_s": None}).of("note")]
-    unseen = (
-        "It was not checked whether gs://my-bucket exists, in a region of the job (us-central1). Next: podlift plan "
-        "--online."
-    )
+    unseen = "It was not checked whether gs://my-bucket exists, in a region of the job (us-central1). "
+    unseen += "Next: podlift plan --online."
     assert notes == ["No timeout: Vertex AI stops the job after 7 days.", unseen]
     assert [finding.message for finding in Asked({}).of("note")] == [unseen]
     legacy = [finding.message for finding in Asked({"keras": "legacy"}).of("note")]
@@ -585,12 +459,9 @@ def test_a_plan_names_the_unrequested_effects_of_vertex() -> None:
 def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write, root: Path) -> None:
     write("train.py", "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n")
     target = sdk.Vertex(**{**TARGET, "labels": {"Team": "ml"}, "disk_gb": 20})
-    with pytest.raises(sdk.InputError) as caught:
+    servers = "MultiWorkerMirroredStrategy trains without parameter servers"
+    with input_error(V6E, "exactly one task", "vertex_disk_gb=20", "'Team' holds 'T'", servers):
         sdk.plan(sdk.Job("train.py", resources={"accelerator": "v6e-8", "ps": 1}), backend=target)
-    said = str(caught.value)
-    for part in (V6E, "exactly one task", "vertex_disk_gb=20", "'Team' holds 'T'"):
-        assert part in said
-    assert "MultiWorkerMirroredStrategy trains without parameter servers" in said
     assert not root.exists()
 
 

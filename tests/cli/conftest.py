@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
@@ -10,13 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from support import LIMIT_S, Shown, finished_run
+from rich.console import Console
+from rich.live import Live
+from support import LIMIT_S, REPO, Shown, command, finished_run
 
-import sdk
-from sdk.cli import app
+from sdk.cli import live
+from sdk.cli.pace import Update
 
 COMMAND = [sys.executable, "-m", "sdk"]
 
@@ -24,24 +30,36 @@ COMMAND = [sys.executable, "-m", "sdk"]
 @pytest.fixture
 def environment() -> Callable[..., dict[str, str]]:
     """Return the variables for a process of the command."""
-
-    def build(**more: str) -> dict[str, str]:
-        repo = str(Path(sdk.__file__).parent.parent)
-        return {**os.environ, "PYTHONPATH": repo, "COLUMNS": "120", "TERM": "xterm", **more}
-
-    return build
+    return lambda **more: {**os.environ, "PYTHONPATH": str(REPO), "COLUMNS": "120", "TERM": "xterm", **more}
 
 
 @pytest.fixture
 def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
-    """Run the command in this process, which saves its start: `here("plan", "train.py")`."""
+    """Run the command in this process: `here("plan", "train.py")`."""
+    return partial(command, capsys)
 
-    def run(*words: str) -> Shown:
-        capsys.readouterr()
-        code = app.run(list(words))
-        return Shown(code, *capsys.readouterr())
 
-    return run
+@pytest.fixture
+def drawn() -> Callable[..., list[str]]:
+    """Draw updates on a terminal, and return all that it shows after each and at the end: `drawn(80, Update(...))`."""
+
+    def draw(width: int, *updates: Update, run: Any = "digits-aaaaaa") -> list[str]:
+        shown, texts = io.StringIO(), list[str]()
+        with Live(console=Console(file=shown, force_terminal=True, width=width), auto_refresh=False) as screen:
+            view = live.Drawing(screen)
+            for update in updates:
+                view.show(SimpleNamespace(id=run), update)  # type: ignore[arg-type]
+                texts.append(shown.getvalue())
+        return [*texts, shown.getvalue()]
+
+    return draw
+
+
+@pytest.fixture
+def project(write: Callable[..., Path]) -> Callable[..., Path]:
+    """Write more files beside train.py, which prints 1: `project("podlift.toml", "workers = 2")`."""
+    write("train.py", "print(1)")
+    return write
 
 
 @pytest.fixture
@@ -61,15 +79,9 @@ def podlift(environment: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
     """Run the command as a process; `shell` may say where its output goes."""
 
     def run(*words: str, shell: str = "", **variables: str) -> Shown:
-        command = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, *words]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment(**variables),
-            timeout=LIMIT_S,
-        )
+        line = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, *words]
+        about = {"env": environment(**variables), "timeout": LIMIT_S}
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", **about)
         return Shown(done.returncode, done.stdout, done.stderr)
 
     return run

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, REPO, full_only
+from support import LIMIT_S, REPO, full_only, holds
 
 import sdk
 from sdk.cli import completion, shells
@@ -147,13 +147,8 @@ def test_options_and_their_values_are_completed(complete) -> None:
     assert complete("submit", "--checkpoint-ev") == ["--checkpoint-every"]
     assert complete("wait", "x", "--ti") == ["--timeout"]
     assert complete("submit", "--timeout-") == []
-    assert complete("submit", "--code-project", "") == [":files"]
-    assert (
-        complete("submit", "")
-        == complete("submit", "--detach", "tr")
-        == complete("submit", "t.py", "--", "-")
-        == [":files"]
-    )
+    for words in (("--code-project", ""), ("",), ("--detach", "tr"), ("t.py", "--", "-")):
+        assert complete("submit", *words) == [":files"]
     assert complete("list", "") == []
 
 
@@ -190,6 +185,12 @@ def terminal_of(home: Path, command: Path, root: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": f"{command}:/usr/bin:/bin", "PODLIFT_ROOT": str(root), "TERM": "dumb"}
 
 
+def installed(environ: dict[str, str], *shell: str) -> str:
+    """Install the completion, and return what the command says."""
+    line = ["podlift", "--install-completion", *shell]
+    return subprocess.run(line, env=environ, capture_output=True, text=True, check=True).stderr
+
+
 def typed(shell: list[str], environ: dict[str, str], keys: str, until: str) -> str:
     """Return the output of a terminal when these keys are pressed in a shell, once `until` is there."""
     pid, terminal = pty.fork()
@@ -218,10 +219,8 @@ def test_an_interactive_bash_takes_the_installed_completion(command: Path, runs,
     (home / ".bashrc").write_text("# mine")
     environ = terminal_of(home, command, root) | {"PS1": "READY"}
     for _ in range(2):
-        shown = subprocess.run(
-            ["podlift", "--install-completion", "bash"], env=environ, capture_output=True, text=True, check=True
-        )
-    assert "Completion for bash is installed" in shown.stderr and "Next: start a new shell." in shown.stderr
+        said = installed(environ, "bash")
+    holds(said, "Completion for bash is installed", "Next: start a new shell.")
     assert (home / ".bashrc").read_text().splitlines() == ["# mine", f"source {home}/.bash_completions/podlift.sh"]
     with (home / ".bashrc").open("a") as file:
         file.write("PS1=READY\n")
@@ -233,7 +232,7 @@ def test_an_interactive_bash_takes_the_installed_completion(command: Path, runs,
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
 def test_an_interactive_zsh_takes_the_installed_completion(command: Path, runs, root, tmp_path) -> None:
     environ = terminal_of(tmp_path, command, root)
-    subprocess.run(["podlift", "--install-completion", "zsh"], env=environ, capture_output=True, check=True)
+    installed(environ, "zsh")
     lines = (tmp_path / ".zshrc").read_text()
     assert lines == "fpath+=~/.zfunc; autoload -Uz compinit; compinit\n"
     (tmp_path / ".zshrc").write_text(lines.replace("compinit\n", "compinit -u\n") + "PS1=READY\n")
@@ -244,14 +243,11 @@ def test_an_interactive_zsh_takes_the_installed_completion(command: Path, runs, 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_takes_the_installed_completion(command: Path, runs, root: Path, tmp_path: Path) -> None:
     environ = terminal_of(tmp_path, command, root) | {"SHELL": "/usr/bin/fish"}
-    subprocess.run(["podlift", "--install-completion"], env=environ, capture_output=True, check=True)
+    installed(environ)
     Path(tmp_path, "train.py").write_text("")
-    for line, said in (
-        ("podlift status mn", "mnist-bbbbbb"),
-        ("podlift submit --accelerator l4:", "l4:2\nl4:4\nl4:8"),
-        ("podlift submit tr", "train.py"),
-    ):
-        asked = ["fish", "-c", f"complete -C '{line}'"]
+    known = {"status mn": "mnist-bbbbbb", "submit --accelerator l4:": "l4:2\nl4:4\nl4:8", "submit tr": "train.py"}
+    for line, said in known.items():
+        asked = ["fish", "-c", f"complete -C 'podlift {line}'"]
         assert subprocess.run(asked, env=environ, capture_output=True, text=True, cwd=tmp_path).stdout.strip() == said
 
 
@@ -267,15 +263,13 @@ def test_the_rest_of_a_shells_file_stays_byte_by_byte(tmp_path: Path) -> None:
 def test_a_shell_without_completion_is_named(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     shown = here("--install-completion")
-    assert (shown.code, shown.stderr) == (
-        2, "podlift: Completion needs the name of a shell. Received: 'tcsh'. Known: bash, zsh, fish.\n",
-    )  # fmt: skip
+    needs = "podlift: Completion needs the name of a shell. Received: 'tcsh'. Known: bash, zsh, fish.\n"
+    assert (shown.code, shown.stderr) == (2, needs)
     monkeypatch.delenv("SHELL")
     assert "Known: bash, zsh, fish." in here("--show-completion").stderr
     assert here("--show-completion", "zsh").stdout.startswith("#compdef podlift\n")
 
 
-def test_every_value_that_is_proposed_is_one_that_the_command_accepts(write, complete) -> None:
-    write("train.py", "print(1)")
+def test_every_value_that_is_proposed_is_one_that_the_command_accepts(project, complete) -> None:
     for name in complete("plan", "--code-keras", ""):
         assert sdk.plan("train.py", code_keras=name) is not None  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from support import holds
 
 import sdk
 from sdk.cli.app import build
@@ -16,6 +17,7 @@ from sdk.planning.settings import table
 
 WITH_SETTINGS = ("submit", "plan", "config", "preflight", "drill", "goodput")
 WITH_MORE = (*WITH_SETTINGS, "schedule create", "sweep create", "init", "doctor")
+GROUPED = [f"{group} {name}" for group, names in IN_GROUP.items() for name in names]
 PANEL = re.compile(r"^╭─ (.+?) ─+╮$", re.MULTILINE)
 
 
@@ -27,9 +29,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def verbs() -> dict[str, Any]:
     found = dict(typer.main.get_command(build()).commands)  # type: ignore[attr-defined]
-    return found | {
-        f"{group} {name}": found[group].commands[name] for group, names in IN_GROUP.items() for name in names
-    }
+    return found | {verb: found[verb.split()[0]].commands[verb.split()[1]] for verb in GROUPED}
 
 
 def words(text: str) -> str:
@@ -37,9 +37,11 @@ def words(text: str) -> str:
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
 
 
-@pytest.mark.parametrize(
-    "verb", [*MODULES, *(f"{group} {name}" for group, names in IN_GROUP.items() for name in names)]
-)
+def first_sentence(verb: Any) -> str:
+    return " ".join(verb.help.partition("\n\n")[0].split())
+
+
+@pytest.mark.parametrize("verb", [*MODULES, *GROUPED])
 def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str, Any], verb: str) -> None:
     shown = here(*verb.split(), "--help-all" if verb in WITH_MORE else "--help")
     assert shown.code == 0
@@ -49,10 +51,8 @@ def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str
     for parameter in verbs[verb].params:
         if not getattr(parameter, "hidden", False):
             assert " ".join(parameter.help.split()) in said
-            option = parameter.param_type_name == "option"
-            assert re.fullmatch(r"[A-Z].*\.", parameter.help) if option else parameter.help.endswith("."), (
-                parameter.help
-            )
+            form = r"[A-Z].*\." if parameter.param_type_name == "option" else r"(?s:.*)\."
+            assert re.fullmatch(form, parameter.help), parameter.help
     for paragraph in verbs[verb].help.split("\n\n"):
         assert " ".join(paragraph.split()) in said
         assert re.fullmatch(r"[A-Z\"].*\.", " ".join(paragraph.split()))
@@ -81,24 +81,17 @@ def test_the_verbs_are_grouped_and_each_has_its_sentence(here, verbs: dict[str, 
     assert PANEL.findall(shown) == [*GROUPS, "Options"]
     assert [name for name in verbs if " " not in name] == list(MODULES)
     said = words(shown)
-    for name in MODULES:
-        verb = verbs[name]
-        assert f"{name} {' '.join(verb.help.partition(chr(10) * 2)[0].split())}" in said
+    holds(said, *(f"{name} {first_sentence(verbs[name])}" for name in MODULES))
     assert here("--version") == (0, f"podlift {sdk.__version__}\n", "")
     assert "0 done, 1 user error in the job, 2 invalid input, 3 infrastructure, 4 cancelled, 75 checkpointed" in said
 
 
-def test_a_group_lists_its_verbs_with_their_sentences(here, verbs: dict[str, Any]) -> None:
+def test_a_group_lists_its_verbs_and_a_verb_without_settings_has_one_panel(here, verbs: dict[str, Any]) -> None:
     for group, names in IN_GROUP.items():
         shown = here(group, "--help").stdout
         assert PANEL.findall(shown) == ["Commands", "Options"]
         assert list(verbs[group].commands) == list(names)
-        for name in names:
-            about = verbs[f"{group} {name}"].help.partition("\n\n")[0]
-            assert f"{name} {' '.join(about.split())}" in words(shown)
-
-
-def test_a_verb_without_settings_has_one_panel_of_options(here) -> None:
+        holds(words(shown), *(f"{name} {first_sentence(verbs[f'{group} {name}'])}" for name in names))
     assert PANEL.findall(here("list", "--help").stdout) == ["Options"]
     assert here("list", "--help-all").code == 2
 
@@ -123,11 +116,8 @@ def test_help_verb_is_its_help(here, verb: str) -> None:
         ("sumbit", "submit"), ("LS", "list"), ("checkpoint", "checkpoints"),
     ],
 )  # fmt: skip
-def test_a_slip_leads_to_the_verb_that_was_meant(here, word: str, meant: str) -> None:
+def test_a_slip_leads_to_the_verb_that_was_meant_and_any_other_word_to_all(here, word: str, meant: str) -> None:
     assert here(word, "x", "--all") == (2, "", f"podlift: Unknown command: {word}. Did you mean: podlift {meant}?\n")
-
-
-def test_a_word_that_is_nothing_like_a_verb_gets_all_of_them(here) -> None:
     assert here("xyzzy").stderr == f"podlift: Unknown command: xyzzy. Known: {', '.join(MODULES)}.\n"
     found = here("ls", "--json")
     assert found.code == 2 and '"Unknown command: ls. Did you mean: podlift list?"' in found.stdout

@@ -27,11 +27,8 @@ PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 
 def documented(verb: str) -> tuple[set[str], set[str]]:
     """Return the keys that are always there, and the keys that are there sometimes."""
-    text = next(
-        text
-        for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
-        if verb in title.split(", ")
-    )
+    sections = re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    (text,) = (text for title, text in sections if verb in title.split(", "))
     always, sometimes = set(), set()
     for keys, meaning in re.findall(r"^\| (`.*?) \| (.*?) \|$", text, re.M):
         (sometimes if meaning.startswith("only") else always).update(re.findall(r"`(.*?)`", keys))
@@ -70,17 +67,10 @@ def ended(root: Path) -> RunPaths:
 
 
 def test_each_verb_that_reads_a_run_prints_the_keys_of_the_page(ended, here, tmp_path: Path) -> None:
-    for verb, words in (
-        ("status", ()),
-        ("wait", ()),
-        ("list", None),
-        ("checkpoints", ()),
-        ("checkpoints", ("--verify",)),
-    ):
-        shown = here(verb, *([] if words is None else ["latest", *words]), "--json")
-        found = json.loads(shown.stdout)
+    for verb in ("status latest", "wait latest", "list", "checkpoints latest", "checkpoints latest --verify"):
+        found = json.loads(here(*verb.split(), "--json").stdout)
         for each in found if isinstance(found, list) else [found]:
-            agrees(verb, each)
+            agrees(verb.split()[0], each)
         assert found
     common = documented("status")[0]
     found = json.loads(here("get", "latest", str(tmp_path / "results"), "--json").stdout)
@@ -97,8 +87,7 @@ def test_a_submit_and_a_refusal_print_the_keys_of_the_page(write, here) -> None:
     assert set(refused) == {key for key in always if "." not in key} | sometimes
 
 
-def test_each_verb_without_a_run_prints_the_keys_of_the_page(write, here) -> None:
-    write("train.py", "print(1)")
+def test_each_verb_without_a_run_prints_the_keys_of_the_page(project, here) -> None:
     for verb in ("config", "accelerators", "remove"):
         agrees(verb, json.loads(here(*verb.split(), "--json").stdout))
     agrees("image", json.loads(here("image", "--vertex-project", "my-project", "--json").stdout))
@@ -130,24 +119,16 @@ def test_every_verb_with_json_has_a_section(here, monkeypatch: pytest.MonkeyPatc
     assert len(verbs) > 15
     verbs += [f"{group} {name}" for group, names in IN_GROUP.items() for name in names]
     titles = {name.partition(" --")[0] for title in re.findall(r"^## (.*)$", PAGE, re.M) for name in title.split(", ")}
-    assert {
-        verb
-        for verb in verbs
-        if "--json" in here(*verb.split(), "--help-all" if verb in WITH_SETTINGS else "--help").stdout
-    } == titles
+    pages = {verb: here(*verb.split(), "--help-all" if verb in WITH_SETTINGS else "--help").stdout for verb in verbs}
+    assert {verb for verb, page in pages.items() if "--json" in page} == titles
 
 
-def test_a_simulated_schedule_prints_the_keys_of_the_page(here) -> None:
+def test_the_verbs_of_a_schedule_print_the_keys_of_the_page(here, project, root: Path) -> None:
     pytest.importorskip("cronsim")
-    found = json.loads(here("schedule", "simulate", "--cron", "0 3 1 * *", "--json").stdout)
-    assert len(found) == 12
-    for each in found:
+    slots = json.loads(here("schedule", "simulate", "--cron", "0 3 1 * *", "--json").stdout)
+    assert len(slots) == 12
+    for each in slots:
         agrees("schedule simulate", each)
-
-
-def test_the_verbs_of_a_schedule_print_the_keys_of_the_page(here, write, root: Path) -> None:
-    pytest.importorskip("cronsim")
-    write("train.py", "print(1)")
     where = ("--root", str(root), "--json")
     words = ("train.py", "--cron", "0 3 * * *", "--input", "rows={slot}")
     (made,) = json.loads(here("schedule", "create", "daily", *words, *where).stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from registered_models import register
-from support import LIMIT_S, has_ended
+from support import LIMIT_S, has_ended, holds
 
 import sdk
 from sdk.model_registry import evidence
@@ -77,23 +77,19 @@ def test_a_rehearsal_shows_the_decision_and_changes_nothing(project: Path, root:
     assert "nothing was written or promoted. Next: podlift models evaluate digits 2 --promote" in better.stderr
     itself = here("models", "evaluate", "digits", "champion", "--promote")
     assert itself.stderr == "digits: version 1 is the champion already, and was compared with itself.\n"
-    assert worse.stdout.startswith(
-        "gate       keep: accuracy is 0.3, the champion's 0.5: worse by 0.2; and a guard does not hold: "
-    )
+    worse_by = "gate       keep: accuracy is 0.3, the champion's 0.5: worse by 0.2; and a guard does not hold: "
+    assert worse.stdout.startswith(worse_by)
     model = sdk.models()["digits"]
     assert (model.champion().number, [len(version.evidence()) for version in model.versions()]) == (1, [1, 0, 0])
 
 
-def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(
-    project: Path, root: Path, write: Callable, here: Callable
-) -> None:
+def test_a_judgement_that_failed_is_repeated_once_the_function_is_mended(project, root: Path, write, here) -> None:
     weights(root, "0.5", promote=True)
     weights(root, "0.6")
     write("quality.py", "def measure(model, data):\n    return open(model + '/model.keras')\n")
     failed = here("models", "evaluate", "digits", "2", "--promote")
     assert (failed.code, sdk.models()["digits"].champion().number) == (1, 1)
-    assert "failed: quality.py:2: FileNotFoundError: " in failed.stdout
-    assert "The folder of the model has weights.\n" in failed.stdout
+    holds(failed.stdout, "failed: quality.py:2: FileNotFoundError: ", "The folder of the model has weights.\n")
     write("quality.py", QUALITY)
     assert json.loads(here("models", "evaluate", "digits", "2", "--promote", "--json").stdout)["outcome"] == "promote"
     model = sdk.models()["digits"]
@@ -119,16 +115,11 @@ def test_away_from_its_project_a_version_is_judged_by_the_gate_of_its_run(
     shown = here("models", "evaluate", "digits", "1")
     assert shown.stdout.startswith("gate       keep: accuracy is 0.7, as the champion's"), shown.stderr
     gone = here("models", "evaluate", "digits", "2")
-    assert gone.code == 2
-    assert (
-        "has no gate: the settings of this folder name none for it, and its run digits-aaaaab was removed."
-        in gone.stderr
-    )
+    none = "has no gate: the settings of this folder name none for it, and its run digits-aaaaab was removed."
+    assert (gone.code, none in gone.stderr) == (2, True)
 
 
-def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(
-    project: Path, root: Path, write: Callable
-) -> None:
+def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(project, root: Path, write) -> None:
     def about_gate(plan: sdk.Plan) -> list[tuple[str, str]]:
         return [(each.level, each.message) for each in plan.findings if "quality:measure" in each.message]
 
@@ -148,9 +139,7 @@ def test_a_plan_calls_the_function_once_per_champion_and_names_the_failing_line(
     assert sdk.models()["digits"].version(1).evidence() == []
 
 
-def test_a_plan_does_not_wait_long_for_the_function(
-    project: Path, root: Path, write: Callable, here: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_does_not_wait_long_for_the_function(project: Path, root: Path, write, here, monkeypatch) -> None:
     weights(root, "0.5", promote=True)
     write("quality.py", "import time\ndef measure(model, data):\n    time.sleep(600)\n")
     monkeypatch.setattr(trial, "LIMIT_S", 1.0)
@@ -160,9 +149,7 @@ def test_a_plan_does_not_wait_long_for_the_function(
     assert shown.stderr == f"podlift: the function quality:measure of the gate is tried on {about}, for at most 1 s\n"
 
 
-def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(
-    project: Path, root: Path, write: Callable, podlift: Callable
-) -> None:
+def test_processes_that_the_function_started_end_with_it_and_it_reads_no_input(project, root, write, podlift) -> None:
     weights(root, "0.5", promote=True)
     noisy = f"{STARTS_ANOTHER}    print('noise', file=sys.stderr)\n"
     write("quality.py", f"{noisy}    return {{'accuracy': 1.0 + len(sys.stdin.read())}}\n")

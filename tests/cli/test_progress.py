@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import time
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from rich.console import Console
-from rich.live import Live
-from support import LIMIT_S, FakeClock, until
+from support import LIMIT_S, FakeClock, holds, until
 
 import sdk
-from sdk.cli import live, watch
+from sdk.cli import watch
 from sdk.cli.pace import MetricRecord, TrainingPace, Update, caught_up, is_stale, recorded_pace
 from sdk.clock import SystemClock
 from sdk.job.layout import RunPaths
@@ -78,24 +75,16 @@ model.fit(data.repeat(), steps_per_epoch=20, epochs=2, verbose=0, callbacks=[Rep
         (replace(IN_EPOCH, epoch_steps=None), {"attempt": 1, "step": 200, "epoch": 2}, "None"),
     ],
 )
-def test_the_bar_is_never_older_than_the_last_metrics_of_the_attempt(
-    progress: Progress, record: MetricRecord, shown: str
-) -> None:
+def test_the_bar_is_never_older_than_the_last_metrics_of_the_attempt(progress: Progress, record, shown: str) -> None:
     assert str(caught_up(progress, [record], attempt=1)) == shown
     assert caught_up(progress, [], attempt=1) is progress
 
 
-def test_a_row_of_metrics_never_stands_above_the_bar_of_before() -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=80)
-    run = type("", (), {"id": "digits-aaaaaa"})
+def test_a_row_of_metrics_never_stands_above_the_bar_of_before(drawn) -> None:
     rows: list[MetricRecord] = [{"attempt": 1, "step": 200, "epoch": 2, "metrics": {"loss": 0.5}}]
-    with Live(console=console, auto_refresh=False) as drawn:
-        drawing = live.Drawing(drawn)
-        drawing.show(run, Update(status=RUNNING, position="epoch 1/5 step 9/100"))  # type: ignore[arg-type]
-        drawing.show(run, Update(status=RUNNING, position="epoch 2/5 step 100/100", records=rows))  # type: ignore[arg-type]
-    after = screen.getvalue().partition("loss")[2]
-    assert "epoch 2/5" in after and "epoch 1/5" not in after
+    later = Update(status=RUNNING, position="epoch 2/5 step 100/100", records=rows)
+    *_, shown = drawn(80, Update(status=RUNNING, position="epoch 1/5 step 9/100"), later)
+    holds(shown.partition("loss")[2], "epoch 2/5", lacks=["epoch 1/5"])
 
 
 @pytest.mark.full
@@ -105,8 +94,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     go_on = tmp_path / "go on"
     run = sdk.submit("train.py", args=[str(go_on)])
     try:
-        # Data of unknown size: the first epoch has told that it is four batches. The program waits in its callback, which
-        # comes before ours.
+        # Data of unknown size: the first epoch has told that it is four batches. The callback that waits precedes ours.
         expected = Progress(step=6, epoch=2, epochs=3, epoch_step=2, epoch_steps=4)
         until(lambda: run.progress() == expected, lambda: (run.progress(), run.why()))
         assert expected.left == 6
@@ -130,19 +118,14 @@ def test_a_loop_says_its_steps(write) -> None:
     assert str(run.progress()) == "step 7"
 
 
-def test_of_a_file_that_is_cut_short_no_position_is_read(tmp_path: Path) -> None:
-    short = tmp_path / "chief-0"
-    short.write_bytes(struct.pack("<QQ", 12, 15))
-    assert read_position(str(short)) is None
-    assert read_position(str(tmp_path / "none")) is None
-
-
-def test_the_last_attempt_counts(tmp_path: Path) -> None:
+def test_the_last_attempt_counts_and_no_position_is_read_of_a_file_that_is_cut_short(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "a-aaaaaa"))
     assert position(paths, "chief-0") is None
     runtime.ProgressWriter(paths.progress(1, "chief-0")).step(9)
     runtime.ProgressWriter(paths.progress(2, "chief-0")).step(3)
     assert position(paths, "chief-0") == Progress(step=3)
+    Path(paths.progress(2, "chief-0")).write_bytes(struct.pack("<QQ", 12, 15))
+    assert read_position(paths.progress(2, "chief-0")) is read_position(str(tmp_path / "none")) is None
 
 
 def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
@@ -195,38 +178,25 @@ def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.C
         plain.show(run, Update(status=RUNNING, position=f"epoch 1 step {second}"))  # type: ignore[arg-type]
         clock.sleep(1)
     said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines() == [
-        "digits-aaaaaa RUNNING (training)", "digits-aaaaaa epoch 1 step 30", "digits-aaaaaa epoch 1 step 60",
-    ]  # fmt: skip
+    lines = "digits-aaaaaa RUNNING (training)\ndigits-aaaaaa epoch 1 step 30\ndigits-aaaaaa epoch 1 step 60\n"
+    assert said == ("", lines)
 
 
 @pytest.mark.parametrize(("width", "bar"), [(40, 0), (80, 18), (100, 20)])
-def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int, bar: int) -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=width)
-    with Live(console=console, auto_refresh=False) as drawn:
-        line = "epoch 1/30 step 2/300, 118 steps/s, 1 min 4 s left"
-        running = replace(RUNNING, created=time.time() - 4000)
-        run = type("", (), {"id": "digits-aaaaaa"})
-        live.Drawing(drawn).show(run, Update(status=running, position=line, share=0.25))  # type: ignore[arg-type]
-    shown = screen.getvalue()
-    assert "1:06:40  epoch 1/3" in shown
-    assert shown.count("\n") == 1
+def test_a_terminal_has_one_line_of_progress_whatever_its_width(drawn, width: int, bar: int) -> None:
+    line = "epoch 1/30 step 2/300, 118 steps/s, 1 min 4 s left"
+    running = replace(RUNNING, created=time.time() - 4000)
+    *_, shown = drawn(width, Update(status=running, position=line, share=0.25))
+    assert ("1:06:40  epoch 1/3" in shown, shown.count("\n")) == (True, 1)
     last = shown.rpartition("digits-aaaaaa")[2]
     assert sum(map(last.count, "━╸╺")) == bar, "as wide in the next second"
     assert ("118 steps/s" in shown, "1 min 4 s left" in shown) == (width == 100, width > 40)
 
 
-def test_nothing_is_drawn_again_until_something_has_changed() -> None:
-    screen, begun = io.StringIO(), time.time() - 0.1
-    run = type("", (), {"id": "digits-aaaaaa"})
-    with Live(console=Console(file=screen, force_terminal=True, width=80), auto_refresh=False) as drawn:
-        drawing, sizes = live.Drawing(drawn), []
-        for position in ("step 1", "step 1", "step 2"):
-            drawing.show(run, Update(status=replace(RUNNING, created=begun), position=position))  # type: ignore[arg-type]
-            sizes.append(len(screen.getvalue()))
-    assert sizes[0] == sizes[1] < sizes[2]
+def test_nothing_is_drawn_again_until_something_has_changed(drawn) -> None:
+    running = replace(RUNNING, created=time.time() - 0.1)
+    first, second, third, _ = drawn(80, *(Update(status=running, position=f"step {step}") for step in (1, 1, 2)))
+    assert len(first) == len(second) < len(third)
 
 
 def test_each_task_has_a_separate_line_if_that_is_wanted(tmp_path: Path) -> None:
@@ -260,8 +230,8 @@ def test_a_status_has_the_rate_that_the_records_show() -> None:
     assert recorded_pace(IN_EPOCH, records, None) == expected
     at_the_end = Progress(step=300, epoch=5, epochs=5, epoch_step=100, epoch_steps=100)
     assert recorded_pace(at_the_end, records, None) == "epoch 5/5 step 100/100, 2 steps/s", "nothing is left"
-    assert recorded_pace(IN_EPOCH, records[:2], None) == "epoch 2/5 step 7/100", "one record has no rate"
-    assert recorded_pace(IN_EPOCH, [], None) == "epoch 2/5 step 7/100"
+    for few in (records[:2], []):
+        assert recorded_pace(IN_EPOCH, few, None) == "epoch 2/5 step 7/100", "one record has no rate"
 
 
 @pytest.fixture
@@ -294,13 +264,12 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
     assert later(9) == IN_EPOCH
     assert later(1) == replace(IN_EPOCH, step=108, epoch_step=8)
     task.step(600, 100)
+    # The container of the first task ends with the final step.
     for uploader, says in ((other, 108), (first, 600)):
         uploader.start()
         uploader.flush(10, last=True)
         copy.read_heartbeat()
-        assert copy.progress is not None and copy.progress.step == says, (
-            "the first task's container ends with the final step"
-        )
+        assert copy.progress is not None and copy.progress.step == says
     generation = bucket.stat("heartbeat.json").generation
     bucket.swap("heartbeat.json", [b'{"supervised": true, "resumes": 2}'], expected=generation)
     copy.read_heartbeat()

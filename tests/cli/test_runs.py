@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import finished_run
+from support import FINISHED_RUN, finished_run, holds
 
 import sdk
 from sdk.cli import screen
@@ -21,19 +21,9 @@ from sdk.records.spending import Spent, booked
 def made(root: Path):
     """Make an ended run: `made("digits-aaaaaa", state="FAILED", reason="user_error", age_s=3600)`."""
 
-    def make(
-        name: str,
-        state: str = "SUCCEEDED",
-        reason: str = "done",
-        age_s: float = 7200.0,
-        best: str = "",
-        spent: Spent | None = None,
-        **metrics,
-    ) -> None:
-        run = finished_run(root, name)
-        plan = json.loads(Path(run.plan).read_text())
-        plan["job"]["checkpoints"] = {"best": best or None}
-        Path(run.plan).write_text(json.dumps(plan))
+    def make(name: str, state="SUCCEEDED", reason="done", age_s=7200.0, best="", spent=None, **metrics) -> None:
+        job = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]
+        run = finished_run(root, name, job={**job, "checkpoints": {"best": best or None}})
         created = time.time() - age_s
         for path in Path(run.events).iterdir():
             record = json.loads(path.read_text())
@@ -115,28 +105,20 @@ def test_runs_with_a_price_show_their_cost(made, here, monkeypatch: pytest.Monke
     made("dear-aaaaaa", spent=Spent(seconds=7200.0, usd=22.08), loss=0.25)
     made("known-bbbbbb", "FAILED", "budget", spent=Spent(seconds=90.0, usd=0.5, at_least=True))
     made("emulated-cccccc", spent=Spent(seconds=90.0))
-    rows = {line.split("\t")[0]: line.split("\t") for line in here("list").stdout.splitlines()}
-    assert [rows[run][6] for run in ("dear-aaaaaa", "known-bbbbbb", "emulated-cccccc")] == [
-        "22.08 USD",
-        "at least 0.50 USD",
-        "-",
-    ]
+    costs = {line.split("\t")[0].partition("-")[0]: line.split("\t")[6] for line in here("list").stdout.splitlines()}
+    assert costs == {"dear": "22.08 USD", "known": "at least 0.50 USD", "emulated": "-"}
     listed = {each["id"]: each["spent"] for each in json.loads(here("list", "--json").stdout)}
-    assert listed == {
-        "dear-aaaaaa": {"seconds": 7200.0, "usd": 22.08, "at_least": False},
-        "known-bbbbbb": {"seconds": 90.0, "usd": 0.5, "at_least": True},
-        "emulated-cccccc": None,
-    }
+    assert listed["dear-aaaaaa"] == {"seconds": 7200.0, "usd": 22.08, "at_least": False}
+    assert listed["known-bbbbbb"] == {"seconds": 90.0, "usd": 0.5, "at_least": True}
+    assert listed["emulated-cccccc"] is None
     status = here("status", "known-bbbbbb").stdout
     assert "spent      at least 0.50 USD in 1 min 30 s, without boot disks\n" in status
-    assert status.endswith(" · podlift resume known-bbbbbb\n"), (
-        "without --code current: nothing is wrong with the program"
-    )
+    # Without --code current: nothing is wrong with the program.
+    assert status.endswith(" · podlift resume known-bbbbbb\n")
     assert "spent" not in here("status", "emulated-cccccc").stdout
     assert json.loads(here("status", "dear-aaaaaa", "--json").stdout)["spent"]["usd"] == 22.08
     why = here("why", "known-bbbbbb").stdout
-    assert "max_cost_usd (--max-cost-usd)" in why
-    assert "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n" in why
+    holds(why, "max_cost_usd (--max-cost-usd)", "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n")
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     head, *shown = here("list").stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The parts of a drill that need no training: the named kills, their cost, the differences of two trainings."""
+"""A drill without training: named kills, their cost, differences of two trainings; and one that reports the use of the time."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import REPO, input_error
 
 import sdk
 from sdk.checkpoint import opening
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
+from sdk.cli import app
 from sdk.clock import SystemClock
 from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, prepare, run_drill
 from sdk.drill import kills as costs
+from sdk.drill.goodput import Disturbance, GoodputReport, execute_goodput, prepare_goodput
 from sdk.drill.kills import Kill, parse
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Checkpoints
 from sdk.planning.settings.merge import Destination
 from sdk.records.events import Event
+from sdk.status import Goodput, State
 from sdk.storage.registry import open_store
 
 TASKS = ["chief-0", "worker-0"]
-REPO = str(Path(sdk.__file__).parent.parent)
 
 
 def kill(text: str) -> Kill:
@@ -41,9 +43,6 @@ def kill(text: str) -> Kill:
 
 def event(kind: str, attempt: int, source: str = "chief-0", **data: Any) -> Event:
     return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=float(attempt), data=data)
-
-
-# --- The words ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def event(kind: str, attempt: int, source: str = "chief-0", **data: Any) -> Even
     ],
 )
 def test_an_invalid_kill_is_reported_with_the_known_ones(word: str, said: str) -> None:
-    with pytest.raises(sdk.InputError, match=said.replace("?", r"\?").replace(".", r"\.")):
+    with input_error(said):
         parse([word], TASKS)
 
 
@@ -72,12 +71,10 @@ def test_random_kills_are_at_different_steps_and_the_seed_repeats_them(steps: in
     assert found == parse([f"random:{count}"], TASKS, steps=steps, seed=seed)
     assert len({one.number for one in found}) == count
     assert all(1 <= one.number < steps and one.task in TASKS and one.point == "step" for one in found)
-
-
-def test_more_random_kills_than_steps_are_refused_once_the_steps_are_known() -> None:
-    assert parse(["random:9"], TASKS) == ()
-    with pytest.raises(sdk.InputError, match="9 steps: too few for 'random:9'"):
-        parse(["random:9"], TASKS, steps=9)
+    # They have to fit once the steps are known.
+    assert parse([f"random:{steps}"], TASKS) == ()
+    with pytest.raises(sdk.InputError, match=f"{steps} steps: too few for 'random:{steps}'"):
+        parse([f"random:{steps}"], TASKS, steps=steps)
 
 
 def test_where_there_are_containers_random_kills_are_of_all_that_one_place_can_lose() -> None:
@@ -94,12 +91,9 @@ def test_a_drill_on_a_cloud_is_refused_without_its_emulator(write, monkeypatch: 
     write("train.py", "print(1)")
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
     for backend in ("vertex", sdk.Vertex(project="mine", bucket="mine", image="mine/image")):
-        with pytest.raises(sdk.InputError) as caught:
+        where = "on vertex it runs on the emulator only, and none is configured here"
+        with input_error(where, "Nothing was started, and the cloud was not asked.", "cannot kill 'x'"):
             run_drill("train.py", kills=["chief-0@step:1:machine", "chief-0@step:1:x"], backend=backend)
-        told = str(caught.value)
-        assert "on vertex it runs on the emulator only, and none is configured here" in told
-        assert "Nothing was started, and the cloud was not asked." in told
-        assert "cannot kill 'x'" in told
     # What other runs of the project use is no reason for a drill to leave this machine.
     monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
     assert prepare("train.py", {}, Destination(), os.environ, kills=["chief-0@step:1"], seed=1).backend == "local"
@@ -109,33 +103,18 @@ def test_a_drill_on_a_cloud_is_refused_without_its_emulator(write, monkeypatch: 
 def test_a_mistake_is_reported_where_the_projects_file_names_a_model(write) -> None:
     write("train.py", "print(1)")
     write("podlift.toml", 'model = "digits"\nworkers = 0\n')
-    with pytest.raises(sdk.InputError) as caught:
+    with input_error("workers: Must be greater than or equal to 1", "gate_metric: "):
         run_drill("train.py", kills=["chief-0@step:1"], gate_metric=" ")
-    told = str(caught.value)
-    assert "workers: Must be greater than or equal to 1" in told
-    assert "gate_metric: " in told
 
 
 def test_every_mistake_is_reported_before_anything_starts(write, root: Path) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError) as caught:
+    keeps = "checkpoint_keep_last: a drill sets this itself"
+    with input_error("'tran.py'", "worker-7", "'x'", "The seed", keeps, "'epochs'"):
         run_drill("tran.py", kills=["worker-7@step:1", "x"], seed=-1, workers=2, checkpoint_keep_last=3, epochs=2)
-    told = str(caught.value)
-    for said in (
-        "'tran.py'",
-        "worker-7",
-        "'x'",
-        "The seed",
-        "checkpoint_keep_last: a drill sets this itself",
-        "'epochs'",
-    ):
-        assert said in told
     with pytest.raises(sdk.InputError, match="A drill needs a kill"):
         run_drill("train.py", kills=[])
     assert not root.exists()
-
-
-# --- The cost of the kills ----------------------------------------------------------------------------------------
 
 
 def done(step: int | None, attempt: int) -> dict[str, Any]:
@@ -150,11 +129,7 @@ def done(step: int | None, attempt: int) -> dict[str, Any]:
         ({0: done(40, 1)}, [event("restored", 2, step=40, phase=1)], [(40, 40, 0)]),
         # The second phase had saved nothing: the training continues at the end of the first one.
         ({0: done(55, 1)}, [event("restored", 2, step=50, phase=1)], [(55, 50, 5)]),
-        (
-            {0: done(75, 1)},
-            [event("restored", 2, step=50, phase=1), event("restored", 2, step=70, phase=2)],
-            [(75, 70, 5)],
-        ),
+        ({0: done(75, 1)}, [event("restored", 2, step=50, phase=1), event("restored", 2, step=70, phase=2)], [(75, 70, 5)]),
         # Attempt 2 was killed before it had restored anything.
         (
             {0: done(47, 1), 1: done(None, 2)},
@@ -171,9 +146,7 @@ def done(step: int | None, attempt: int) -> dict[str, Any]:
         ({0: done(4, 1)}, [event("restored", 1, step=900, phase=1), event("restored", 2, step=900, phase=1)], [(4, 4, 0)]),
     ],
 )  # fmt: skip
-def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(
-    kills: Mapping[int, Any], events: list[Event], lost: list[tuple[int, int, int]]
-) -> None:
+def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(kills, events, lost) -> None:
     wanted = [kill("chief-0@step:1"), kill("worker-0@validation:1")]
     found = costs.killed(wanted, kills, events)
     assert [(one.step, one.restored, one.steps_lost) for one in found] == lost
@@ -182,47 +155,36 @@ def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(
 
 
 def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
-    both = costs.killed(
-        [kill("chief-0@step:9"), kill("worker-0@step:9")],
-        {0: done(9, 1), 1: done(9, 1)},
-        [event("restored", 2, step=5, phase=1)],
-    )
+    wanted, ended = [kill("chief-0@step:9"), kill("worker-0@step:9")], {0: done(9, 1), 1: done(9, 1)}
+    both = costs.killed(wanted, ended, [event("restored", 2, step=5, phase=1)])
     assert [one.steps_lost for one in both] == [4, 4]
     assert costs.steps_lost(both) == 4
 
 
 def test_a_machine_with_a_notice_that_was_long_enough_costs_nothing() -> None:
-    wanted = [kill("chief-0@step:1")]
-    wanted = [replace(wanted[0], what="machine")]
+    wanted = [replace(kill("chief-0@step:1"), what="machine")]
     (ended,) = costs.killed(wanted, {0: done(40, 1)}, [event("first_step", 1)])
     (saved,) = costs.killed(wanted, {0: done(12, 1)}, [event("restored", 2, step=20, phase=1)])
     assert [each.steps_lost for each in (ended, saved)] == [0, 0]
-    assert "chief-0@step:1:machine in attempt 1, after step 40; saved or ended within its notice, 0 steps lost" in str(
-        ended
-    )
+    said = "chief-0@step:1:machine in attempt 1, after step 40; saved or ended within its notice, 0 steps lost"
+    assert said in str(ended)
     (lost,) = costs.killed(wanted, {0: done(12, 1)}, [event("restored", 2, step=10, phase=1)])
     assert "restored step 10, 2 steps lost" in str(lost)
 
 
 def test_a_restart_without_a_kill_is_reported() -> None:
-    events = [
-        event("restarting", 1, failure={"message": "killed"}),
-        event("restarting", 2, failure={"message": "out of memory"}),
-    ]
+    messages = {1: "killed", 2: "out of memory"}
+    events = [event("restarting", attempt, failure={"message": text}) for attempt, text in messages.items()]
     found = costs.killed([kill("chief-0@step:9")], {0: done(9, 1)}, events)
     assert costs.other_restarts(found, events) == ["Attempt 2 ended without a kill of the drill: out of memory"]
-
-
-# --- The differences ----------------------------------------------------------------------------------------------
 
 
 def trained(
     folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b"", stages: int = 1
 ) -> comparison.TrainingEnd:
     """Save a checkpoint of each step, and return the end: of one array of floats, and of the state of each replica."""
-    paths = RunPaths(str(folder))
+    paths, clock = RunPaths(str(folder)), SystemClock()
     store = open_store(paths.store)
-    clock = SystemClock()
     opened = opening.open_first(store, 1, "test", clock)
     info = TaskInfo(run_id=folder.name, attempt=1, task="chief-0", tasks=("chief-0",))
     policy = Checkpoints(keep_last=100, on_busy="block")
@@ -232,7 +194,6 @@ def trained(
         array = Array("dense/kernel", "float32", (len(kernel),), lambda data=data: memoryview(data))
         listed = [{"kind": "fit", "finished": True, "commit": "", "steps": step, "history": {}, "epochs": []}] * stages
         ticket = saver.save(Contents((array,), {"own": own}), step=step, position={"stages": listed, "at": {}})
-        assert ticket is not None
         ticket.wait(20)
     saver.close(20)
     end = comparison.end_of(paths)
@@ -256,14 +217,12 @@ def test_a_single_bit_is_a_difference_and_the_first_step_that_has_it_is_named(tm
     assert (first.array, first.step) == ("dense/kernel", 2)
     assert first.largest == pytest.approx(2e-7, rel=0.5)
     assert "dense/kernel at step 2, by up to 2.38e-07" in str(first)
-
-
-def test_signs_of_zero_are_bits_too(tmp_path: Path) -> None:
-    found, _ = comparison.compare_ends(trained(tmp_path / "a", [0.0]), trained(tmp_path / "b", [-0.0]))
+    # The sign of zero is a bit, too.
+    found, _ = comparison.compare_ends(trained(tmp_path / "zero", [0.0]), trained(tmp_path / "minus", [-0.0]))
     assert [(one.array, one.largest) for one in found] == [("dense/kernel", None)]
 
 
-def test_other_steps_phases_shapes_and_replicas_are_differences(tmp_path: Path) -> None:
+def test_other_steps_phases_shapes_and_replicas_are_differences_and_lost_ends_named(tmp_path: Path) -> None:
     one = trained(tmp_path / "a", [1.0])
     for name, other in {
         "steps": trained(tmp_path / "b", [1.0], steps=3),
@@ -272,55 +231,32 @@ def test_other_steps_phases_shapes_and_replicas_are_differences(tmp_path: Path) 
         "the state of task 1's replicas": trained(tmp_path / "e", [1.0], own=b"other"),
     }.items():
         assert [found.array for found in comparison.compare_ends(one, other)[0]] == [name]
-
-
-def test_phases_without_a_kept_end_are_named(tmp_path: Path) -> None:
-    one, other = trained(tmp_path / "a", [1.0], stages=3), trained(tmp_path / "b", [1.0], stages=3)
+    # Phases without a kept end are named, and a run without checkpoints has none.
+    one, other = trained(tmp_path / "f", [1.0], stages=3), trained(tmp_path / "g", [1.0], stages=3)
     assert comparison.compare_ends(one, other) == ([], [1, 2])
-
-
-def test_a_run_without_checkpoints_has_no_end(tmp_path: Path) -> None:
     assert comparison.end_of(RunPaths(str(tmp_path))) is None
 
 
-# --- The report ---------------------------------------------------------------------------------------------------
-
+COSTS = {"steps": 60, "steps_lost": 7, "every_steps": 10, "seconds_lost": 4.25, "attempts": 2}
 PASSED = DrillReport(
     verdict="passed",
     weights_equal=True,
     weights_sha="ab" * 32,
-    steps=60,
-    steps_lost=7,
-    every_steps=10,
-    seconds_lost=4.25,
-    attempts=2,
     kills=(Killed(task="chief-0", point="step", number=47, attempt=1, step=47, restored=40, steps_lost=7),),
     runs={"undisturbed": "/runs/a", "again": "/runs/b", "killed": "/runs/c"},
+    **COSTS,
 )
 
 
 def test_the_report_is_text_and_json() -> None:
     data = json.loads(json.dumps(PASSED.to_data()))
-    wanted = {
-        "weights_equal",
-        "weights_sha",
-        "steps_lost",
-        "every_steps",
-        "seconds_lost",
-        "attempts",
-        "kills",
-        "kills_missed",
-    }
-    assert wanted <= data.keys()
+    wanted = "weights_equal weights_sha steps_lost every_steps seconds_lost attempts kills kills_missed"
+    assert set(wanted.split()) <= data.keys()
     assert data["kills"][0]["restored"] == 40
     assert (data["passed"], data["exit_code"]) == (True, 0)
     assert "chief-0@step:47 in attempt 1, after step 47; restored step 40, 7 steps lost" in str(PASSED)
-    assert "/runs/c" in str(PASSED)
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(4.25, "4.2 s longer than"), (-1.1, "1.1 s shorter than")])
-def test_the_report_compares_the_killed_training_with_the_undisturbed_ones(seconds: float, words: str) -> None:
-    assert words in str(replace(PASSED, seconds_lost=seconds))
+    assert "/runs/c" in str(PASSED) and "4.2 s longer than" in str(PASSED)
+    assert "1.1 s shorter than" in str(replace(PASSED, seconds_lost=-1.1))
 
 
 @pytest.mark.parametrize("verdict", ["not_equal", "not_reproducible", "kills_missed", "nothing_saved", "failed"])
@@ -336,18 +272,10 @@ def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
     shown = str(report)
     assert (report.passed, report.exit_code) == (False, 1)
     assert shown.startswith(verdict.replace("_", " "))
-    for said in (
-        "first in layer/0",
-        "and 12 more",
-        "train.py:3 uuid.uuid4()",
-        "chief-0@step:900",
-        "the data is skipped",
-    ):
-        assert said in shown
+    parts = ("first in layer/0", "and 12 more", "train.py:3 uuid.uuid4()", "chief-0@step:900", "the data is skipped")
+    assert [part for part in parts if part not in shown] == []
     assert replace(report, user_fault=False).exit_code == 3
 
-
-# --- Inside a task ------------------------------------------------------------------------------------------------
 
 KILLED = """
 import json, sys
@@ -367,9 +295,8 @@ print("survived")
 
 def attempt_under(folder: Path, number: int, *words: str) -> int:
     wanted = json.dumps([vars(kill(word)) for word in words])
-    return subprocess.run(
-        [sys.executable, "-c", KILLED, str(folder), str(number), wanted], cwd=REPO, timeout=60
-    ).returncode
+    command = [sys.executable, "-c", KILLED, str(folder), str(number), wanted]
+    return subprocess.run(command, cwd=REPO, timeout=60).returncode
 
 
 @pytest.mark.process
@@ -381,3 +308,83 @@ def test_each_kill_happens_once_also_within_an_execution_of_several_steps(tmp_pa
     told = {index: json.loads(Path(path).read_bytes()) for index, path in left.items() if Path(path).exists()}
     # Epochs are counted over all attempts: steps 0 and 12 before the first kill, steps 0 and 12 after it.
     assert {index: (data["attempt"], data["step"]) for index, data in told.items()} == {0: (1, 20), 1: (2, 12)}
+
+
+PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
+# It keeps nothing, so that all steps before the last kill are done again.
+STEPS = """\
+import time
+import sdk
+
+for step in range(1, 100_000):
+    time.sleep(0.02)
+    sdk.context().report({"loss": 1.0}, step=step)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.full
+def test_tasks_are_killed_in_time_and_the_cost_is_reported(write, root: Path) -> None:
+    write("train.py", STEPS)
+    disturbance = Disturbance(for_s=6.0, kill_every_s=2.0, at_least=0.01)
+    plan = prepare_goodput("train.py", {"workers": 2}, Destination(root=str(root)), {}, disturbance)
+    assert plan.job.retry.infrastructure == sdk.Retry().infrastructure + 2
+    report = execute_goodput(plan, disturbance, SystemClock())
+    assert report.passed and report.state is State.CANCELLED and not report.message
+    assert (report.attempts, report.kills_missed) == (3, 0)
+    assert [kill.attempt for kill in report.kills] == [1, 2]
+    assert all(kill.at_s >= 2.0 * kill.attempt and (kill.trains_again_s or 0) > 0 for kill in report.kills)
+    run = sdk.attach(report.run)
+    for task in run.plan.tasks:
+        spent = run.goodput(task)
+        assert spent is not None and spent.task == task
+        whole = run.status().timings["finished"]
+        assert sum(spent.parts.values()) == pytest.approx(whole, rel=0.01)
+        # The steps of the last attempt alone were kept.
+        assert spent.steps_lost > 20 and spent.step_s > 0.2 and spent.lost_to_failures_s > 2.0
+    assert report.goodput == run.goodput()
+    with pytest.raises(sdk.InputError, match="no task 'worker-7'"):
+        run.goodput("worker-7")
+
+
+def report_of(step_s: float, **given: object) -> GoodputReport:
+    spent = Goodput(task="chief-0", total_s=100.0, start_s=100.0 - step_s - 6, step_s=step_s, evaluation_s=6.0)
+    known = {"state": State.CANCELLED, "goodput": spent, "at_least": 0.95}
+    known |= {"attempts": 2, "kills": (), "kills_missed": 0}
+    return GoodputReport(**{**known, "run": "/runs/x", **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "said"),
+    [
+        (report_of(90), 0, "passed: the program had 96.0% of 1 min 40 s, and 90.0% were steps"),
+        (report_of(88), 1, "too low: the program had 94.0%"),
+        (report_of(94, kills_missed=2), 1, "too short: the training ended before 2 kills"),
+        (report_of(94, message="The disk is full."), 3, "failed: the training did not continue: The disk is full."),
+        (report_of(94, message="KeyError: 'x'", user_fault=True), 1, "failed: the training did not continue: KeyError"),
+        (report_of(94, goodput=None), 1, "failed: no task has accounted its time"),
+    ],
+)
+def test_the_verdict_is_about_the_time_that_the_kills_left_to_the_program(report, code, said) -> None:
+    assert (report.exit_code, report.passed) == (code, code == 0)
+    assert str(report).startswith(said)
+    section = PAGE.partition("\n## goodput\n")[2].partition("\n## ")[0]
+    names = {field.name for field in fields(GoodputReport)} | {"passed", "exit_code"}
+    assert set(report.to_data()) == names
+    assert all(f"`{name}`" in section for name in names)
+    assert json.loads(json.dumps(report.to_data()))["exit_code"] == code
+
+
+def test_mistakes_are_reported_together_before_anything_starts(write, root: Path, capsys) -> None:
+    write("train.py", "print(1)")
+    words = ["--for", "5m", "--at-least", "0", "--retry-infrastructure", "2"]
+    assert app.run(["goodput", "train.py", *words, "--backend", "vertex", "--root", str(root)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    for sentence in (
+        "Received: one every 10 min, for 5 min. Next: --for longer than --kill-every",
+        "Received: --at-least 0%",
+        "retry_infrastructure: a drill sets this itself",
+        "Received: --backend vertex",
+    ):
+        assert sentence in said
+    assert not root.exists()

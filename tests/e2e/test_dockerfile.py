@@ -32,11 +32,15 @@ def tensorflow(family: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def test_every_family_has_a_stage_and_everything_is_pinned_with_its_date() -> None:
+def test_every_family_has_a_pinned_stage_and_tpus_their_library_and_variables() -> None:
     assert tuple(STAGES) == FAMILIES
     assert re.search(r"^FROM python:\S+@sha256:[0-9a-f]{64} AS base$", TEXT, re.M)
     assert all(re.search(r"==[\d.]+$", word) for family in FAMILIES for word in pip_words(family))
     assert len(re.findall(r"^# (?:Python \S+ )?Pinned (?:on \d{4}-\d\d-\d\d|by hand)", TEXT, re.M)) == 1 + len(FAMILIES)
+    assert pip_words("tpu")[:2] == ["tensorflow-tpu==2.20.0", "libtpu==0.0.14"]
+    for part in ("NEXT_PLUGGABLE_DEVICE_USE_C_API=true", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH=/lib/libtpu.so"):
+        assert part in STAGES["tpu"]
+    assert re.search(r"^RUN ln -s .*libtpu\.so\" \\\n    /lib/libtpu\.so", STAGES["tpu"], re.M)
 
 
 def test_podlift_and_the_hardware_run_every_pinned_release() -> None:
@@ -44,13 +48,6 @@ def test_podlift_and_the_hardware_run_every_pinned_release() -> None:
     v5e = lookup("v5e-1").tensorflow
     assert low <= tensorflow("cpu") <= high and tensorflow("gpu") == tensorflow("cpu")
     assert v5e and v5e[0] <= tensorflow("tpu") <= v5e[1]
-
-
-def test_the_image_for_tpus_has_the_pair_the_library_and_the_variables() -> None:
-    assert pip_words("tpu")[:2] == ["tensorflow-tpu==2.20.0", "libtpu==0.0.14"]
-    for part in ("NEXT_PLUGGABLE_DEVICE_USE_C_API=true", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH=/lib/libtpu.so"):
-        assert part in STAGES["tpu"]
-    assert re.search(r"^RUN ln -s .*libtpu\.so\" \\\n    /lib/libtpu\.so", STAGES["tpu"], re.M)
 
 
 def test_the_wheel_has_the_dockerfile(wheel: Path) -> None:

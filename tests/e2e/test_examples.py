@@ -24,11 +24,15 @@ EXAMPLES = REPO / "examples"
 GUIDE = REPO / "docs" / "how-to" / "models.md"
 
 
-def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES, code: int = 0) -> str:
-    # Without the settings of tests: with theirs, no run would be restarted after a preemption.
+def environ(root: Path) -> dict[str, str]:
+    """Without the settings of tests: with theirs, no run would be restarted after a preemption."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PODLIFT_")}
-    env = {**kept, "PYTHONPATH": str(REPO), "PODLIFT_ROOT": str(root)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=LONG_LIMIT_S)
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    return {**kept, "PYTHONPATH": str(REPO), "PODLIFT_ROOT": str(root), "PATH": path}
+
+
+def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES, code: int = 0) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env=environ(root), cwd=folder, timeout=LONG_LIMIT_S)
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -66,14 +70,10 @@ def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Pa
 
 @pytest.mark.full
 @pytest.mark.process
-def test_the_notebook_gets_the_value_of_its_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_notebook_gets_the_value_of_its_function(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path))
-    namespace = {"__name__": "__main__"}
     monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
-    sys.modules["__main__"].__dict__.update(namespace)
     cells = json.loads((EXAMPLES / "04_notebook.ipynb").read_text())["cells"]
     for number, cell in enumerate(cell for cell in cells if cell["cell_type"] == "code"):
         # As IPython does: the text of a cell is kept under a name that is not a file.
@@ -86,29 +86,21 @@ def test_the_notebook_gets_the_value_of_its_function(
 @pytest.mark.tensorflow
 @pytest.mark.process
 @pytest.mark.full
-def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(tmp_path: Path, monkeypatch) -> None:
     project = tmp_path / "retrain"
     shutil.copytree(EXAMPLES / "retrain", project)
-    podlift = [sys.executable, "-m", "sdk"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PODLIFT_")}
-    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-    env = {**kept, "PYTHONPATH": str(REPO), "PODLIFT_ROOT": str(tmp_path), "PATH": path}
     (_copied, *commands) = next(each for each in examples(GUIDE) if "make_data.py" in each.text).commands()
     for command, printed in commands:
-        code, screen = terminal.run(["timeout", f"{LONG_LIMIT_S:g}", *command.split()], project, env)
+        code, screen = terminal.run(["timeout", f"{LONG_LIMIT_S:g}", *command.split()], project, environ(tmp_path))
         output = "\n".join(terminal.CODE.sub("", line) for line in screen.lines)
         assert (code, missing(printed or ["..."], output)) == (0, []), output
     (first,), (second,) = (sdk.models(root=tmp_path)["digits"].version(number).evidence() for number in (1, 2))
     assert (first.outcome, first.metrics.keys()) == ("promote", {"accuracy", "accuracy[eights]", "loss"})
     assert {guard.holds for guard in second.guards} == {True}
     assert second.outcome == "promote"
-    shown = shown_by([*podlift, "models", "evaluate", "digits", "1"], tmp_path, project, code=1)
-    assert (
-        shown.startswith("gate       keep: accuracy is ")
-        and "; and a guard does not hold: loss <= champion * 1.05 " in shown
-    )
+    shown = shown_by([sys.executable, "-m", "sdk", "models", "evaluate", "digits", "1"], tmp_path, project, code=1)
+    assert shown.startswith("gate       keep: accuracy is ")
+    assert "; and a guard does not hold: loss <= champion * 1.05 " in shown
     (row,) = [line.split() for line in shown.splitlines() if line.split()[:1] == ["accuracy"]]
     assert row[1:3] == [f"{each.metrics['accuracy']:.4f}" for each in (first, second)], "as at the end of the runs"
     monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path))

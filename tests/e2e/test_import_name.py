@@ -46,9 +46,7 @@ def project(write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("where", ["a task", full_only("a container")])
-def test_a_task_and_its_child_processes_find_sdk_and_the_projects_own_podlift(
-    project: None, request: pytest.FixtureRequest, where: str
-) -> None:
+def test_a_task_and_its_child_processes_find_sdk_and_the_projects_own_podlift(project, request, where: str) -> None:
     backend = request.getfixturevalue("podlift_vertex").backend() if where == "a container" else "local"
     assert sdk.submit("train.py", backend=backend).result(LIMIT_S).metrics == {"value": 42, "same": 1}
 

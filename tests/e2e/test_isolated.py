@@ -23,12 +23,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "project" / "wheels").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "project" / "wheels").mkdir()
     wheel(tmp_path / "project" / "wheels", "onlythere", "1.5", {"onlythere.py": module("1.5")})
     write("requirements.txt", "--no-index\n--find-links wheels\nonlythere==1.5\n")
-    write(
-        "train.py",
-        """
+    text = """
         import importlib.util, json, os, sys
         import onlythere, sdk
         print(json.dumps({
@@ -38,8 +36,8 @@ def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, 
             "prefix": sys.prefix,
             "first on PATH": os.environ["PATH"].split(os.pathsep)[0],
         }))
-        """,
-    )
+        """
+    write("train.py", text)
     plan = sdk.plan(sdk.Job("train.py", code=ISOLATED, resources=sdk.Resources(workers=2)))
     assert "a fresh environment" in str(plan)
     assert "1 of requirements.txt: onlythere==1.5" in str(plan)
@@ -56,9 +54,7 @@ def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, 
 
 
 @pytest.mark.full
-def test_an_environment_that_cannot_be_built_is_the_users_error_with_uvs_words(
-    write, cache: Path, tmp_path: Path
-) -> None:
+def test_an_environment_that_cannot_be_built_is_the_users_error_with_uvs_words(write, cache, tmp_path) -> None:
     (tmp_path / "project" / "wheels").mkdir()
     write("requirements.txt", "--no-index\n--find-links wheels\nnowhere-to-be-found\n")
     write("train.py", "print(1)")
@@ -75,8 +71,7 @@ def test_an_estimator_program_brings_its_old_tensorflow(write, workers: int) -> 
     """TensorFlow 2.15 is the last one that has tf.estimator; there are wheels of it for Python 3.10 and 3.11."""
     write("requirements.txt", "tensorflow==2.15.*\n")
     write("train.py", (PROGRAMS / "estimator.py").read_text())
-    job = sdk.Job("train.py", code=ISOLATED, resources=sdk.Resources(workers=workers))
-    run = sdk.submit(job)
+    run = sdk.submit(sdk.Job("train.py", code=ISOLATED, resources=sdk.Resources(workers=workers)))
     run.result(600)
     lines = [json.loads(line.text) for line in run.logs(task="chief-0") if line.text.startswith("{")]
     assert lines[0]["tensorflow"].startswith("2.15.")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, REPO, full_only, needs
+from support import REPO, full_only, needs
 
 import sdk
 
@@ -28,9 +28,7 @@ FEW_STEPS = {
 
 @pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("name", ["digits_loop", full_only("ae_images"), full_only("char_lm")])
-def test_a_job_runs_by_hand_too_and_leaves_a_model(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_runs_by_hand_too_and_leaves_a_model(name: str, tmp_path: Path, monkeypatch, capfd) -> None:
     import keras
 
     monkeypatch.chdir(tmp_path)
@@ -41,52 +39,44 @@ def test_a_job_runs_by_hand_too_and_leaves_a_model(
     assert made and (name == "char_lm" or all(keras.models.load_model(each).count_params() for each in made))
 
 
-@pytest.mark.full
-def test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server(tmp_path: Path) -> None:
-    run = sdk.submit(JOBS / "recommender" / "train.py", args=["--steps", "4"], workers=2, ps=1, root=tmp_path)
-    metrics = run.result(LIMIT_S).metrics
-    # Guessing the average has an error of 1.12.
-    assert 1.0 < metrics["val_rmse"] < 1.3 and run.status().saved_step == 4
-    assert Path(run.result().model_dir, "recommender.weights.h5").stat().st_size > 8 * 4 * (600 + 400)
-
-
-def last(name: str, root: Path, **settings: object) -> dict[str, float]:
+def trained(name: str, root: Path, **settings: object) -> tuple[sdk.Run, dict[str, float]]:
     run = sdk.submit(JOBS / name / "train.py", root=root, **settings)  # type: ignore[arg-type]
-    return {metric: value for metric, value in run.result(900).metrics.items() if value is not None}
+    return run, {metric: value for metric, value in run.result(900).metrics.items() if value is not None}
 
 
 @pytest.mark.full
 def test_digits_trains_on_two_workers_with_unchanged_fit_and_leaves_a_model(tmp_path: Path) -> None:
     import keras
 
-    run = sdk.submit(JOBS / "digits" / "train.py", workers=2, root=tmp_path)
-    result = run.result(LIMIT_S)
-    assert result.metrics["val_accuracy"] is not None and result.metrics["val_accuracy"] >= 0.96
+    run, metrics = trained("digits", tmp_path, workers=2)
+    assert metrics["val_accuracy"] >= 0.96
     assert len(run.metrics()) == 12
-    assert keras.models.load_model(f"{result.model_dir}/digits.keras").count_params() == 38_282
+    assert keras.models.load_model(f"{run.result().model_dir}/digits.keras").count_params() == 38_282
 
 
 @pytest.mark.full
 def test_digits_loop_recognizes_digits_on_two_workers(tmp_path: Path) -> None:
-    metrics = last("digits_loop", tmp_path, workers=2)
+    run, metrics = trained("digits_loop", tmp_path, workers=2)
     assert metrics["val_accuracy"] >= 0.96
-    (found,) = sdk.runs(root=tmp_path)
-    saved = sdk.attach(found.url).checkpoints(best="val_accuracy")
-    assert metrics["val_accuracy"] in [entry.metrics["val_accuracy"] for entry in saved]
+    saved = [entry.metrics["val_accuracy"] for entry in run.checkpoints(best="val_accuracy")]
+    assert metrics["val_accuracy"] in saved
 
 
 @pytest.mark.full
 def test_ae_images_is_better_than_linear_and_its_codes_pass_for_random_numbers(tmp_path: Path) -> None:
-    metrics = last("ae_images", tmp_path, workers=2)
+    _, metrics = trained("ae_images", tmp_path, workers=2)
     assert metrics["val_error"] < 0.7 * metrics["pca_error"] < 0.02
     assert 1.2 < metrics["confusion"] < 1.5 and 0.8 < metrics["code_std"] < 1.2
 
 
 @pytest.mark.full
 def test_recommender_learns_the_tastes_with_workers_and_a_parameter_server(tmp_path: Path) -> None:
-    assert 0.5 < last("recommender", tmp_path, workers=3, ps=1)["val_rmse"] < 0.57
+    run, metrics = trained("recommender", tmp_path, args=["--steps", 1980], workers=3, ps=1)
+    assert 0.5 < metrics["val_rmse"] < 0.57 and run.status().saved_step == 1980
+    weights = Path(run.result().model_dir, "recommender.weights.h5")
+    assert weights.stat().st_size > 8 * 4 * (600 + 400)
 
 
 @pytest.mark.full
 def test_char_lm_predicts_more_than_half_of_the_characters(tmp_path: Path) -> None:
-    assert last("char_lm", tmp_path, args=["--steps", 1000])["val_accuracy"] > 0.55
+    assert trained("char_lm", tmp_path, args=["--steps", 1000])[1]["val_accuracy"] > 0.55

@@ -37,7 +37,9 @@ def test_this_release_has_its_root() -> None:
     assert f"v{sdk.__version__}" in RELEASES, "Next: scripts/golden"
 
 
-def test_runs_of_every_release_are_read(root: Path, names: dict[str, str]) -> None:
+def test_runs_of_every_release_are_read_and_their_plans_written_again_are_the_same(
+    root: Path, names: dict[str, str]
+) -> None:
     whole, stopped = (sdk.attach(names[name], root=root) for name in ("whole", "stopped"))
     assert [run.status().state for run in (whole, stopped)] == [sdk.State.SUCCEEDED, sdk.State.CANCELLED]
     result = whole.result()
@@ -46,13 +48,9 @@ def test_runs_of_every_release_are_read(root: Path, names: dict[str, str]) -> No
     assert whole.checkpoints()[-1].step == 32 and 5 <= stopped.checkpoints()[-1].step < 32
     assert [line.text for line in whole.logs(task="worker-0")]
     assert "cancelled" in stopped.why() and whole.timeline()
-
-
-def test_plans_of_every_release_are_the_same_after_they_were_written_again(root: Path, names: dict[str, str]) -> None:
-    stored = root / "runs" / names["whole"] / "plan.json"
-    plan = Plan.from_json(stored.read_bytes(), str(stored))
-    assert [*plan.tasks] == ["chief-0", "worker-0"]
-    assert json.loads(plan.to_json()) == json.loads(stored.read_text())
+    assert [*whole.plan.tasks] == ["chief-0", "worker-0"]
+    stored = (root / "runs" / names["whole"] / "plan.json").read_bytes()
+    assert json.loads(Plan.from_json(stored, "plan.json").to_json()) == json.loads(stored)
 
 
 def test_models_schedules_and_sweeps_of_every_release_are_read(root: Path) -> None:
@@ -67,9 +65,7 @@ def test_models_schedules_and_sweeps_of_every_release_are_read(root: Path) -> No
 @pytest.mark.full
 @pytest.mark.process
 @pytest.mark.tensorflow
-def test_a_run_that_a_release_has_stopped_ends_with_the_weights_of_the_whole_one(
-    root: Path, names: dict[str, str]
-) -> None:
+def test_a_run_that_a_release_has_stopped_ends_with_the_weights_of_the_whole_one(root: Path, names) -> None:
     stopped, whole = (sdk.attach(names[name], root=root) for name in ("stopped", "whole"))
     stopped.resume()
     assert stopped.wait(LONG_LIMIT_S).state is sdk.State.SUCCEEDED

@@ -42,16 +42,8 @@ MEANS = {
             return {"accuracy": sum(right) / len(right)}
     """,
 }
-
-
-GATE = {
-    "evaluate": "quality:measure",
-    "data": "test",
-    "metric": "accuracy",
-    "min_gain": "0.01",
-    "ask_below": "0.08",
-    "guards": ["accuracy >= 0.5"],
-}
+LIMITS = {"min_gain": "0.01", "ask_below": "0.08", "guards": ["accuracy >= 0.5"]}
+GATE = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy", **LIMITS}
 
 
 class Retraining:
@@ -63,13 +55,9 @@ class Retraining:
             (project / name).write_text(textwrap.dedent(text))
         self.put("test", "test", test)
         self.put("rows", "week-1", added[0])
-        job = sdk.Job(
-            "train.py",
-            model="digits",
-            inputs={name: self.place(name) for name in ("rows", "test")},
-            gate=GATE,
-            retry=sdk.Retry(infrastructure=3, preemptions=None),
-        )
+        inputs = {name: self.place(name) for name in ("rows", "test")}
+        retry = sdk.Retry(infrastructure=3, preemptions=None)
+        job = sdk.Job("train.py", model="digits", inputs=inputs, gate=GATE, retry=retry)
         notify = (f"command:sh -c 'cat >> {project}/notices.jsonl; echo >> {project}/notices.jsonl'",)
         rules: Any = {"name": "weekly", "cron": "0 3 * * 1", "time_zone": "Europe/Berlin", "notify": notify}
         self.schedule = sdk.schedule(job, **rules)
@@ -81,9 +69,6 @@ class Retraining:
         place = Path(self.place(folder))
         place.mkdir(exist_ok=True)
         (place / name).write_bytes(data)
-
-    def remove(self, folder: str, name: str) -> None:
-        Path(self.place(folder), name).unlink()
 
     def pass_week(self) -> SlotRecord:
         """Serve the next slot by a clock that is there at once, and return its record."""
@@ -107,6 +92,10 @@ class Retraining:
         return [json.loads(line) for line in text.splitlines() if line]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
 def points(*rows: tuple[float, int]) -> bytes:
     return json.dumps(rows).encode()
 
@@ -117,19 +106,14 @@ def weeks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retraining:
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
-    added = [
-        points((0.9, 0), (1.6, 1)),
-        points((0.3, 0), (1.4, 1)),
-        points((1.8, 0), (1.8, 0), (0.2, 1), (0.2, 1)),
-        points((0.4, 0), (1.3, 1)),
-    ]
-    test = points(*((each / 10, int(each >= 10)) for each in range(20)))
-    return Retraining(project, added, test)
+    corrupted = points((1.8, 0), (1.8, 0), (0.2, 1), (0.2, 1))
+    added = [points((0.9, 0), (1.6, 1)), points((0.3, 0), (1.4, 1)), corrupted, points((0.4, 0), (1.3, 1))]
+    return Retraining(project, added, test=points(*((each / 10, int(each >= 10)) for each in range(20))))
 
 
 @pytest.mark.shows("A gate compares each new model")
 def test_weeks_are_promoted_refused_or_approved_and_a_rollback_restores_week_one(
-    weeks: Retraining, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    weeks: Retraining, tmp_path: Path, capsys, monkeypatch
 ) -> None:
     def said_by(*words: str) -> str:
         capsys.readouterr()
@@ -144,7 +128,7 @@ def test_weeks_are_promoted_refused_or_approved_and_a_rollback_restores_week_one
         found.append(this.pass_week())
         champions.append(sdk.models(this.schedule.root)["digits"].champion().number)
         if week == 3:
-            this.remove("rows", "week-3")
+            Path(this.place("rows"), "week-3").unlink()
     assert [each.state for each in found] == ["SUCCEEDED"] * 4, found
     assert champions == [1, 2, 2, 2]
     outcomes = [each.registered.outcome if each.registered else "" for each in found]
@@ -168,9 +152,7 @@ def test_weeks_are_promoted_refused_or_approved_and_a_rollback_restores_week_one
     assert [said_by("models", "promote", "digits", "--previous") for _ in range(2)] == ["2\n", "1\n"]
     assert {each.path: each.parts for each in model.champion().files()} == first
     again = Path(model.champion().download(tmp_path / "again"))
-    assert {each.name: each.read_bytes() for each in again.iterdir()} == {
-        each.name: each.read_bytes() for each in kept.iterdir()
-    }
+    assert contents(again) == contents(kept)
     assert [(move.before, move.champion, move.cause) for move in model.history()] == [
         (0, 1, "promote"), (1, 2, "promote"), (2, 4, "promote"), (4, 2, "rollback"), (2, 1, "rollback"),
     ]  # fmt: skip

@@ -80,23 +80,9 @@ def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(wri
     assert Path(loaded_from).is_relative_to(run["url"]), "not from the folder that is installed in editable mode"
 
 
-@pytest.mark.full
-def test_a_module_that_loads_from_an_editable_install_only_is_refused(write, fresh) -> None:
-    for path, text in SRC_LAYOUT.items():
-        project = write(path, text).parents[len(Path(path).parts) - 1]
-    write(".gitignore", "reading.py\n")
-    (fresh.site / "__editable__.digits.pth").write_text(f"{project / 'src'}\n")
-    shown = fresh.podlift("plan", "digits.train:main", "--args", '{"epochs": 2}', cwd=project)
-    assert shown.code == 2
-    assert "digits.reading" in shown.stderr
-
-
 def test_the_package_the_command_and_the_plugin_are_installed_by_their_names(write, fresh) -> None:
     assert (fresh.site / "sdk" / "py.typed").is_file() and not (fresh.site / "podlift").exists()
-    write(
-        "test_it.py",
-        "def test_names(podlift_run):\n    import sys, sdk.errors\n    assert 'podlift' not in sys.modules\n",
-    )
+    write("test_it.py", "import sys, sdk.errors\ndef test_names(podlift_run): assert 'podlift' not in sys.modules\n")
     project = write("train.py", "import sdk\nprint(sdk.context().task)").parent
     tested = fresh.python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert tested.code == 0, tested.stdout

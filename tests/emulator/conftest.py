@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.storage import Bucket
 
-# For a checkout that is not installed: pytest does not find its plugin.
-from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
-
-__all__ = ["podlift_gcs", "podlift_gcs_server"]
+from sdk.testing.gcs import GcsServer
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1 import JobServiceClient
+from support import until
 
 from sdk.emulator import server as servers
 from sdk.emulator.server import bind, listen
@@ -85,13 +86,10 @@ class FakeLauncher:
         pass
 
     def of(self, job: Any) -> list[FakeReplicas]:
-        """The launcher of a job, one for each try."""
         return [group for group in self.made if group.job_id == job.name.rpartition("/")[2]]
 
 
 class Served:
-    """A running emulator."""
-
     # The API of its fault rules.
     api = "vertex"
 
@@ -106,7 +104,6 @@ class Served:
         self.client = self.connect(JobServiceClient)
 
     def connect(self, kind: type[Any]) -> Any:
-        """One of Google's clients."""
         options = {"api_endpoint": self.url}
         self._clients.append(kind(transport="rest", credentials=AnonymousCredentials(), client_options=options))
         return self._clients[-1]
@@ -144,7 +141,6 @@ class Served:
         return self.client.get_custom_job(name=job.name, timeout=WAIT_S)
 
     def until(self, job: Any, *states: str) -> Any:
-        """The job as soon as it is in one of these states."""
         for found in map(self.get, repeated(job)):
             if found.state.name in states:
                 return found
@@ -152,7 +148,6 @@ class Served:
         raise AssertionError(f"still {found.state.name}")
 
     def runs(self, job: dict | None = None) -> tuple[Any, FakeReplicas]:
-        """A job that runs now, and its replicas."""
         made = self.create(job)
         return made, self.running(made, 1)
 
@@ -163,7 +158,6 @@ class Served:
         return answer.json()["attempts"]
 
     def request(self, job: Any, what: str, **more: Any) -> requests.Response:
-        """Let something happen to a job, such as preempt."""
         return self.ask("POST", f"/_vertex/jobs/{job.name.rpartition('/')[2]}:{what}", more or None)
 
     def running(self, job: Any, tries: int) -> FakeReplicas:
@@ -211,16 +205,29 @@ def full(what: str) -> str:
 
 
 def body(workers: int = 0, **spec: Any) -> dict[str, Any]:
-    """A job of a chief and workers."""
     pools = [pool(1), *([pool(workers)] if workers else [])]
     return {"display_name": "digits", "job_spec": {"worker_pool_specs": pools, **spec}}
 
 
 def pool(count: int = 1, **more: Any) -> dict[str, Any]:
     container = {"image_uri": "us-docker.pkg.dev/acme/train/image:1", "command": ["python3"], "args": ["train.py"]}
-    return {
-        "machine_spec": {"machine_type": "n1-standard-4"},
-        "replica_count": count,
-        "container_spec": container,
-        **more,
-    }
+    machine = {"machine_type": "n1-standard-4"}
+    return {"machine_spec": machine, "replica_count": count, "container_spec": container, **more}
+
+
+def created(cloud: Any, *containers: dict[str, Any], **spec: Any) -> Any:
+    pools = [pool(container_spec={"image_uri": "any", **container}) for container in containers]
+    job = {"display_name": "real", "job_spec": {"worker_pool_specs": pools, **spec}}
+    with cloud.jobs() as client:
+        return client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
+
+
+def reached(cloud: Any, job: Any, *states: str) -> Any:
+    """The job as soon as it is in one of these states, or has ended."""
+    with cloud.jobs() as client:
+        until(lambda: client.get_custom_job(name=job.name, timeout=WAIT_S).state.name in (states or TERMINAL))
+        return client.get_custom_job(name=job.name, timeout=WAIT_S)
+
+
+def texts(cloud: Any, job: Any, task: str = "workerpool0-0") -> list[str]:
+    return [each["textPayload"] for each in cloud.entries(job.name, task)]

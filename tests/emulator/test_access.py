@@ -30,16 +30,17 @@ REPLICA = tokens.replica_token(TOKEN, ReplicaIdentity(job="7", name="workerpool0
 OWN = {"host": "127.0.0.1:80"}
 
 
+async def application(scope, receive, send) -> None:
+    scope.get("seen", []).append((scope["path"], scope["podlift.base"]))
+    assert scope["raw_path"].decode() == scope["path"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
 def answered(path: str, headers: dict[str, str]) -> tuple[int, str, str]:
     """The status, and the path and the start of URLs that the application was given."""
     seen: list[tuple[str, str]] = []
     sent: list[dict] = []
-
-    async def application(scope, receive, send) -> None:
-        seen.append((scope["path"], scope["podlift.base"]))
-        assert scope["raw_path"].decode() == scope["path"]
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
 
     async def receive() -> dict:
         raise AssertionError("the body is not read")
@@ -49,6 +50,7 @@ def answered(path: str, headers: dict[str, str]) -> tuple[int, str, str]:
 
     pairs = [(name.encode(), text.encode()) for name, text in headers.items()]
     scope = {"type": "http", "path": path, "raw_path": path.encode(), "headers": pairs, "client": ("127.0.0.1", 1)}
+    scope["seen"] = seen
     asyncio.run(AccessMiddleware(application, TOKEN, Connections())(scope, receive, send))
     return sent[0]["status"], *(seen[0] if seen else ("", ""))
 
@@ -163,9 +165,8 @@ def test_a_token_that_was_spoiled_is_not_kept(tmp_path, spoil) -> None:
 
 def test_a_folder_in_the_place_of_the_token_is_named(tmp_path) -> None:
     (tmp_path / "token").mkdir()
-    with pytest.raises(
-        sdk.InputError, match=r"cannot be written: Is a directory. Received: .*/token'. Next: remove it"
-    ):
+    said = r"cannot be written: Is a directory. Received: .*/token'. Next: remove it"
+    with pytest.raises(sdk.InputError, match=said):
         tokens.create(tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["token"]
 
@@ -186,7 +187,6 @@ def test_a_data_folder_of_another_user_is_refused(tmp_path) -> None:
 
 
 def raw(gcs, text: bytes) -> bytes:
-    """All that the emulator answers until it ends the connection by itself."""
     with socket.create_connection(("127.0.0.1", gcs.port), LIMIT_S) as client:
         client.sendall(text)
         return client.makefile("rb").read()
@@ -206,10 +206,6 @@ def test_an_unwanted_body_is_not_waited_for(gcs) -> None:
 
 
 def test_the_head_of_a_request_has_a_limited_time_and_a_client_may_rest() -> None:
-    async def application(scope, receive, send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
-
     connections = Connections(head_s=0.3, max_admitted=1)
     server = make_server(AccessMiddleware(application, TOKEN, connections), connections)
     with closing(bind(0)) as listener:

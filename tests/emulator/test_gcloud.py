@@ -146,9 +146,7 @@ TOPIC = ("--schedule=0 3 * * *", "--topic=t", "--message-body=x", LOCATION)
     ],
     ids=["endpoints", "beta", "no such job", "retired image", "schedule", "no such schedule", "another target"],
 )
-def test_gcloud_asks_once_and_gives_the_reason_for_unserved_and_wrong_requests(
-    gcloud: Gcloud, words: tuple[str, ...], sentence: str
-) -> None:
+def test_gcloud_asks_once_and_gives_the_reason_for_unserved_and_wrong_requests(gcloud, words, sentence) -> None:
     gcloud.ask("DELETE", "_requests")
     code, _, err = gcloud.run(*words)
     assert code == 1 and sentence in err

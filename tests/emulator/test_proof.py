@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -75,15 +74,12 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_a_server_that_cannot_prove_itself_gets_no_token(
-    impostor: Callable[..., Impostor], monkeypatch: pytest.MonkeyPatch, answer: bytes
-) -> None:
+def test_a_server_that_cannot_prove_itself_gets_no_token(impostor, monkeypatch, answer: bytes) -> None:
     there = impostor(lambda _: answer)
     url = f"http://127.0.0.1:{there.port}/{TOKEN}"
     monkeypatch.setenv("PODLIFT_EMULATOR", url)
-    with pytest.raises(
-        InputError, match=r"The emulator that PODLIFT_EMULATOR names (is something else|has a different token)"
-    ):
+    said = "The emulator that PODLIFT_EMULATOR names (is something else|has a different token)"
+    with pytest.raises(InputError, match=said):
         checked_address()
     # A process that has begun to ask, and goes on.
     with emulator_proof.session(url) as session, pytest.raises(requests.ConnectionError):
@@ -92,9 +88,7 @@ def test_a_server_that_cannot_prove_itself_gets_no_token(
 
 
 @pytest.mark.process
-def test_a_process_in_the_place_of_an_emulator_gets_no_token_of_its_clients(
-    tmp_path: Path, impostor: Callable[..., Impostor]
-) -> None:
+def test_a_process_in_the_place_of_an_emulator_gets_no_token_of_its_clients(tmp_path, impostor) -> None:
     with GcsServer(tmp_path) as server:
         session = emulator_proof.session(server.url)
         assert session.get(f"{server.url}/storage/v1/b?project=p", timeout=LIMIT_S).status_code == 200
@@ -127,9 +121,7 @@ def test_a_proof_that_is_passed_on_from_the_emulator_is_none(gcs, impostor: Call
         emulator_proof.prove(connection, token)
 
 
-def test_the_way_of_tensorflow_sends_no_token_to_a_server_that_cannot_prove_itself(
-    tmp_path: Path, impostor: Callable[..., Impostor]
-) -> None:
+def test_the_way_of_tensorflow_sends_no_token_to_a_server_that_cannot_prove_itself(tmp_path, impostor) -> None:
     there = impostor(lambda _: OK)
     url = f"http://127.0.0.1:{there.port}/{TOKEN}"
     with Redirect(url, tmp_path / "redirect", {}) as redirect, requests.Session() as session:

@@ -1,4 +1,4 @@
-"""TensorFlow's own `gs://` against the emulator, in a separate process that only its environment leads there."""
+"""TensorFlow's own `gs://`, gcsfs and Google's client, in separate processes that only their environment leads there."""
 
 from __future__ import annotations
 
@@ -21,23 +21,20 @@ from sdk.process.redirect.proxy import Redirect, _is_here
 
 @pytest.fixture
 def redirect(gcs, tmp_path):
-    own = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
-    with Redirect(gcs.url, tmp_path / "redirect", own) as redirect:
+    with Redirect(gcs.url, tmp_path / "redirect", without_proxies()) as redirect:
         yield redirect
 
 
-def program(redirect, text: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", text], env=redirect.environment, capture_output=True, text=True, timeout=LIMIT_S
-    )
+def program(env: dict[str, str], text: str) -> None:
+    done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr[-5000:]
 
 
-@pytest.mark.full
-def test_tensorflows_files_and_checkpoints_live_in_the_emulator(redirect, gcs, bucket) -> None:
-    program(
-        redirect,
-        """
+def without_proxies() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
+
+
+TENSORFLOW = """
 import tensorflow as tf
 assert not tf.io.gfile.exists("gs://bucket/none")
 data = bytes(range(256)) * 40_000
@@ -59,8 +56,19 @@ for _ in range(2):
 variable.assign(tf.zeros(1000))
 manager.checkpoint.restore(saved).assert_consumed()
 assert float(tf.reduce_sum(variable)) == 499500.0
-""",
-    )
+"""
+GOOGLE = """
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+bucket = storage.Client(project="p", credentials=AnonymousCredentials()).bucket("bucket")
+bucket.blob("large").upload_from_string(bytes(9 << 20))
+assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
+"""
+
+
+@pytest.mark.full
+def test_tensorflows_files_and_checkpoints_live_in_the_emulator(redirect, gcs, bucket) -> None:
+    program(redirect.environment, TENSORFLOW)
     names = [each.name for each in bucket.list_blobs()]
     assert "a dir/file?#1" in names
     assert [name for name in names if name.startswith("ckpt/") and name.endswith(".index")] == ["ckpt/ckpt-2.index"]
@@ -69,17 +77,45 @@ assert float(tf.reduce_sum(variable)) == 499500.0
 
 def test_a_client_of_google_cloud_storage_gets_there_without_being_told(redirect, bucket) -> None:
     redirect.environment.pop("STORAGE_EMULATOR_HOST")
-    program(
-        redirect,
-        """
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import storage
-bucket = storage.Client(project="p", credentials=AnonymousCredentials()).bucket("bucket")
-bucket.blob("large").upload_from_string(bytes(9 << 20))
-assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
-""",
-    )
+    program(redirect.environment, GOOGLE)
     assert bucket.get_blob("large").size == 9 << 20
+
+
+GCSFS = """
+import gcsfs
+from pytest import raises
+fs = gcsfs.GCSFileSystem(token="anon", project="p", skip_instance_cache=True)
+fs.invalidate_cache()
+fs.pipe_file("bucket/a/one", b"1" * 10)
+fs.pipe({"bucket/a/two ?#%": b"22", "bucket/b/three": b"333"})
+assert fs.cat_file("bucket/a/two ?#%") == b"22"
+assert fs.cat_file("bucket/a/one", start=2, end=5) == b"111"
+assert sorted(fs.ls("bucket/a", detail=False)) == ["bucket/a/one", "bucket/a/two ?#%"]
+assert sorted(fs.find("bucket")) == ["bucket/a/one", "bucket/a/two ?#%", "bucket/b/three"]
+assert sorted(fs.glob("bucket/*/t*")) == ["bucket/a/two ?#%", "bucket/b/three"]
+assert fs.info("bucket/a/one")["size"] == 10
+assert fs.isdir("bucket/a") and fs.isfile("bucket/a/one") and not fs.exists("bucket/zzz")
+assert fs.du("bucket") == 15
+fs.cp_file("bucket/a/one", "bucket/c")
+fs.mv("bucket/c", "bucket/d")
+assert fs.exists("bucket/d") and not fs.exists("bucket/c")
+fs.rm("bucket/a", recursive=True)
+assert sorted(fs.find("bucket")) == ["bucket/b/three", "bucket/d"]
+for read, place in ((fs.cat_file, "bucket/a/one"), (fs.ls, "nowhere-at-all")):
+    with raises(FileNotFoundError):
+        read(place)
+for size in (6, 6 << 20):
+    with raises(FileExistsError):
+        fs.pipe_file("bucket/d", bytes(size), mode="create")
+assert fs.cat_file("bucket/d") == b"1" * 10
+"""
+
+
+def test_gcsfs_writes_reads_lists_and_removes_files(gcs, bucket) -> None:
+    pytest.importorskip("gcsfs")
+    there = {"STORAGE_EMULATOR_HOST": gcs.url, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    program({**without_proxies(), **there}, GCSFS)
+    assert sorted(each.name for each in bucket.list_blobs()) == ["b/three", "d"]
 
 
 def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:
@@ -138,16 +174,12 @@ def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None
 
 
 def test_no_other_process_trusts_the_certificate(redirect) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}))
-    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        opener.open("https://storage.googleapis.com/bucket/x", timeout=10)
-    trusting = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
-    handlers = (
-        urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}),
-        urllib.request.HTTPSHandler(context=trusting),
-    )
-    with pytest.raises(OSError, match="HTTP Error 404"):
-        urllib.request.build_opener(*handlers).open("https://storage.googleapis.com/bucket/x", timeout=10)
+    proxy = urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]})
+    trusted = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
+    for context, said in ((None, "CERTIFICATE_VERIFY_FAILED"), (trusted, "HTTP Error 404")):
+        opener = urllib.request.build_opener(proxy, urllib.request.HTTPSHandler(context=context))
+        with pytest.raises(OSError, match=said):
+            opener.open("https://storage.googleapis.com/bucket/x", timeout=10)
 
 
 def test_a_proxy_that_cannot_be_combined_is_refused(tmp_path) -> None:

@@ -140,7 +140,7 @@ USED_UP = "Not restarted: 1 of 1 restarts after {} are used up"
 
 ROWS = {
     "success": Row(ends=(SUCCEEDED,), says="through"),
-    "error": Row(faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
+    "error": Row(hosts=AGENTS, faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
     "error twice, with a budget of one": Row(
         hosts=AGENTS,
         faults="VICTIM step 1 error;VICTIM step 2 error",
@@ -159,7 +159,7 @@ ROWS = {
     "killed at the end": Row(hosts=AGENTS, faults="VICTIM end 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE),
     "killed while all save": Row(
         faults="VICTIM save 1 kill", steps=None, acts=("preempt_other",), ends=(KILL_AT_SAVE, SUCCEEDED), retry=ONCE,
-        env={"SAVES": "1"}, hosts=SEVERAL,
+        env={"SAVES": "1"}, hosts=SEVERAL_AGENTS,
     ),
     "first task killed": Row(faults="chief-0 step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, hosts=SEVERAL_AGENTS),
     "lost peer": Row(
@@ -208,6 +208,7 @@ ROWS = {
         full=True,
     ),
     "hang": Row(
+        hosts=AGENTS,
         faults="VICTIM step 1 hang;VICTIM step 2 hang",
         ends=(HANG, replace(HANG, why=USED_UP.format("an infrastructure failure"))),
         retry=ONCE,

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from posixpath import normpath
 
 import pytest
 from page_runs import HOSTILE, page_run
@@ -48,23 +49,17 @@ def test_every_number_has_its_step_and_time_and_other_values_are_left_out(export
     assert first.time > 1e9 and run.ended is not None and run.label == "digits"
 
 
-def test_arguments_and_resources_are_params_and_the_end_of_the_run_are_tags(exported) -> None:
+def test_arguments_without_credentials_and_resources_are_params_and_the_end_is_tags(exported) -> None:
     run = exported(args={"lr": 0.1, "layers": [1, 2]})
     assert run.params["lr"] == 0.1 and run.params["layers"] == [1, 2] and run.params["podlift.accelerator"] == "cpu"
     assert run.tags["podlift.state"] == run.state.value and run.tags["podlift.url"] == run.url
-
-
-def test_arguments_that_may_hold_credentials_are_not_exported(exported) -> None:
-    run = exported(args=["--token", "hidden-value"], code={"allow_secret": ["args"]})
-    assert "hidden-value" not in str(run)
+    assert "hidden-value" not in str(exported(args=["--token", "hidden-value"], code={"allow_secret": ["args"]}))
 
 
 @pytest.mark.parametrize(
     "name", [*HOSTILE, "/absolute", "../up", "a//b", "./a", "a/", "a(b)", "x" * 251 + "/..", "/" * 300]
 )
 def test_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
-    from posixpath import normpath
-
     taken = Names().of(name)
     assert taken and len(taken) <= 250 and normpath(taken) == taken and not taken.startswith(("/", "."))
     assert all(each.isalnum() or each in "_-. :/" for each in taken)
@@ -102,9 +97,7 @@ class Broken:
         raise RuntimeError("no answer from https://me:hunter2@tracker.example")
 
 
-def test_a_trackers_error_names_the_run_and_no_password_and_its_prints_are_no_output(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trackers_error_names_the_run_and_no_password_and_its_prints_are_no_output(root, monkeypatch, capsys) -> None:
     page_run(root, "digits-aaaaaa", RECORDS)
     monkeypatch.setattr(exports, "check", lambda *names: None)
     monkeypatch.setattr(exports, "import_module", lambda *names: Broken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,19 +86,14 @@ def run(root: Path) -> RunPaths:
     return page_run(root, "digits-aaaaaa", RECORDS)
 
 
-@pytest.fixture
-def go_on(run: RunPaths) -> Callable[[], None]:
+def go_on(run: RunPaths) -> None:
     """Report one more record."""
-
-    def write() -> None:
-        with Path(run.metrics(1, "chief-0")).open("a") as file:
-            file.write(json.dumps(LATER | {"epoch": 2}) + "\n")
-
-    return write
+    with Path(run.metrics(1, "chief-0")).open("a") as file:
+        file.write(json.dumps(LATER | {"epoch": 2}) + "\n")
 
 
 @pytest.mark.parametrize("store", ["folder", "sqlite"])
-def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_path: Path, run, go_on) -> None:
+def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_path: Path, run) -> None:
     # What MLflow's own databases need besides mlflow-skinny.
     tracker = Foreign(tmp_path, "mlflow-skinny", *(["sqlalchemy", "alembic"] if store == "sqlite" else []))
     address = {"folder": f"file://{tmp_path}/mlruns", "sqlite": f"sqlite:///{tmp_path}/mlflow.db"}[store]
@@ -117,7 +111,7 @@ def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_
     assert loss[0][2] == 1.5 and loss[1][2] != loss[1][2] and loss[2][2] == 0.25
     assert found["points"]["acc_top 5_"] == [[10, times[0], 0.5], [20, times[1], 0.625]]
     assert found["points"]["huge"][0][2] > 1e308
-    go_on()
+    go_on(run)
     assert tracker.export("mlflow", "digits-aaaaaa").returncode == 0
     (found,) = tracker.read(READ_MLFLOW)
     assert [each[0] for each in found["points"]["loss"]] == [10, 20, 20, 30]
@@ -128,18 +122,17 @@ def test_mlflow_without_a_usable_store_names_the_setting(tmp_path: Path, run) ->
     for address in ("nowhere://host/db", f"file://{tmp_path}/mlruns"):
         tracker.variables = {"MLFLOW_TRACKING_URI": address}
         refused = tracker.export("mlflow", "digits-aaaaaa")
-        assert refused.returncode == 2 and "Next: set MLFLOW_TRACKING_URI to your server" in refused.stderr, (
-            refused.stderr
-        )
+        assert refused.returncode == 2, refused.stderr
+        assert "Next: set MLFLOW_TRACKING_URI to your server" in refused.stderr
 
 
-def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: Path, run, go_on) -> None:
+def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: Path, run) -> None:
     tracker = Foreign(tmp_path, "wandb")
     tracker.variables = {"WANDB_MODE": "offline"}
     first = tracker.export("wandb", "digits-aaaaaa")
     assert first.returncode == 0, first.stderr
     assert "Next: wandb sync " in first.stderr
-    go_on()
+    go_on(run)
     second = tracker.export("wandb", "digits-aaaaaa")
     assert second.returncode == 0 and second.stdout != first.stdout, second.stderr
     (found,) = tracker.read(READ_WANDB)
@@ -159,7 +152,7 @@ def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: 
     assert refused.returncode == 3 and "Weights & Biases did not take all of digits-aaaaaa" in refused.stderr
 
 
-def test_trackio_has_a_run_once_and_keeps_runs_of_others(tmp_path: Path, root: Path, run, go_on) -> None:
+def test_trackio_has_a_run_once_and_keeps_runs_of_others(tmp_path: Path, root: Path, run) -> None:
     tracker = Foreign(tmp_path, "trackio")
     tracker.variables = {"TRACKIO_DIR": str(tmp_path / "trackio")}
     other = page_run(root, "digits-bbbbbb", [])
@@ -168,7 +161,7 @@ def test_trackio_has_a_run_once_and_keeps_runs_of_others(tmp_path: Path, root: P
         assert done.returncode == 0, done.stderr
         shown = [f"{name} trackio show --project digits" for name in ("digits-aaaaaa", "digits-bbbbbb")]
         assert done.stdout.splitlines() == shown
-        go_on()
+        go_on(run)
     found = {each["name"]: each for each in tracker.read(READ_TRACKIO)}
     assert len(tracker.read(READ_TRACKIO)) == 2 and found["digits-bbbbbb"]["params"]["podlift.url"] == other.url
     points = found["digits-aaaaaa"]["points"]

@@ -1,4 +1,4 @@
-"""The possible cost of a run on Vertex AI, by the prices of this package or by read ones, and the quotas it counts against."""
+"""The possible cost of a run on Vertex AI and the quotas it counts against; SKUs of the Cloud Billing catalog."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import any_json
 
-from sdk.hardware import FEE, accelerators, machines, pricing, regions
+from sdk.hardware import FEE, accelerators, catalog, machines, pricing, regions
 from sdk.hardware.accelerators import ROWS, pools
 from sdk.hardware.catalog import PriceTable, Units
 
@@ -273,3 +274,171 @@ def test_a_plan_has_all_prices_of_its_machines_and_no_others(row, age_days: int)
         one, other = (pricing.price(pricing.Rental(pools=asked, table=table), region) for table in (read, kept))
         assert one == other
     assert {name for item in kept.units["whole"].values() for name in item} <= set(row.regions)
+
+
+VERTEX = "Vertex AI: Training/Pipelines"
+
+
+def sku(
+    text: str, usd: float = 1.5, *, group: str = "CPU", usage: str = "OnDemand", unit: str = "h", **more: Any
+) -> Any:
+    """Return a SKU as JSON."""
+    units, nanos = divmod(round(usd * 10**9), 10**9)
+    price = {"currencyCode": "USD", "units": str(units), "nanos": nanos}
+    expression = {"usageUnit": unit, "tieredRates": [{"startUsageAmount": 0, "unitPrice": price}]}
+    return {
+        "skuId": more.pop("id", text),
+        "description": text,
+        "category": {"resourceFamily": "Compute", "resourceGroup": group, "usageType": usage},
+        "serviceRegions": ["us-central1"],
+        "pricingInfo": [{"pricingExpression": expression}],
+        **more,
+    }
+
+
+def prices_of(*skus: tuple[catalog.Service, Any]) -> tuple[catalog.Units, list[str]]:
+    read = [(service, catalog.read_sku(data)) for service, data in skus]
+    return catalog.units((service, sku) for service, sku in read if sku is not None)
+
+
+@pytest.mark.parametrize(
+    ("service", "text", "group", "usage", "expected"),
+    [
+        # As public code and pages quote them; docs/explanation/decisions/prices.md names the sources.
+        ("engine", "N1 Predefined Instance Core running in Americas", "N1Standard", "OnDemand", ("standard", "core:n1")),
+        ("engine", "N1 Predefined Instance Ram running in Americas", "N1Standard", "OnDemand", ("standard", "ram:n1")),
+        ("engine", "Spot Preemptible E2 Instance Core running in Paris", "CPU", "Preemptible", ("spot", "core:e2")),
+        ("engine", "A3Plus Instance Core running in Americas", "CPU", "OnDemand", ("standard", "core:a3plus")),
+        ("engine", "Compute optimized Core running in Americas", "CPU", "OnDemand", ("standard", "core:c2")),
+        ("engine", "Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", ("standard", "gpu:NVIDIA_L4")),
+        (
+            "engine", "Nvidia Tesla T4 GPU attached to Spot Preemptible VMs running in Warsaw", "GPU", "Preemptible",
+            ("spot", "gpu:NVIDIA_TESLA_T4"),
+        ),
+        ("engine", "TpuV5e running in Americas", "TPU", "OnDemand", ("standard", "tpu:v5e")),
+        (
+            "engine", "TpuV5e attached to Spot Preemptible VMs running in Las Vegas", "TPU", "Preemptible",
+            ("spot", "tpu:v5e"),
+        ),
+        ("engine", "SSD backed Local Storage attached to Spot Preemptible VMs", "LocalSSD", "Preemptible", ("spot", "ssd")),
+        ("tpu", "TPU-v2 Accelerator USA", "TPU", "OnDemand", ("standard", "tpu:v2")),
+        ("platform", f"{VERTEX} on A3 Instance Core in Iowa", "", "OnDemand", ("whole", "core:a3")),
+        ("platform", f"{VERTEX} on N1 Predefined Instance Core running in Singapore", "", "", ("whole", "core:n1")),
+        ("platform", f"{VERTEX} on NVIDIA H100 80GB in Iowa", "", "OnDemand", ("whole", "gpu:NVIDIA_H100_80GB")),
+        ("platform", f"{VERTEX} management fee on NVIDIA H100 80GB in Iowa", "", "", ("fee", "gpu:NVIDIA_H100_80GB")),
+        ("platform", f"{VERTEX} Management fee on N1 Instance RAM in Singapore", "", "", ("fee", "ram:n1")),
+        # SKUs that are sold otherwise.
+        ("engine", "Custom Instance Core running in Iowa", "CPU", "OnDemand", None),
+        ("engine", "Nvidia Tesla T4 GPU attached to Sole Tenancy VMs running in Americas", "GPU", "OnDemand", None),
+        ("engine", "Commitment v1: Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", None),
+        ("engine", "Nvidia H100 80GB GPU attached to DWS Defined Duration VMs running in Americas", "GPU", "OnDemand", None),
+        ("engine", "Reserved Nvidia H100 80GB GPU in Calendar Mode running in Iowa", "GPU", "OnDemand", None),
+        ("engine", "Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Iowa", "GPU", "Preemptible", None),
+        # A description that its category contradicts.
+        ("engine", "Spot Preemptible E2 Instance Core running in Paris", "CPU", "OnDemand", None),
+        ("engine", "Nvidia L4 GPU running in Iowa", "GPU", "Preemptible", None),
+        ("engine", "Nvidia L4 GPU running in Iowa", "License", "OnDemand", None),
+        ("tpu", "TPU-v2 Pod USA", "TPU", "OnDemand", None),
+        ("tpu", "Tpu-v2 accelerator Iowa", "TPU", "OnDemand", ("standard", "tpu:v2")),
+        ("tpu", "Tpu-v2 accelerator Iowa", "TPU", "Commit1Yr", None),
+        ("tpu", "Preemptible Tpu-v2 accelerator Iowa", "TPU", "Commit3Yr", None),
+        ("tpu", "Preemptible Tpu-v2 accelerator Iowa", "TPU", "Preemptible", ("spot", "tpu:v2")),
+        ("platform", f"{VERTEX} on N1 Predefined Instance Core in Iowa", "", "Commit1Yr", None),
+        ("platform", "Vertex AI: Online/Batch Prediction N1 Predefined Instance Core running in Iowa", "", "", None),
+        ("platform", "Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", None),
+    ],
+)  # fmt: skip
+def test_a_sku_is_matched_by_its_whole_description_and_its_category(service, text, group, usage, expected) -> None:
+    read = catalog.read_sku(sku(text, group=group, usage=usage))
+    assert catalog.match(service, read) == expected
+
+
+L4_SKU = "Nvidia L4 GPU running in Iowa"
+
+
+def l4(usd: float = 1.5, **more: Any) -> tuple[catalog.Service, Any]:
+    return "engine", sku(L4_SKU, usd, group="GPU", **more)
+
+
+def test_units_and_nanos_are_one_price_and_units_of_measure_are_converted() -> None:
+    prices, doubtful = prices_of(
+        l4(10.25),
+        ("engine", sku("N1 Predefined Instance Ram running in Iowa", 0.004237, group="N1Standard", unit="GiBy.h")),
+        ("engine", sku("E2 Instance Ram running in Iowa", 0.002, group="RAM", unit="GBy.h")),
+        ("engine", sku("SSD backed Local Storage", 0.073, group="LocalSSD", unit="GiBy.mo")),
+    )
+    assert doubtful == []
+    assert prices["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 10.25}
+    assert prices["standard"]["ram:n1"]["us-central1"] == pytest.approx(0.004237)
+    assert prices["standard"]["ram:e2"]["us-central1"] == pytest.approx(0.002 * 2**30 / 10**9)
+    assert prices["standard"]["ssd"]["us-central1"] == pytest.approx(0.0001)
+    # The newest price of a timeline counts.
+    _, old = l4(0.9)
+    _, new = l4(0.56)
+    prices, _ = prices_of(("engine", {**new, "pricingInfo": [*old["pricingInfo"], *new["pricingInfo"]]}))
+    assert prices["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 0.56}
+
+
+def test_two_skus_for_one_thing_have_no_price_and_a_repeated_one_has() -> None:
+    both, doubtful = prices_of(
+        l4(0.56),
+        ("engine", sku("Nvidia L4 GPU running in Americas", 0.56, group="GPU")),
+    )
+    assert both == {}
+    assert doubtful == [f"us-central1: 'Nvidia L4 GPU running in Americas' and {L4_SKU!r} match together"]
+    once, doubtful = prices_of(l4(0.56), l4(0.56))
+    assert (once["standard"]["gpu:NVIDIA_L4"], doubtful) == ({"us-central1": 0.56}, [])
+    changed, _ = prices_of(l4(0.56), l4(0.57))
+    assert changed == {}, "two pages disagree"
+    assert prices_of(l4(serviceRegions=None)) == ({}, [f"{L4_SKU!r} names no region"])
+
+
+TIER = {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "1", "nanos": 0}}
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        [],
+        None,
+        [{}],
+        [{"pricingExpression": {"usageUnit": "h", "tieredRates": []}}],
+        [{"pricingExpression": {"usageUnit": "mo", "tieredRates": [TIER]}}],
+        [{"pricingExpression": {"tieredRates": [TIER]}}],
+        # A price that depends on the amount.
+        [{"pricingExpression": {"usageUnit": "h", "tieredRates": [TIER, {**TIER, "unitPrice": {"units": "2"}}]}}],
+        *(
+            [{"pricingExpression": {"usageUnit": "h", "tieredRates": [{**TIER, "unitPrice": price}]}}]
+            for price in (
+                {"currencyCode": "EUR", "units": "1", "nanos": 0},
+                {"units": "1", "nanos": 0},
+                *(
+                    {"currencyCode": "USD", "units": number, "nanos": 0}
+                    for number in ("0", "-1", "1.5", 1.5, True, "9" * 30)
+                ),
+                *({"currencyCode": "USD", "units": "1", "nanos": nanos} for nanos in (10**9, "12")),
+                {"currencyCode": "USD", "units": "0", "nanos": -5},
+                "1.0",
+                None,
+            )
+        ),
+    ],
+)
+def test_a_price_that_cannot_be_read_is_unknown_and_makes_its_twin_doubtful(infos) -> None:
+    broken = l4(pricingInfo=infos, id="broken")
+    assert prices_of(broken) == ({}, [f"us-central1: {L4_SKU!r} has no price that can be read"])
+    assert prices_of(broken, l4())[0] == {}
+
+
+FIELDS = st.sampled_from(["skuId", "description", "category", "serviceRegions", "pricingInfo"])
+
+
+@given(FIELDS, any_json(st.floats()), st.booleans())
+def test_a_sku_with_any_foreign_json_never_gets_another_price(field: str, value: Any, inside: bool) -> None:
+    anything, (_, good) = catalog.read_sku(value), l4(0.56)
+    assert anything is None or anything.usd is None or anything.usd > 0
+    if inside and field == "pricingInfo":
+        value = [{"pricingExpression": {**good["pricingInfo"][0]["pricingExpression"], "tieredRates": value}}]
+    known_prices, _ = prices_of(("engine", {**good, field: value}))
+    for prices in known_prices.get("standard", {}).values():
+        assert set(prices.values()) <= {0.56}

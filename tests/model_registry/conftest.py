@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 from registered_models import candidate
 from support import FakeClock
 
-from sdk.job.payload import InitialWeights
 from sdk.model_registry.models import Model, ModelVersion
 from sdk.model_registry.records import VersionData
 from sdk.storage import posix
 from sdk.testing.gcs import GcsServer
-
-RUN = "digits-{}"
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +61,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, str, Callable[
 def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
     """Register a version with `text` as weights; without a text, the weights of its number."""
 
-    def register(
-        text: str = "", *, ask: str = "", number: int = 0, warm_start: InitialWeights | None = None
-    ) -> ModelVersion:
+    def register(text: str = "", *, ask: str = "", number: int = 0, warm_start=None) -> ModelVersion:
         number = number or len(model.numbers()) + 1
         folder = tmp_path / "made" / str(number)
         (folder / "variables").mkdir(parents=True, exist_ok=True)
@@ -74,7 +69,7 @@ def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
         (folder / "variables" / "labels.txt").write_text("0 1 2")
         made = candidate(
             folder,
-            RUN.format(f"aaaaa{LETTERS[number - 1]}"),
+            f"digits-aaaaa{ascii_lowercase[number - 1]}",
             run_url=f"{model.root}/runs/x",
             bundle=f"{number:064x}",
             metrics={"accuracy": number / 100},

@@ -18,21 +18,13 @@ from sdk.model_registry.evidence import Evidence
 from sdk.model_registry.models import Model, ModelVersion
 from sdk.model_registry.records import VersionData
 
-GATE = sdk.Gate(
-    evaluate="quality:measure",
-    data="test",
-    metric="accuracy",
-    min_gain="0.01",
-    ask_below="0.05",
-    guards=["loss <= champion * 1.5"],
-)
+BAND = {"min_gain": "0.01", "ask_below": "0.05"}
+GATE = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", guards=["loss <= champion * 1.5"], **BAND)
 DATA = VersionData(location="/data/test", digest="d" * 64)
 
 
 @pytest.fixture
 def show(model: Model, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
-    """Return what `podlift models` prints on stdout."""
-
     def run(*words: str) -> list[str]:
         assert app.run(["models", *words, "--root", model.root]) == 0
         return capsys.readouterr().out.splitlines()
@@ -54,16 +46,11 @@ def three_versions(model: Model, add: Callable[..., ModelVersion]) -> None:
 
 @pytest.fixture
 def evaluated(model: Model) -> Callable[..., Evidence]:
-    """Write the evidence of the gate about a version."""
+    def evaluation(found: dict | str) -> Evaluation:
+        return Evaluation(problem=found) if isinstance(found, str) else Evaluation(metrics=found)
 
-    def write(
-        number: int, mine: dict | str, theirs: dict | str | None, *, champion: int = 1, time: float = 2000.0
-    ) -> Evidence:
-        parts = [
-            Evaluation(problem=each) if isinstance(each, str) else Evaluation(metrics=each or {})
-            for each in (mine, theirs)
-        ]
-        challenger, other = parts[0], None if theirs is None else parts[1]
+    def write(number: int, mine: dict, theirs: dict | str | None, *, champion=1, time=2000.0) -> Evidence:
+        challenger, other = evaluation(mine), None if theirs is None else evaluation(theirs)
         about = model.version(number).record
         made = evidence.of(decide(GATE, challenger, other), about, champion, GATE, DATA, time, challenger, other)
         return evidence.write(model.store, made)
@@ -71,9 +58,7 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
     return write
 
 
-def test_a_damaged_version_or_evidence_hides_no_other(
-    model: Model, evaluated, show, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_version_or_evidence_hides_no_other(model, evaluated, show, capsys) -> None:
     judged = evaluated(3, {"accuracy": 0.93, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0})
     Model(model.root, "broken").store.put_new("records/broken/versions/000001.json", [b"no"])
     versions, of_version_3 = Path(model.root, "models/records/digits/versions"), evidence.key_of("digits", 3, judged.id)

@@ -44,12 +44,8 @@ class World:
         self.evaluated.append(texts)
         Path(models[0], "cache").write_text("what a function may leave beside a model")
         self.meanwhile()
-        return [
-            Evaluation(problem="ValueError: bad layer")
-            if text == "broken"
-            else Evaluation(metrics={"accuracy": float(text)})
-            for text in texts
-        ]
+        broken = Evaluation(problem="ValueError: bad layer")
+        return [broken if text == "broken" else Evaluation(metrics={"accuracy": float(text)}) for text in texts]
 
     def candidate(self, run: str, weights: str) -> Candidate:
         folder = self.folder / "made" / run
@@ -86,10 +82,8 @@ def test_the_first_and_every_better_model_is_promoted_and_a_worse_one_is_kept_ba
     assert (world.phase("c-aaaaaa", "0.55").outcome, world.champion()) == ("kept", "0.6")
     # Both models are evaluated by one call, the champion last: if it ends the process, the other one's numbers are there.
     assert world.evaluated == [["0.5"], ["0.6", "0.5"], ["0.55", "0.6"]]
-    assert [move.note for move in world.model().history()] == [
-        "The first model: accuracy is 0.5",
-        "accuracy is 0.6, the champion's 0.5: better by 0.1",
-    ]
+    notes = [move.note for move in world.model().history()]
+    assert notes == ["The first model: accuracy is 0.5", "accuracy is 0.6, the champion's 0.5: better by 0.1"]
 
 
 def test_a_champion_that_cannot_be_evaluated_or_is_damaged_needs_a_person(world: World) -> None:
@@ -126,10 +120,8 @@ def test_if_another_process_moves_the_champion_the_new_one_is_compared_with(worl
     found = world.phase("c-aaaaaa", "0.6")
     assert (found.outcome, found.reason) == ("kept", "accuracy is 0.6, the champion's 0.7: worse by 0.1")
     assert world.evaluated == [["0.6", "0.5"], ["0.6", "0.7"]]
-    assert [(each.champion, each.outcome) for each in world.model().version(3).evidence()] == [
-        (1, "promote"),
-        (2, "keep"),
-    ]
+    decisions = [(each.champion, each.outcome) for each in world.model().version(3).evidence()]
+    assert decisions == [(1, "promote"), (2, "keep")]
 
 
 def test_if_the_champion_moves_again_and_again_a_person_is_asked(world: World) -> None:
@@ -148,9 +140,7 @@ def test_if_the_champion_moves_again_and_again_a_person_is_asked(world: World) -
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("op", ["put_new", "swap", "get", "list"])
-def test_an_interrupted_phase_repeats_with_one_version_one_decision_and_one_move(
-    tmp_path: Path, op: Op, when: str
-) -> None:
+def test_an_interrupted_phase_repeats_with_one_version_one_decision_and_one_move(tmp_path, op: Op, when: str) -> None:
     """Each step is an operation of the store, or the evaluation itself."""
     steps = 0
     for nth in itertools.count(1):

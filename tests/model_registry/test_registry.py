@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
 from registered_models import in_both, register
-from support import REPO, finished_run
+from support import PROGRAMS, REPO, finished_run
 
 import sdk
 from sdk.clock import SystemClock
@@ -24,15 +24,12 @@ from sdk.job.payload import InitialWeights
 from sdk.model_registry import files, listing
 from sdk.model_registry.models import Model
 from sdk.records.recorder import Recorder
-from sdk.testing.gcs import GcsServer
 
 
 def program(*words: str) -> subprocess.CompletedProcess[str]:
-    script = REPO / "tests" / "programs" / "promotions.py"
+    command = [sys.executable, str(PROGRAMS / "promotions.py"), *words]
     variables = {**os.environ, "PYTHONPATH": str(REPO)}
-    return subprocess.run(
-        [sys.executable, str(script), *words], env=variables, text=True, capture_output=True, timeout=120
-    )
+    return subprocess.run(command, env=variables, text=True, capture_output=True, timeout=120)
 
 
 def test_a_version_is_numbered_has_its_lineage_and_is_written_once(model: Model, add) -> None:
@@ -51,9 +48,7 @@ def test_a_version_is_numbered_has_its_lineage_and_is_written_once(model: Model,
 
 
 @pytest.mark.parametrize("root", [pytest.param("bucket", marks=pytest.mark.process)], indirect=True)
-def test_unchanged_versions_of_a_bucket_are_listed_again_with_few_requests(
-    model: Model, add, podlift_gcs: GcsServer
-) -> None:
+def test_unchanged_versions_of_a_bucket_are_listed_again_with_few_requests(model, add, podlift_gcs) -> None:
     for _ in range(12):
         add()
     model.promote(12)
@@ -75,10 +70,8 @@ def test_the_champion_only_moves_forward_in_one_line_and_is_parent_of_later_vers
     assert len(model.history()) == 1, "promoting the champion changes nothing"
     assert add().record.parent == 1
     model.promote("latest", expect=1)
-    assert [(move.before, move.champion, move.cause) for move in model.history()] == [
-        (0, 1, "promote"),
-        (1, 2, "promote"),
-    ]
+    moves = [(move.before, move.champion, move.cause) for move in model.history()]
+    assert moves == [(0, 1, "promote"), (1, 2, "promote")]
     assert [model.state(each) for each in model.versions()] == ["was champion", "champion"]
     assert model.history()[0].note == "the first"
 
@@ -160,27 +153,18 @@ def test_a_lost_reply_of_a_promotion_counts_once_and_a_lost_request_not_at_all(m
 
 def test_a_registration_that_fails_anywhere_leaves_no_version_and_can_be_repeated(model: Model, add) -> None:
     sound = model.store
-    for fault in (
-        StoreFault("put_new", "blobs/"),
-        StoreFault("put_new", "manifests/"),
-        StoreFault("put_new", "versions/"),
-    ):
+    faults = [StoreFault("put_new", part) for part in ("blobs/", "manifests/", "versions/")]
+    for fault in (*faults, StoreFault("put_new", "versions/", "lose")):
+        assert model.numbers() == []
         model.store = FaultyStore(sound, fault)
         with pytest.raises(StoreError, match="injected"):
             add()
         model.store = sound
-        assert model.numbers() == []
-    model.store = FaultyStore(sound, StoreFault("put_new", "versions/", "lose"))
-    with pytest.raises(StoreError, match="injected"):
-        add()
-    model.store = sound
     assert add(number=1).number == 1
     assert model.numbers() == [1]
 
 
-def test_damaged_files_are_never_promoted_downloaded_or_restored_and_can_be_repaired(
-    model: Model, add, tmp_path: Path
-) -> None:
+def test_damaged_files_are_never_promoted_downloaded_or_restored_and_can_be_repaired(model, add, tmp_path) -> None:
     add(), add()
     model.promote(1)
     model.promote(2)
@@ -301,9 +285,7 @@ def test_a_list_of_files_that_podlift_has_not_written_is_damaged(model: Model, d
         files.read(model.store, files.digest_of(data))
 
 
-def test_the_files_of_a_download_are_on_the_disk_before_they_have_their_name(
-    model: Model, add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_download_are_on_the_disk_before_they_have_their_name(model, add, tmp_path, monkeypatch) -> None:
     home, synced = tmp_path / "home", []
     monkeypatch.setattr(files.posix, "sync_tree", lambda part: synced.append((home.exists(), sorted(os.listdir(part)))))
     add().download(home)

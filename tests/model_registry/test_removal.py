@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,24 +37,17 @@ def test_the_champion_and_versions_for_a_rollback_are_not_removed_by_mistake(mod
     for number in (1, 2, 3):
         add()
         model.promote(number)
-    for force in (False, True):
-        with pytest.raises(
-            InputError,
-            match=r"Version 3 is the champion of 'digits', which cannot be removed.*promote digits --previous",
-        ):
-            model.remove(3, force=force)
-    with pytest.raises(
-        InputError, match=r"a rollback could return to it.* Next: podlift models remove digits 2 --force"
-    ):
-        model.remove(2)
+    champion = r"Version 3 is the champion of 'digits', which cannot be removed.*promote digits --previous"
+    earlier = r"a rollback could return to it.* Next: podlift models remove digits 2 --force"
+    for number, force, said in ((3, False, champion), (3, True, champion), (2, False, earlier)):
+        with pytest.raises(InputError, match=said):
+            model.remove(number, force=force)
     assert model.numbers() == [1, 2, 3]
     model.remove(2, force=True)
     assert model.rollback().number == 1
 
 
-def test_a_removal_frees_files_of_no_other_version_and_never_reuses_the_number(
-    model: Model, add: Callable[..., ModelVersion], settled: None
-) -> None:
+def test_a_removal_frees_files_of_no_other_version_and_never_reuses_the_number(model, add, settled) -> None:
     first, second = add(), add()
     freed = model.remove(second.number)
     assert (freed.number, freed.run, freed.size_bytes) == (2, second.record.run, len("weights 2"))
@@ -68,9 +60,7 @@ def test_a_removal_frees_files_of_no_other_version_and_never_reuses_the_number(
     assert model.version(3).damage() == []
 
 
-def test_podlift_remove_keeps_young_parts_and_the_parts_of_every_version(
-    model: Model, add, settled, monkeypatch
-) -> None:
+def test_podlift_remove_keeps_young_parts_and_the_parts_of_every_version(model, add, settled, monkeypatch) -> None:
     add(), add()
     model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
     monkeypatch.setattr(removing, "JOB_SETTLED_S", 3600.0)
@@ -114,34 +104,22 @@ def test_a_registration_while_a_removal_takes_keeps_its_parts(model: Model, add,
     assert add(number=2).damage() == []
 
 
-def test_a_version_that_is_removed_while_it_is_promoted_does_not_become_the_champion(model, add, meanwhile) -> None:
-    add(), add()
-    model.promote(1)
-    meanwhile(ModelVersion, "damage", lambda: Model(model.root, "digits").remove(2))
-    with pytest.raises(InputError, match="Version 2 of 'digits' was removed"):
-        model.promote(2)
-    assert (model.champion().number, model.numbers()) == (1, [1])
-
-
-def test_a_version_removed_meanwhile_keeps_no_other_one_from_becoming_the_champion(
-    model: Model, add, meanwhile
-) -> None:
-    for _ in range(4):
+def test_a_version_removed_meanwhile_is_not_listed_and_stops_only_its_own_promotion(model, add, meanwhile) -> None:
+    for _ in range(6):
         add()
     model.promote(1)
     other = Model(model.root, "digits")
+    meanwhile(Model, "numbers", lambda: other.remove(6))
+    assert [each.number for each in model.versions()] == [1, 2, 3, 4, 5]
+    meanwhile(ModelVersion, "damage", lambda: other.remove(5))
+    with pytest.raises(InputError, match="Version 5 of 'digits' was removed"):
+        model.promote(5)
+    assert (model.champion().number, model.numbers()) == (1, [1, 2, 3, 4])
     meanwhile(ModelVersion, "damage", lambda: other.remove(3))
     assert model.promote(2, expect=1).number == 2
     meanwhile(ModelVersion, "damage", lambda: other.remove(4))
     assert model.rollback().number == 1
     assert ([move.champion for move in model.history()], model.numbers()) == ([1, 2, 1], [1, 2])
-
-
-def test_a_list_of_versions_leaves_out_one_that_is_removed_meanwhile(model: Model, add, meanwhile) -> None:
-    add(), add()
-    meanwhile(Model, "numbers", lambda: Model(model.root, "digits").remove(2))
-    assert [each.number for each in model.versions()] == [1]
-    assert model.numbers() == [1]
 
 
 def test_an_interrupted_removal_can_be_repeated_and_its_version_is_not_promoted(model: Model, add) -> None:

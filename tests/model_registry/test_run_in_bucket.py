@@ -9,7 +9,6 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk.model_registry.models import Model
-from sdk.testing.vertex import Cloud
 
 PROGRAM = """
 import pathlib, sdk
@@ -22,12 +21,9 @@ context.report({"accuracy": 0.5}, step=1)
 
 
 @pytest.mark.parametrize("backend", [pytest.param("local", marks=pytest.mark.full), "vertex"])
-def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(
-    podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(PROGRAM)
-    (tmp_path / "quality.py").write_text("def measure(folder, data):\n    return {'accuracy': 0.5}\n")
+def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(podlift_vertex, write, backend) -> None:
+    write("train.py", PROGRAM)
+    write("quality.py", "def measure(folder, data):\n    return {'accuracy': 0.5}\n")
     podlift_vertex.client().bucket(podlift_vertex.bucket).blob("rows.csv").upload_from_string(b"1\n")
     root = f"gs://{podlift_vertex.bucket}/runs"
     run = sdk.submit(
@@ -50,17 +46,14 @@ def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(
     assert (version.number, version.model.root, version.record.run_url) == (1, root, run.url), "it is the same"
     assert (dict(version.metrics), version.record.state) == ({"accuracy": 0.5}, "SUCCEEDED")
     assert len(version.record.data["rows"].digest) == 64
-    assert Path(version.download(tmp_path / "home"), "model.keras").read_text() == "trained"
+    assert Path(version.download("home"), "model.keras").read_text() == "trained"
 
 
 @pytest.mark.full
-def test_a_container_preempted_as_its_program_ends_leaves_the_last_phase_to_the_next(
-    podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_container_preempted_as_its_program_ends_leaves_the_last_phase_to_the_next(podlift_vertex, write) -> None:
     at_the_end = "import signal, threading\nstopped = threading.Event()\nsignal.signal(15, lambda *_: stopped.set())\n"
     waits = "print('waits', flush=True)\nwhile not stopped.wait(0.05): pass\n"
-    (tmp_path / "train.py").write_text(at_the_end + PROGRAM.replace("folder = ", f"{waits}folder = "))
+    write("train.py", at_the_end + PROGRAM.replace("folder = ", f"{waits}folder = "))
     run = sdk.submit("train.py", backend=podlift_vertex.backend(), model="digits", retry_infrastructure=2)
     until(lambda: "waits" in [line.text for line in run.logs()], lambda: run.why())
     assert podlift_vertex.preempt(podlift_vertex._newest_job(run))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 
 import pytest
 
@@ -27,7 +26,6 @@ def model(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Model:
 
 
 def flags(command: str) -> dict[str, str]:
-    """The flags of the last of the commands, which uploads."""
     words = shlex.split(command.split(" && ")[-1])
     assert words[:4] == ["gcloud", "ai", "models", "upload"]
     given = words[4:]
@@ -37,9 +35,7 @@ def flags(command: str) -> dict[str, str]:
     return found
 
 
-def test_the_first_champion_makes_the_model_and_later_ones_are_versions_of_it(
-    model: Model, add: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_champion_makes_the_model_and_later_ones_are_versions_of_it(model, add, monkeypatch) -> None:
     add(), add()
     monkeypatch.setenv("PODLIFT_VERTEX_REGIONS", "europe-west4,us-central1")
     first = upload_commands(model.promote(1))
@@ -61,9 +57,7 @@ def test_the_first_champion_makes_the_model_and_later_ones_are_versions_of_it(
     assert flags(upload_commands(model.rollback())) == common | parent | {"--artifact-uri": f"{uri}1"}
 
 
-def test_without_a_project_or_a_bucket_there_is_nothing_to_upload(
-    model: Model, add: Callable, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_project_or_a_bucket_there_is_nothing_to_upload(model, add, tmp_path, monkeypatch) -> None:
     add()
     here = Model(str(tmp_path / "objects"), "digits", store=model.store)
     assert upload_commands(here.promote(1)) == ""
@@ -75,9 +69,7 @@ def test_without_a_project_or_a_bucket_there_is_nothing_to_upload(
     assert upload_commands(model.champion()) == ""
 
 
-def test_each_move_of_the_champion_and_show_print_them(
-    model: Model, add: Callable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_move_of_the_champion_and_show_print_them(model, add, monkeypatch, capsys) -> None:
     for each in ("sdk.model_registry.registry.open_store", "sdk.model_registry.models.open_store"):
         monkeypatch.setattr(each, lambda root: model.store)
     root = f"--root={model.root}"

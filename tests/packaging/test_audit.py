@@ -14,24 +14,24 @@ import pytest
 from support import REPO, full_only
 
 import sdk
-from sdk.packaging.audit.installed import Installed
 
 pytestmark = pytest.mark.process
 
 AUDITED = ("imports", "reads", "sets")
+ISOLATED = {"isolated": True}
 
 
 def findings(entry: str = "train.py", **code: object) -> list[tuple[str, str]]:
     """(level, sentence) of a plan's findings about imports and variables; its problems are errors."""
     try:
-        plan = sdk.plan(sdk.Job(entry, code=sdk.Code(**code)))
+        return audited(sdk.plan(sdk.Job(entry, code=sdk.Code(**code))))
     except sdk.InputError as error:
         return [("error", problem) for problem in error.problems]
-    return [
-        (finding.level, finding.message)
-        for finding in plan.findings
-        if any(f" {word} " in finding.message for word in AUDITED)
-    ]
+
+
+def audited(plan: sdk.Plan) -> list[tuple[str, str]]:
+    found = [(each.level, each.message) for each in plan.findings]
+    return [(level, message) for level, message in found if any(f" {word} " in message for word in AUDITED)]
 
 
 @pytest.fixture
@@ -58,9 +58,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pa
 @pytest.fixture
 def world(install, write) -> None:
     """A project and an environment in which everything that can be the case is the case."""
-    install(
-        "acme-tools", "acme/__init__.py", requires=("acme-base", "acme-extra; extra == 'x'", "never; os_name == 'none'")
-    )
+    needs = ("acme-base", "acme-extra; extra == 'x'", "never; os_name == 'none'")
+    install("acme-tools", "acme/__init__.py", requires=needs)
     install("acme-base", "acmebase.py")
     install("acme-extra", "acmeextra.py")
     install("loose", "looser.py")
@@ -70,35 +69,40 @@ def world(install, write) -> None:
     install("keras", "keras/__init__.py", version="3.12.4")
     install("tf-keras", "tf_keras/__init__.py", version="2.21.0")
     install("acme-image", "acmeimage.py")
-    write("helper.py")
-    write("pkg/__init__.py")
-    write("left/out.py")
-    write("left/__init__.py")
-    write("pkg/version.py")
-    write("wandb/run.log")
+    for file in ("helper.py", "pkg/__init__.py", "pkg/version.py", "left/__init__.py", "left/out.py", "wandb/run.log"):
+        write(file)
     write(".gitignore", "left/\npkg/version.py\n")
 
 
 SAYS_NOTHING = [
-    ("import helper, pkg\nfrom pkg import name\n", "acme-tools"),
-    ("import sdk\n", "acme-tools"),
-    ("import acmebase\n", "acme-tools"),
-    ("import acmeextra\n", "acme-tools[x]"),
-    ("import tensorflow as tf\nimport keras, acmeimage\n", "acme-tools"),
-    ("from corp import alpha, beta\nimport corp.beta\n", "corp-alpha\ncorp-beta"),
-    ("import acme, looser\n", None),
-    ("import looser\n", "loose; python_version >= '3'"),
-    ("import looser\n", "loose==1.0; python_version >= '3' and os_name != 'none'"),
-    ("try:\n    import gone\nexcept ImportError:\n    pass\n", "acme-tools"),
+    ("import helper, pkg\nfrom pkg import name\n", "acme-tools", {}),
+    ("import sdk\n", "acme-tools", {}),
+    ("import acmebase\n", "acme-tools", {}),
+    ("import acmeextra\n", "acme-tools[x]", {}),
+    ("import tensorflow as tf\nimport keras, acmeimage\n", "acme-tools", {}),
+    ("import tf_keras\n", "acme-tools", {"keras": "legacy"}),
+    ("from corp import alpha, beta\nimport corp.beta\n", "corp-alpha\ncorp-beta", {}),
+    ("import acme, looser\n", None, {}),
+    ("import looser\n", "loose; python_version >= '3'", {}),
+    ("import looser\n", "loose==1.0; python_version >= '3' and os_name != 'none'", {}),
+    ("try:\n    import gone\nexcept ImportError:\n    pass\n", "acme-tools", {}),
+    ("import acme, acmebase\n", "acme-tools", ISOLATED),
+    ("import tensorflow, keras, numpy, tensorflow_estimator\n", "tensorflow==2.15", ISOLATED),
+    (
+        "import MySQLdb, google.cloud.nothing, cv2\n",
+        "mysqlclient\ngoogle-cloud-nothing\nopencv-python-headless",
+        ISOLATED,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("text", "required"), SAYS_NOTHING)
-def test_an_import_that_is_accounted_for_says_nothing(world, write, text: str, required: str | None) -> None:
+@pytest.mark.parametrize(("text", "required", "code"), SAYS_NOTHING)
+def test_an_import_that_is_accounted_for_says_nothing(world, write, text: str, required: str | None, code) -> None:
     if required is not None:
         write("requirements.txt", required)
     write("train.py", text)
-    assert findings() == []
+    assert findings(**code) == []
+    assert not {"acme", "corp", "tensorflow.acme"} & set(sys.modules), "nothing is imported"
 
 
 SAYS = [
@@ -113,6 +117,7 @@ SAYS = [
      "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)"),
     ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
     ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': neither in the project nor installed here"),
+    ("from corp import alpha\nimport corp.beta\n", "corp-alpha", "warning", "train.py:2 imports 'corp.beta'"),
     ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in "),
     ("from pkg import version\n", None, "error", "Next: code_include=['pkg/version.py'] (--code-include)"),
     ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),
@@ -120,10 +125,20 @@ SAYS = [
     ("def f():\n    import deeper\n", None, "warning", "deeper.py:1 imports 'gone' when it is called"),
     ("import looser\nimport user\n", "acme-tools", "warning", "train.py:1 imports 'looser' (and 1 more line like it)"),
 ]  # fmt: skip
+SAYS_ISOLATED = [
+    ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'"),
+    ("import looser\n", None, "error", "there are no requirements"),
+    ("import gone\n", "acme-tools", "error", "no requirement of requirements.txt, not in the standard library"),
+    ("import gone\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here"),
+    ("import looser\n", "acme-tools==2", "warning", "the modules of acme-tools are unknown here"),
+]
 
 
-@pytest.mark.parametrize(("text", "required", "level", "said"), SAYS)
-def test_an_import_that_is_not_accounted_for_says_why(world, install, write, text, required, level, said) -> None:
+@pytest.mark.parametrize(
+    ("text", "required", "level", "said", "code"),
+    [*((*row, {}) for row in SAYS), *((*row, ISOLATED) for row in SAYS_ISOLATED)],
+)
+def test_an_import_that_is_not_accounted_for_says_why(world, install, write, text, required, level, said, code) -> None:
     if required is not None:
         write("requirements.txt", required)
     if "wandb" in text:
@@ -131,7 +146,7 @@ def test_an_import_that_is_not_accounted_for_says_why(world, install, write, tex
     write("user.py", "import looser\n")
     write("deeper.py", "import gone\n")
     write("train.py", text)
-    ((found_level, message),) = findings()
+    ((found_level, message),) = findings(**code)
     assert found_level == level
     assert said in message
 
@@ -145,50 +160,9 @@ def test_a_missing_tensorflow_is_installed_with_podlift(install, write, monkeypa
     assert "train.py:2 imports 'keras': not installed here. Next: pip install 'podlift[tf]', or put" in message
 
 
-ISOLATED_FINDS = [
-    ("import acme, acmebase\n", "acme-tools"),
-    ("import tensorflow, keras, numpy, tensorflow_estimator\n", "tensorflow==2.15"),
-    ("import MySQLdb, google.cloud.nothing, cv2\n", "mysqlclient\ngoogle-cloud-nothing\nopencv-python-headless"),
-]
-
-
-@pytest.mark.parametrize(("text", "required"), ISOLATED_FINDS)
-def test_an_isolated_environment_holds_the_requirements(world, write, text: str, required: str) -> None:
-    write("requirements.txt", required)
-    write("train.py", text)
-    assert findings(isolated=True) == []
-
-
-ISOLATED = [
-    ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'"),
-    ("import looser\n", None, "error", "there are no requirements"),
-    ("import gone\n", "acme-tools", "error", "no requirement of requirements.txt, not in the standard library"),
-    ("import gone\n", "acme-tools\nnot-here", "warning", "the modules of not-here are unknown here"),
-    ("import looser\n", "acme-tools==2", "warning", "the modules of acme-tools are unknown here"),
-]
-
-
-@pytest.mark.parametrize(("text", "required", "level", "said"), ISOLATED)
-def test_an_isolated_environment_holds_nothing_but_the_requirements(world, write, text, required, level, said) -> None:
-    if required is not None:
-        write("requirements.txt", required)
-    write("train.py", text)
-    ((found_level, message),) = findings(isolated=True)
-    assert found_level == level
-    assert said in message
-
-
-def test_legacy_keras_is_brought_where_it_is_asked_for(world, write) -> None:
-    write("requirements.txt", "acme-tools")
-    write("train.py", "import tf_keras\n")
-    assert findings(keras="legacy") == []
-
-
 def test_a_package_of_an_extra_of_the_project_is_a_note_with_the_setting_for_it(world, write) -> None:
-    write(
-        "pyproject.toml",
-        "[project]\nname = 'app'\ndependencies = []\n[project.optional-dependencies]\ntrain = ['loose']\n",
-    )
+    extras = "[project.optional-dependencies]\ntrain = ['loose']\n"
+    write("pyproject.toml", f"[project]\nname = 'app'\ndependencies = []\n{extras}")
     write("train.py", "import looser\n")
     ((level, message),) = findings()
     assert level == "note"
@@ -213,13 +187,10 @@ def test_a_lock_names_all_there_is(world, write) -> None:
     assert level == "error"
 
 
-def test_a_script_alone_says_how_to_package_the_files_beside_it(tmp_path, monkeypatch) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
+def test_a_script_alone_says_how_to_package_the_files_beside_it(write) -> None:
+    write("shared/helper.py")
+    shared = write("shared/train.py", "import helper\n").parent
     shared.chmod(0o777)
-    (shared / "helper.py").write_text("")
-    (shared / "train.py").write_text("import helper\n")
-    monkeypatch.chdir(tmp_path)
     ((level, message),) = findings("shared/train.py")
     assert level == "error"
     assert f"code_project='{shared}'" in message
@@ -276,9 +247,8 @@ def test_a_module_from_outside_the_bundle_is_an_error_however_it_got_on_the_path
         (monorepo / "__editable__.common-0.1.pth").write_text(f"{source}\n")
     else:
         (monorepo / "__editable___common_finder.py").write_text(FINDER.format(str(source / "common" / "__init__.py")))
-        (monorepo / "__editable__.common.pth").write_text(
-            "import __editable___common_finder; __editable___common_finder.install()"
-        )
+        hook = "import __editable___common_finder; __editable___common_finder.install()"
+        (monorepo / "__editable__.common.pth").write_text(hook)
     ((level, message),) = elsewhere(monorepo)
     assert level == "error"
     assert message.startswith(f"train.py:2 imports 'common': it loads from {str(source)!r}, outside the bundle. Next: ")
@@ -294,23 +264,16 @@ def test_an_isolated_run_takes_an_editable_requirement_from_its_index(monorepo, 
     assert elsewhere(monorepo, "isolated") == []
 
 
-def test_a_submodule_that_loads_from_outside_is_found_by_its_package(monorepo, tmp_path, write) -> None:
+def test_a_module_that_loads_from_outside_is_found_by_its_package_or_alone(monorepo, tmp_path, write) -> None:
     write("../libs/common/src/common/sub/deep.py")
     write("../libs/spread/only/here.py")
-    write("train.py", "import common.sub.deep\nfrom only import here\n")
-    (_, first), (_, second) = elsewhere(
-        monorepo, PYTHONPATH=f"{tmp_path / 'libs/common/src'}:{tmp_path / 'libs/spread'}"
-    )
-    assert "imports 'common.sub.deep': it loads from" in first
-    assert "code_include=['../libs/common']" in first
-    assert "imports 'only.here': it loads from" in second
-    assert "code_include=['../libs/spread/only']" in second
-
-
-def test_a_single_module_beside_the_project_is_included_alone(monorepo, tmp_path, write) -> None:
-    write("train.py", "import single\n")
-    ((_, message),) = elsewhere(monorepo, PYTHONPATH=str(tmp_path / "libs"))
-    assert "code_include=['../libs/single.py']" in message
+    write("train.py", "import common.sub.deep\nfrom only import here\nimport single\n")
+    path = ":".join(str(tmp_path / "libs" / name) for name in ("common/src", "spread", ""))
+    found = [message for _, message in elsewhere(monorepo, PYTHONPATH=path)]
+    for said, name, include in zip(
+        found, ("common.sub.deep", "only.here", "single"), ("common", "spread/only", "single.py"), strict=True
+    ):
+        assert f"imports '{name}': it loads from" in said and f"code_include=['../libs/{include}']" in said
 
 
 def test_a_program_that_arranges_its_path_itself_is_only_warned(monorepo, tmp_path, write) -> None:
@@ -328,28 +291,16 @@ def test_the_project_in_editable_mode_does_not_hide_files_that_its_bundle_lacks(
     write(".gitignore", "src/made\n")
     write("train.py", "import tools\n")
     ((level, message),) = elsewhere(monorepo)
-    assert level == "error"
-    assert "the bundle has it as 'lib/tools/__init__.py', where a task does not look" in message
+    assert level == "error" and "the bundle has it as 'lib/tools/__init__.py', where a task does not look" in message
     write("train.py", "import made\n")
     ((level, message),) = elsewhere(monorepo)
-    assert level == "error"
-    assert "code_include=['src/made/__init__.py']" in message
-
-
-def test_installed_packages_are_known_without_importing_anything(world) -> None:
-    installed = Installed()
-    assert installed.versions["acme-tools"] == "1.0"
-    (location,) = installed.locate("corp.alpha")
-    assert (location.kind, installed.providers(location)) == ("site", {"corp-alpha"})
-    assert not {"acme", "corp", "tensorflow.acme"} & set(sys.modules)
+    assert level == "error" and "code_include=['src/made/__init__.py']" in message
 
 
 ENTRIES = [
     *(str(path.relative_to(REPO)) for folder in ("jobs", "examples") for path in sorted((REPO / folder).rglob("*.py"))),
     "points:batches",
 ]
-
-
 # A folder with its own modules, a function.
 IN_EVERY_RUN = {"jobs/char_lm/train.py", "points:batches"}
 
@@ -362,9 +313,5 @@ def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.
     args = {"count": 1, "seed": 1} if ":" in entry else None
     # Another program makes their data.
     inputs = dict.fromkeys(("train", "test"), __file__) if entry.startswith("examples/retrain/") else {}
-    findings = sdk.plan(sdk.Job(entry, args=args, inputs=inputs)).findings
-    assert [
-        finding.message
-        for finding in findings
-        if finding.level != "note" and any(f" {word} " in finding.message for word in AUDITED)
-    ] == []
+    plan = sdk.plan(sdk.Job(entry, args=args, inputs=inputs))
+    assert [message for level, message in audited(plan) if level != "note"] == []

@@ -19,12 +19,10 @@ from sdk.packaging import tree as trees
 from sdk.packaging.entry import LocatedEntry
 from sdk.runtime.unpack import BadBundleError, unpack
 
-NOWHERE = Path("/nonexistent")
 
-
-def build(folder: Path, *, never: Path = NOWHERE, exclude: tuple[str, ...] = (), **about) -> bundle.Bundle:
-    about = {"kind": "script", "target": "train.py", "function": "", "file": "train.py", "roots": ("",), **about}
-    return bundle.build(LocatedEntry(project=folder, **about), never={never: "the root of runs"}, exclude=exclude)
+def build(folder: Path) -> bundle.Bundle:
+    entry = LocatedEntry(project=folder, kind="script", target="train.py", function="", file="train.py", roots=("",))
+    return bundle.build(entry, never={})
 
 
 def tree(folder: Path, files: dict[str, str]) -> Path:
@@ -46,62 +44,21 @@ def test_the_same_tree_gives_the_same_digest_in_another_folder_on_another_day(tm
     assert build(one).digest == build(two).digest
 
 
-@pytest.mark.parametrize("change", ["content", "name", "mode"])
-def test_a_change_that_matters_changes_the_digest(tmp_path: Path, change: str) -> None:
-    folder = tree(tmp_path, FILES)
-    before = build(folder).digest
-    if change == "content":
-        (folder / "train.py").write_text("print(2)")
-    elif change == "name":
-        (folder / "train.py").rename(folder / "trained.py")
-    else:
-        (folder / "train.py").chmod(0o755)
-    assert build(folder).digest != before
-
-
-def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path: Path) -> None:
-    junk = {
-        "__pycache__/a.pyc": "",
-        ".git/config": "",
-        "env/pyvenv.cfg": "",
-        "env/lib.py": "",
-        "out/runs/x": "",
-        "b.pyc": "",
-    }
-    folder = tree(tmp_path, {**FILES, **junk})
-    bundle = build(folder, never=folder / "out")
-    assert [member.path for member in bundle.members] == sorted(FILES)
-    assert bundle.left_out == (
-        ".git/ (never packaged)",
-        "env/ (a virtual environment)",
-        "out/ (the root of runs)",
-    )
-
-
-def test_too_large_a_folder_names_its_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tree(tmp_path, {**FILES, "big.bin": "x" * 5000, "huge.bin": "x" * 9000})
-    monkeypatch.setattr(bundle, "MAX_BYTES", 10000)
-    with pytest.raises(InputError, match=r"Largest: huge.bin \(0 MB\), big.bin"):
-        build(folder)
-
-
-def test_packed_files_come_out_again(tmp_path: Path) -> None:
-    folder = tree(tmp_path / "project", FILES)
-    (folder / "tool.sh").write_text("echo")
+def test_files_modes_and_empty_folders_come_out_of_an_archive_as_they_went_in(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", {**FILES, "tool.sh": "echo"})
     (folder / "tool.sh").chmod(0o755)
+    (folder / "logs" / "raw").mkdir(parents=True)
+    (folder / "deleted" / "__pycache__").mkdir(parents=True)
     made = build(folder)
-    archive = tmp_path / "bundles" / "x.tar"
+    assert [member.path for member in made.members] == sorted([*FILES, "logs/raw/", "tool.sh"])
+    archive, out = tmp_path / "bundles" / "x.tar", tmp_path / "out"
     assert bundle.write(made, folder, archive)
     assert not bundle.write(made, folder, archive), "unchanged code is not written twice"
-    unpack(archive, made.digest, tmp_path / "out")
-    assert {
-        str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*") if p.is_file()
-    } == {
-        **FILES,
-        "tool.sh": "echo",
-    }
-    assert os.access(tmp_path / "out" / "tool.sh", os.X_OK)
-    assert not os.access(tmp_path / "out" / "train.py", os.X_OK)
+    unpack(archive, made.digest, out)
+    written = {path.relative_to(out).as_posix(): path.read_text() for path in out.rglob("*") if path.is_file()}
+    assert written == {**FILES, "tool.sh": "echo"}
+    assert os.access(out / "tool.sh", os.X_OK) and not os.access(out / "train.py", os.X_OK)
+    assert (out / "logs" / "raw").is_dir() and not (out / "deleted").exists()
 
 
 def test_a_damaged_archive_is_written_anew_from_the_files_that_it_was_made_of(tmp_path: Path) -> None:
@@ -146,37 +103,25 @@ def test_every_header_equals_the_header_of_tarfile(name: str, repeat: int, size:
 
 def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", FILES)
+    (folder / "empty").mkdir()
     made = build(folder)
     (folder / "train.py").write_text("print(3)")
-    with pytest.raises(
-        InputError, match=r"changed since the plan was made: train.py\. Next: plan again.*--code-exclude"
-    ):
+    (folder / "empty").rmdir()
+    said = r"changed since the plan was made: empty/ \(removed\), train.py\. Next: plan again.*--code-exclude"
+    with pytest.raises(InputError, match=said):
         bundle.write(made, folder, tmp_path / "bundles" / "x.tar")
     assert not (tmp_path / "bundles").exists(), "a refused submit leaves nothing behind"
 
 
-def test_empty_folders_are_packaged_and_come_out_again(tmp_path: Path) -> None:
-    folder = tree(tmp_path / "project", FILES)
-    (folder / "logs" / "raw").mkdir(parents=True)
-    (folder / "deleted" / "__pycache__").mkdir(parents=True)
-    made = build(folder)
-    assert [member.path for member in made.members] == sorted([*FILES, "logs/raw/"])
-    bundle.write(made, folder, tmp_path / "x.tar")
-    unpack(tmp_path / "x.tar", made.digest, tmp_path / "out")
-    assert (tmp_path / "out" / "logs" / "raw").is_dir()
-    assert not (tmp_path / "out" / "deleted").exists()
-    (folder / "logs" / "raw").rmdir()
-    with pytest.raises(InputError, match=r"changed since the plan was made: logs/raw/ \(removed\)"):
-        bundle.write(made, folder, tmp_path / "y.tar")
-
-
-def test_a_project_that_is_its_own_root_packages_no_earlier_runs(write, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("root", "left_out"), [(".", ["bundles", "runs"]), ("runs", ["runs"])])
+def test_a_root_in_a_project_packages_no_earlier_runs(write, monkeypatch, root: str, left_out: list[str]) -> None:
     for path, text in {**FILES, "runs/x/plan.json": "{}", "bundles/y.tar": "", "pkg/runs/kept.txt": ""}.items():
         write(path, text)
-    monkeypatch.setenv("PODLIFT_ROOT", ".")
+    monkeypatch.setenv("PODLIFT_ROOT", root)
     plan = sdk.plan("train.py")
-    assert [file.path for file in plan.code.files] == sorted([*FILES, "pkg/runs/kept.txt"])
-    assert plan.code.left_out == ["bundles/ (the root of runs)", "runs/ (the root of runs)"]
+    kept = [*FILES, "pkg/runs/kept.txt", *(["bundles/y.tar"] if root == "runs" else [])]
+    assert [file.path for file in plan.code.files] == sorted(kept)
+    assert plan.code.left_out == [f"{name}/ (the root of runs)" for name in left_out]
 
 
 def test_a_file_that_comes_and_goes_during_the_walk_is_not_packaged(tmp_path: Path, monkeypatch) -> None:
@@ -267,11 +212,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
     ids=lambda info: f"{info.name}-{info.type!r}",
 )
 def test_an_archive_that_reaches_outside_or_holds_no_file_is_refused(tmp_path: Path, evil: tarfile.TarInfo) -> None:
-    data = archive_of(evil)
-    (tmp_path / "evil.tar").write_bytes(data)
-    with pytest.raises(BadBundleError):
-        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "deep" / "out")
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / "evil.tar"]
+    refuse(tmp_path, archive_of(evil))
 
 
 def numbered(data: bytearray, block: int, at: int, number: int) -> None:
@@ -301,14 +242,15 @@ def sparse(kind: str, size: int) -> bytearray:
     return data
 
 
-def refuse(tmp_path: Path, data: bytes, said: str | None = None) -> None:
+def refuse(folder: Path, data: bytes, said: str | None = None) -> None:
     """Both unpackers refuse an archive before they have written anything."""
-    (tmp_path / "evil.tar").write_bytes(data)
+    archive = folder / "evil.tar"
+    archive.write_bytes(data)
     with pytest.raises(BadBundleError, match=said):
-        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
+        unpack(archive, hashlib.sha256(data).hexdigest(), folder / "deep" / "out")
     with pytest.raises((entrypoint.EntrypointError, tarfile.TarError), match=said):
-        entrypoint.unpack(tmp_path / "evil.tar", tmp_path / "half")
-    assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
+        entrypoint.unpack(archive, folder / "deep" / "half")
+    assert [path for path in folder.rglob("*") if path.is_file()] == [archive]
 
 
 @pytest.mark.parametrize("kind", ["old", "pax 0.1", "pax 1.0"])

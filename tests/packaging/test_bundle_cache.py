@@ -47,7 +47,7 @@ def test_an_unchanged_project_is_read_once(project: Path, monkeypatch) -> None:
     run.result(60)
 
 
-@pytest.mark.parametrize("change", ["text", "same size and time", "mode", "new", "gone", "include"])
+@pytest.mark.parametrize("change", ["text", "same size and time", "mode", "new", "gone", "name", "include"])
 def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
     before = sdk.plan("train.py")
     data = project / "pkg" / "data.bin"
@@ -64,6 +64,8 @@ def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
         (project / "new.txt").write_text("")
     elif change == "gone":
         data.unlink()
+    elif change == "name":
+        data.rename(data.with_name("renamed.bin"))
     else:
         (project / "key.txt").write_text("-----BEGIN PRIVATE KEY-----")
         assert sdk.plan("train.py").code.digest == before.code.digest
@@ -72,13 +74,16 @@ def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "", "null", "forged"])
-def test_a_damaged_memory_is_no_memory(project: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_cache_is_none_and_one_that_cannot_be_written_neither(project: Path, tmp_path, damage: str) -> None:
     before = sdk.plan("train.py")
     (file,) = (tmp_path / "cache" / "podlift" / "files").iterdir()
     if damage == "forged":
         damage = file.read_text().replace(before.code.digest, "0" * 64)
         assert damage != file.read_text()
     file.write_text(damage)
+    assert sdk.plan("train.py").code.digest == before.code.digest
+    (tmp_path / "cache").rename(tmp_path / "away")
+    (tmp_path / "cache").write_text("a file")
     assert sdk.plan("train.py").code.digest == before.code.digest
 
 
@@ -87,8 +92,3 @@ def test_a_file_written_a_moment_ago_is_not_cached(project: Path, tmp_path: Path
     (project / "train.py").write_text("print(2)\n")
     sdk.plan("train.py")
     assert not (tmp_path / "cache" / "podlift").exists()
-
-
-def test_a_cache_that_cannot_be_written_changes_nothing(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file")
-    assert sdk.plan("train.py").code.digest == sdk.plan("train.py").code.digest

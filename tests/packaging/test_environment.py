@@ -50,13 +50,14 @@ def test_programs_that_ask_for_the_chief_hear_nothing(write, text: str) -> None:
         "import os\ndef quiet():\n    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nquiet()\nimport keras\n",
         "import os\ndef unseen():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\n",
         "import keras, os\nos.environ['TF_CONFIG'] = '{}'\n",
-        "import os\nos.environ['MY_TF_THING'] = 'x'\n",
+        "import os\nos.environ['MY_TF_THING'] = 'x'\nprint(os.environ['MY_TF_THING'])\n",
     ],
 )
-def test_variables_that_are_set_in_time_and_others_are_the_programs_own_business(write, text: str) -> None:
+def test_variables_that_are_set_in_time_and_others_are_the_programs_own_business(write, monkeypatch, text: str) -> None:
+    monkeypatch.setenv("MY_TF_THING", "which the program sets itself")
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
     write("train.py", text)
-    assert [finding.message for finding in sdk.plan("train.py").findings if " sets " in finding.message] == []
+    assert [said for said in warnings_of(sdk.plan("train.py")) if " sets " in said or " reads " in said] == []
 
 
 LATE = [
@@ -105,9 +106,7 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
         "def main():\n    import reading\n",
     ],
 )
-def test_a_variable_read_but_not_passed_on_is_named_with_the_option_that_passes_it(
-    write, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_variable_read_but_not_passed_on_is_named_with_the_option_that_passes_it(write, monkeypatch, text) -> None:
     monkeypatch.setenv("MY_KEY", "S3CRET")
     write("reading.py", "import os\nos.environ['MY_KEY']\n")
     write("train.py", text)
@@ -116,10 +115,4 @@ def test_a_variable_read_but_not_passed_on_is_named_with_the_option_that_passes_
     assert "S3CRET" not in message
     assert warnings_of(sdk.plan(sdk.Job("train.py", env={"MY_KEY": sdk.job.job.FromCaller()}))) == []
     monkeypatch.delenv("MY_KEY")
-    assert warnings_of(sdk.plan("train.py")) == []
-
-
-def test_a_variable_that_the_program_sets_itself_is_not_missed(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "x")
-    write("train.py", "import os\nos.environ['MY_KEY'] = 'y'\nprint(os.environ['MY_KEY'])\n")
     assert warnings_of(sdk.plan("train.py")) == []

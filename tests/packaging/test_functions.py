@@ -63,6 +63,21 @@ def problems(function: object) -> str:
     return str(caught.value)
 
 
+DECORATED = """
+import functools
+def twice(f):
+    @functools.wraps(f)
+    def inner(*args, **kwargs):
+        return scale(f(*args, **kwargs))
+    return inner
+def scale(n): return FACTOR * n
+FACTOR = 2
+@twice
+@functools.lru_cache(maxsize=SIZE)
+def main(n=5): return n
+"""
+
+
 @pytest.mark.parametrize(
     ("cells", "value"),
     [
@@ -102,12 +117,23 @@ def problems(function: object) -> str:
         (["class A: pass", "class A:\n x = 1\n _y = 2", "def main(): return A._y"], 2),
         (["print = 3\ndef main(): return print"], 3),
         (["# coding: latin-1\nWORD = 'é'\ndef main(): return WORD + 'ß'"], "éß"),
+        (["from __future__ import annotations",
+          "def main(x: NotThere = 1) -> Never: return main.__annotations__"], {"x": "NotThere", "return": "Never"}),
+        (["T = int", "def main(x: T = 1): return main.__annotations__['x'].__name__"], "int"),
+        (["def make():\n\tdef inner():\n\t\treturn '''a\n\tb\nc'''\n\treturn inner\nmain = make()\n"], "a\n\tb\nc"),
+        (["SIZE = 8", DECORATED], 10),
+        (["import logging, re\nfrom pathlib import Path, PurePosixPath\n"
+          "DATA, PURE, PLACES = Path('data') / 'x.csv', PurePosixPath('/a'), {'one': Path('1')}\n"
+          "log, WORD = logging.getLogger('training'), re.compile('[a-z]+', re.IGNORECASE)\n"
+          "def main():\n"
+          " return [str(DATA), str(PURE), log.name, WORD.findall('Ab 1'), str(PLACES['one']), type(DATA).__name__]"],
+         ["data/x.csv", "/a", "training", ["Ab"], "1", "PosixPath"]),
     ],
 )  # fmt: skip
 def test_a_function_of_a_notebook_gives_the_same_in_another_process(cells: list[str], value: Any, tmp_path) -> None:
     scope = notebook(*cells)
     module = function_module(scope["main"])
-    assert elsewhere(module, tmp_path) == (scope["main"]() if value is None else value)
+    assert elsewhere(module, tmp_path) == value
     assert function_module(scope["main"]) == module
 
 
@@ -132,33 +158,6 @@ def main():
     assert function_module(scope["fast"]).values == ("rate", "seen")
 
 
-def test_indented_source_keeps_its_strings_as_they_are(tmp_path: Path) -> None:
-    scope = notebook("def make():\n\tdef inner():\n\t\treturn '''a\n\tb\nc'''\n\treturn inner\nmain = make()\n")
-    assert elsewhere(function_module(scope["main"]), tmp_path) == "a\n\tb\nc"
-
-
-DECORATED = """
-import functools
-def twice(f):
-    @functools.wraps(f)
-    def inner(*args, **kwargs):
-        return scale(f(*args, **kwargs))
-    return inner
-def scale(n): return FACTOR * n
-FACTOR = 2
-@twice
-@functools.lru_cache(maxsize=SIZE)
-def main(n=1): return n
-"""
-
-
-def test_decorators_are_applied_once_and_find_their_names(tmp_path: Path) -> None:
-    scope = notebook("SIZE = 8", DECORATED)
-    module = function_module(scope["main"])
-    assert elsewhere(module, tmp_path, n=5) == 10
-    assert "def main(n=1): return n" in module.text
-
-
 def test_a_wrapper_that_keeps_its_function_is_written_with_its_decorator(tmp_path, monkeypatch) -> None:
     text = "class function:\n def __init__(self, f): self.python_function = f\n"
     text += " def __call__(self, *args): return self.python_function(*args), 'graph'\n"
@@ -173,14 +172,11 @@ def test_a_wrapper_that_keeps_its_function_is_written_with_its_decorator(tmp_pat
 
 
 def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "helping.py").write_text(
-        "class Net: size = 4\ndef build(): return Net()\nlock = __import__('threading').Lock()\n"
-    )
+    text = "class Net: size = 4\ndef build(): return Net()\nlock = __import__('threading').Lock()\n"
+    (tmp_path / "helping.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    scope = notebook(
-        "import helping\nfrom helping import build as b, lock, Net\ndef main():\n"
-        " with lock: return b().size, helping.Net is Net"
-    )
+    main = "def main():\n with lock: return b().size, helping.Net is Net"
+    scope = notebook(f"import helping\nfrom helping import build as b, lock, Net\n{main}")
     module = function_module(scope["main"])
     assert module.modules == ("helping",)
     assert "class Net" not in module.text
@@ -189,22 +185,12 @@ def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypa
 
 
 def test_a_closure_of_an_importable_module_takes_the_rest_from_there(tmp_path, monkeypatch) -> None:
-    (tmp_path / "owner.py").write_text(
-        "SEEN = []\ndef note(n): SEEN.append(n)\ndef make(n):\n def main():\n  note(n)\n  return SEEN\n return main\n"
-    )
+    make = "def make(n):\n def main():\n  note(n)\n  return SEEN\n return main\n"
+    (tmp_path / "owner.py").write_text(f"SEEN = []\ndef note(n): SEEN.append(n)\n{make}")
     monkeypatch.syspath_prepend(str(tmp_path))
     main = __import__("owner").make(3)
     assert import_name(main) is None
     assert elsewhere(function_module(main), tmp_path) == [3]
-
-
-def test_annotations_stay_unevaluated_where_they_were(tmp_path: Path) -> None:
-    scope = notebook(
-        "from __future__ import annotations", "def main(x: NotThere = 1) -> Never: return main.__annotations__"
-    )
-    assert elsewhere(function_module(scope["main"]), tmp_path) == {"x": "NotThere", "return": "Never"}
-    scope = notebook("T = int", "def main(x: T = 1): return main.__annotations__['x'].__name__")
-    assert elsewhere(function_module(scope["main"]), tmp_path) == "int"
 
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -371,11 +357,8 @@ def test_a_script_and_a_module_run_by_its_name_know_their_functions(tmp_path: Pa
 
 def test_a_function_typed_without_source_is_refused(tmp_path: Path) -> None:
     text = "from sdk.packaging.source.functions import function_module\ndef main(): pass\ntry: function_module(main)\n"
-    text += "except ValueError as e: print(e)\n"
-    assert (
-        "'main' cannot be sent: its text was changed since, or is not kept anywhere. Next: define it in a file"
-        in run("-", cwd=tmp_path, text=text)
-    )
+    said = run("-", cwd=tmp_path, text=f"{text}except ValueError as e: print(e)\n")
+    assert "its text was changed since, or is not kept anywhere. Next: define it in a file" in said
 
 
 def test_only_functions_that_their_name_leads_to_are_import_name() -> None:
@@ -383,19 +366,3 @@ def test_only_functions_that_their_name_leads_to_are_import_name() -> None:
     assert import_name(threading.Thread.start) is None
     assert import_name(notebook("def main(): pass")["main"]) is None
     assert import_name(functools.wraps(problems)(lambda: 1)) is None
-
-
-def test_paths_loggers_and_patterns_are_sent_as_their_constructor_calls(tmp_path: Path) -> None:
-    cell = """
-import logging, re
-from pathlib import Path, PurePosixPath
-DATA, PURE = Path("data") / "x.csv", PurePosixPath("/a")
-log = logging.getLogger("training")
-WORD = re.compile("[a-z]+", re.IGNORECASE)
-PLACES = {"one": Path("1")}
-
-def main():
-    return [str(DATA), str(PURE), log.name, WORD.findall("Ab 1"), str(PLACES["one"]), type(DATA).__name__]
-"""
-    module = function_module(notebook(cell)["main"])
-    assert elsewhere(module, tmp_path) == ["data/x.csv", "/a", "training", ["Ab"], "1", "PosixPath"]

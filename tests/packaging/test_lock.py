@@ -53,21 +53,14 @@ LOCKED = f"""
 version = 1
 requires-python = ">=3.10"
 conflicts = [[{{ package = "app", extra = "cpu" }}, {{ package = "app", extra = "gpu" }}]]
-[manifest]
-members = ["app", "lib"]
+manifest = {{ members = ["app", "lib"] }}
 [[package]]
 name = "app"
 source = {{ virtual = "packages/app" }}
 dependencies = [
-    {{ name = "a", extra = ["x"] }},
-    {{ name = "g" }},
-    {{ name = "lib" }},
-    {{ name = "own" }},
-    {{ name = "u" }},
+    {{ name = "a", extra = ["x"] }}, {{ name = "g" }}, {{ name = "lib" }}, {{ name = "own" }}, {{ name = "u" }},
 ]
-[package.optional-dependencies]
-cpu = [{{ name = "torch" }}]
-gpu = [{{ name = "torch" }}]
+optional-dependencies = {{ cpu = [{{ name = "torch" }}], gpu = [{{ name = "torch" }}] }}
 [[package]]
 name = "torch"
 version = "2.0"
@@ -82,8 +75,7 @@ name = "a"
 version = "1.0+local"
 source = {{ registry = "https://torch.example/whl" }}
 wheels = [{{ url = "https://torch.example/a-1.0+local-py3-none-any.whl", hash = "{HASH}" }}]
-[package.optional-dependencies]
-x = [{{ name = "c" }}]
+optional-dependencies = {{ x = [{{ name = "c" }}] }}
 [[package]]
 name = "b"
 version = "1.0"

@@ -92,9 +92,8 @@ def test_a_submit_with_output_in_a_busy_project_runs_and_leaves_its_own_files_ou
     assert hashlib.sha256(archive).hexdigest() == run.plan.code.digest
     with tarfile.open(run.plan.bundle) as tar:
         held = {path: tar.extractfile(path).read() for path in packaged}  # type: ignore[union-attr]
-    assert {path: hashlib.sha256(data).hexdigest() for path, data in held.items()} == {
-        f.path: f.sha256 for f in run.plan.code.files
-    }
+    digests = {path: hashlib.sha256(data).hexdigest() for path, data in held.items()}
+    assert digests == {file.path: file.sha256 for file in run.plan.code.files}
 
 
 def plan_of(entry: str) -> sdk.Plan:
@@ -108,19 +107,16 @@ def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:
     made = plan_of("train.py")
     (folder / "log").write_text("new")
     (folder / "goes").unlink()
-    with pytest.raises(
-        sdk.InputError, match=r"changed since the plan was made: goes \(removed\), log\. Next: plan again"
-    ):
+    said = r"changed since the plan was made: goes \(removed\), log\. Next: plan again"
+    with pytest.raises(sdk.InputError, match=said):
         launch.execute(made)
     run = Run(launch.submit(made))
     run.result(60)
     assert [line.text for line in run.logs()] == ["new"]
     assert run.plan.code.digest != made.code.digest
-    assert ("goes (removed while the project was read)" in run.plan.code.left_out, run.plan.findings[-1].level) == (
-        True,
-        "note",
-    )
-    assert run.plan.findings[-1].message.endswith("packaged with the later content: goes, log.")
+    assert "goes (removed while the project was read)" in run.plan.code.left_out
+    finding = run.plan.findings[-1]
+    assert finding.level == "note" and finding.message.endswith("packaged with the later content: goes, log.")
 
 
 def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write, root: Path) -> None:
@@ -175,10 +171,8 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypa
 
     monkeypatch.setattr(trees, "read", racing)
     plan = sdk.plan("train.py")
-    assert ([file.path for file in plan.code.files], plan.code.left_out) == (
-        ["train.py"],
-        ["data.txt (not a regular file)"],
-    )
+    assert [file.path for file in plan.code.files] == ["train.py"]
+    assert plan.code.left_out == ["data.txt (not a regular file)"]
 
 
 NO_FILES = {"pipe": os.mkfifo, "folder": Path.mkdir, "link to nothing": lambda rules: rules.symlink_to("nothing")}
@@ -210,10 +204,8 @@ def test_podlifts_own_files_in_a_project_are_no_part_of_the_program(write, tmp_p
         "results/ (results of podlift get)",
         "work/ (results of podlift get)",
     }
-    named = sdk.plan(sdk.Job("train.py", code=sdk.Code(include=("results/work/weights",))))
-    assert [file.path for file in named.code.files] == ["results/work/weights", "train.py"], (
-        "an include brings them back"
-    )
+    named = sdk.plan(sdk.Job("train.py", code=sdk.Code(include=("results/work/weights",)))).code.files
+    assert [file.path for file in named] == ["results/work/weights", "train.py"], "an include brings them back"
 
 
 def test_a_plan_that_replaces_an_earlier_one_in_the_project_can_be_executed(write) -> None:

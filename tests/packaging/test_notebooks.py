@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support import any_json
 
 import sdk
 from sdk.packaging.source.notebooks import Script, script
@@ -81,9 +82,7 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
         ("!echo \"it's\"\nx = 1  # it's\n%who", "\nx = 1  # it's\n", ["1: dropped `!echo \"it's\"`", "3: dropped `%who`"]),
     ],
 )  # fmt: skip
-def test_a_line_that_only_a_notebook_understands_is_dropped_with_a_note(
-    tmp_path: Path, cell: str, kept: str, notes: list[str]
-) -> None:
+def test_a_line_that_only_a_notebook_understands_is_dropped_with_a_note(tmp_path, cell: str, kept: str, notes) -> None:
     program = converted(tmp_path, cell)
     assert program.text == f"# -*- coding: utf-8 -*-\n{above(kept)}\n{kept}\n"
     assert list(program.notes) == [f"cell 1 line {note}" for note in notes]
@@ -125,16 +124,8 @@ def test_a_cell_cannot_change_the_encoding_of_the_script(tmp_path: Path) -> None
 
 
 def test_the_mistakes_of_all_cells_are_said_at_once(tmp_path: Path) -> None:
-    data = notebook(
-        "x = 1",
-        "y = \nz = 1",
-        "import asyncio\nawait asyncio.sleep(0)",
-        "return 3",
-        "[i async for i in x]",
-        "'\ud800'",
-        "x = 1\0",
-        "((" * 999,
-    )
+    awaits, returns, many = "import asyncio\nawait asyncio.sleep(0)", "return 3", "[i async for i in x]"
+    data = notebook("x = 1", "y = \nz = 1", awaits, returns, many, "'\ud800'", "x = 1\0", "((" * 999)
     data["cells"] += [
         {"cell_type": "code"},
         {"cell_type": "code", "source": [1]},
@@ -157,11 +148,8 @@ def test_the_mistakes_of_all_cells_are_said_at_once(tmp_path: Path) -> None:
     ]
     assert len(said) == len(expected)
     assert [start for start, problem in zip(expected, said, strict=True) if not problem.startswith(start)] == []
-
-
-def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> None:
     (said,) = refused(tmp_path, notebook("x = 1", "y = 1\nglobal x"))
-    assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration."
+    assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration.", "only together"
 
 
 def test_a_function_that_only_a_notebook_has_gets_a_replacement_outside_of_one(tmp_path: Path) -> None:
@@ -304,17 +292,13 @@ def test_an_error_in_a_notebook_names_the_cell_its_line_and_shows_it(write) -> N
 
 
 def test_a_definition_of_a_cell_has_its_source_and_travels_to_other_processes(write) -> None:
-    write(
-        "train.ipynb",
-        json.dumps(
-            notebook(
-                "from __future__ import annotations\nimport inspect, multiprocessing",
-                "def double(x: Undefined):\n    return 2 * x",
-                "if __name__ == '__main__':\n    print(inspect.getsource(double).split()[1], double.__annotations__)\n"
-                "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(double, [2]))",
-            )
-        ),
+    data = notebook(
+        "from __future__ import annotations\nimport inspect, multiprocessing",
+        "def double(x: Undefined):\n    return 2 * x",
+        "if __name__ == '__main__':\n    print(inspect.getsource(double).split()[1], double.__annotations__)\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(double, [2]))",
     )
+    write("train.ipynb", json.dumps(data))
     run = sdk.submit("train.ipynb")
     run.result(60)
     assert [line.text for line in run.logs()] == ["double(x: {'x': 'Undefined'}", "[4]"]
@@ -333,21 +317,15 @@ lines = st.sampled_from(
         "# cell 2, 3 lines",
         "%%writefile a.py",
     ]
-    + ["  pass", "  %x", "'''", '"', "(", ")"]
-    + ["\\", "x = 1", "x = [", "]", "from __future__ import annotations", "await x", "# é \\", "\t", "\x0c", "\r"]
-    + ["f'{x!r}'", "\ud800", "from __future__ import x", "global x", "import os; from __future__ import division"]
+    + ["  pass", "  %x", "'''", '"', "(", ")", "\\", "x = 1", "x = [", "]", "await x", "# é \\", "\t", "\x0c", "\r"]
+    + ["f'{x!r}'", "\ud800", "global x", "import os; from __future__ import division"]
+    + ["from __future__ import annotations", "from __future__ import x"]
 )
 sources = st.text() | st.lists(lines).map("\n".join) | st.lists(st.text() | lines.map(lambda line: f"{line}\n"))
 some_cells = st.fixed_dictionaries(
     {"cell_type": st.sampled_from(["code", "code", "markdown", "x"]), "source": sources | st.none()}
 )
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["nbformat", "cells", "metadata", "source", "x"]), inner)
-    ),
-    max_leaves=10,
-)
+anything = any_json(st.floats(), keys=st.sampled_from(["nbformat", "cells", "metadata", "source", "x"]), leaves=10)
 notebooks = st.fixed_dictionaries(
     {"nbformat": st.just(4) | anything, "cells": st.lists(some_cells) | anything},
     optional={"metadata": st.fixed_dictionaries({"kernelspec": anything}) | anything},

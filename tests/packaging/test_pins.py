@@ -54,14 +54,7 @@ def test_a_lock_is_asked_to_lock_the_installed_versions(write) -> None:
 
 def test_local_tasks_are_told_where_the_environment_differs(write) -> None:
     here = {"numpy": "2.2.6", "scipy": "1.15.0", "x": "1.0"}
-    lines = (
-        "numpy>=2",
-        "scipy==1.14",
-        "pandas",
-        "x @ https://host.example/x.zip",
-        "y; python_version < '3'",
-        "z[more]>=1",
-    )
+    lines = ("numpy>=2", "scipy==1.14", "pandas", "x @ https://host.example/x", "y; os_name == 'none'", "z[more]>=1")
     (finding,) = differences(read(lines), here)
     assert finding.level == "warning"
     assert "pandas is not installed, z is not installed, scipy is 1.15.0, not ==1.14" in finding.message

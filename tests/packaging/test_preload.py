@@ -13,28 +13,25 @@ def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:
 
 
 @pytest.mark.parametrize(
-    ("text", "modules"),
+    ("text", "settings", "modules"),
     [
-        ("import tensorflow as tf", ["tensorflow", "keras"]),
-        ("import keras", ["keras"]),
-        ("import tf_keras", ["tf_keras"]),
-        ("def main():\n    import tensorflow", ["tensorflow", "keras"]),
-        ("try:\n    import tensorflow\nexcept ImportError: pass", ["tensorflow", "keras"]),
-        ("import helper", ["tensorflow", "keras"]),
+        ("import tensorflow as tf", {}, ["tensorflow", "keras"]),
+        ("import tensorflow", {"code_keras": "legacy"}, ["tensorflow", "tf_keras"]),
+        ("import keras", {}, ["keras"]),
+        ("import keras", {"env": {"KERAS_BACKEND": "tensorflow"}}, ["keras"]),
+        ("import tf_keras", {}, ["tf_keras"]),
+        ("def main():\n    import tensorflow", {}, ["tensorflow", "keras"]),
+        ("try:\n    import tensorflow\nexcept ImportError: pass", {}, ["tensorflow", "keras"]),
+        ("import helper", {}, ["tensorflow", "keras"]),
     ],
 )
-def test_modules_of_the_program_are_imported_once(write, text: str, modules: list[str]) -> None:
+def test_modules_of_the_program_are_imported_once(write, text: str, settings, modules: list[str]) -> None:
     write("helper.py", "import tensorflow")
     write("train.py", text)
-    made = plan()
+    made = plan(**settings)
     assert made.preload == modules
     assert made.fresh == ""
     assert f"forked from one process that has imported {', '.join(modules)}" in str(made)
-
-
-def test_legacy_programs_get_legacy_keras(write) -> None:
-    write("train.py", "import tensorflow")
-    assert plan(code_keras="legacy").preload == ["tensorflow", "tf_keras"]
 
 
 FRESH = [
@@ -57,13 +54,19 @@ DOUBTED = [
 
 
 @pytest.mark.parametrize(("text", "reason"), [*FRESH, *DOUBTED])
-def test_where_sharing_would_make_a_difference_each_task_starts_fresh(write, text: str, reason: str) -> None:
+def test_where_sharing_would_differ_tasks_start_fresh_and_a_fork_overrules_doubts(write, text, reason) -> None:
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'")
     write("train.py", text)
     made = plan()
     assert made.preload == []
     assert reason in made.fresh
     assert made.fresh in str(made)
+    forked = plan(local_start="fork")
+    if (text, reason) in DOUBTED:
+        assert (forked.preload, forked.fresh) == (["tensorflow", "keras"], "")
+    else:
+        assert forked.preload == []
+        assert Finding("warning", f"local_start='fork' is ignored: {made.fresh}.") in forked.findings
 
 
 @pytest.mark.parametrize(
@@ -80,28 +83,10 @@ def test_variables_that_no_import_reads_make_no_difference(write, text: str) -> 
     assert plan().preload == ["tensorflow", "keras"]
 
 
-@pytest.mark.parametrize(("text", "reason"), DOUBTED)
-def test_doubts_are_overruled_by_asking_for_a_fork(write, text: str, reason: str) -> None:
-    write("train.py", text)
-    made = plan(local_start="fork")
-    assert (made.preload, made.fresh) == (["tensorflow", "keras"], "")
-
-
-def test_a_certain_reason_is_not_overruled_but_reported(write) -> None:
-    write("train.py", FRESH[2][0])
-    made = plan(local_start="fork")
-    assert made.preload == []
-    assert Finding("warning", f"local_start='fork' is ignored: {made.fresh}.") in made.findings
-
-
-def test_a_single_task_is_forked_only_if_that_is_asked_for(write) -> None:
+def test_a_single_task_is_forked_if_asked_for_and_another_backend_of_keras_never(write) -> None:
     write("train.py", "import tensorflow")
     assert "single task" in plan(workers=1).fresh
     assert plan(workers=1, local_start="fork").preload == ["tensorflow", "keras"]
     assert plan(local_start="spawn").fresh == "local_start='spawn'"
-
-
-def test_another_backend_of_keras_is_not_imported_for_all(write) -> None:
     write("train.py", "import keras")
     assert plan(env={"KERAS_BACKEND": "jax"}).fresh == "KERAS_BACKEND is not tensorflow"
-    assert plan(env={"KERAS_BACKEND": "tensorflow"}).preload == ["keras"]

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
+from support import REPO
 
 import sdk
 from sdk.errors import InputError
-from sdk.packaging import project
+from sdk.packaging import project, tree
 from sdk.packaging.ignore import IgnoreRules
 
 pytestmark = [pytest.mark.process]
@@ -33,35 +34,27 @@ def test_the_project_is_the_nearest_folder_above_the_entry_that_has_a_mark(write
     write("inner/lib.py")
     write("inner/jobs/train.py", "import lib\n")
     plan = sdk.plan("inner/jobs/train.py")
-    assert (Path(plan.code.project).name, plan.code.program, plan.code.roots) == (
-        "inner",
-        "jobs/train.py",
-        ["jobs", ""],
-    )
+    assert (Path(plan.code.project).name, plan.code.program) == ("inner", "jobs/train.py")
+    assert plan.code.roots == ["jobs", ""]
     assert "other.py" not in files(plan)
 
 
-def test_without_any_mark_the_scripts_own_folder_is_the_project(write) -> None:
-    write("jobs/train.py", "import near\n")
-    write("jobs/near.py")
-    write("far.py")
-    assert files(sdk.plan("jobs/train.py")) == ["near.py", "train.py"]
-
-
-def test_a_mark_in_the_home_folder_or_above_it_packages_nothing(write, tmp_path: Path, monkeypatch) -> None:
-    write("home/jobs/train.py", "print(1)")
+def test_without_a_mark_below_the_home_folder_the_scripts_folder_is_the_project(write, tmp_path, monkeypatch) -> None:
+    write("home/jobs/train.py", "import near\n")
+    write("home/jobs/near.py")
     write("home/pyproject.toml")
     write("pyproject.toml")
     monkeypatch.setenv("HOME", str(tmp_path / "project" / "home"))
-    assert files(sdk.plan("home/jobs/train.py")) == ["train.py"]
+    assert files(sdk.plan("home/jobs/train.py")) == ["near.py", "train.py"]
+    for mark in ("pyproject.toml", "home/pyproject.toml"):
+        (tmp_path / "project" / mark).unlink()
+    assert files(sdk.plan("home/jobs/train.py")) == ["near.py", "train.py"]
 
 
 def test_a_mark_on_another_file_system_is_not_followed() -> None:
     shm = Path("/dev/shm")
     if not shm.is_dir() or shm.stat().st_dev == shm.parent.stat().st_dev:
         pytest.skip("no second file system")
-    from sdk.packaging import project
-
     assert project.above(shm) is None
 
 
@@ -79,8 +72,8 @@ def test_a_mark_on_another_file_system_is_not_followed() -> None:
 )
 def test_the_builds_own_source_folder_goes_first_on_the_path(write, toml: str, folder: str, roots: list[str]) -> None:
     write("pyproject.toml", toml)
-    write(f"{folder}/pkg/__init__.py" if folder else "pkg/__init__.py")
-    write(f"{folder}/pkg/train.py" if folder else "pkg/train.py", "import pkg\ndef main(): ...\n")
+    write(f"./{folder}/pkg/__init__.py")
+    write(f"./{folder}/pkg/train.py", "import pkg\ndef main(): ...\n")
     assert sdk.plan("pkg.train:main").code.roots == roots
 
 
@@ -94,21 +87,17 @@ def job(entry: str, **code) -> sdk.Job:
     return sdk.Job(entry, code=sdk.Code(**code))
 
 
-def test_a_folder_beside_the_project_is_packaged_where_it_lies_and_its_sources_load(write, root: Path) -> None:
+def test_a_folder_beside_the_project_is_packaged_where_it_lies_and_its_sources_load(write, monkeypatch) -> None:
     write("libs/common/pyproject.toml")
     write("libs/common/src/common/__init__.py", "WORD = 'from common'")
     write("libs/unused/x.py")
     write("shared/tables.json", "[1]")
     write("services/train/pyproject.toml")
-    write(
-        "services/train/train.py",
-        "import common, json\nprint(common.WORD, json.load(open('../../shared/tables.json')))\n",
-    )
+    program = "import common, json\nprint(common.WORD, json.load(open('../../shared/tables.json')))\n"
+    write("services/train/train.py", program)
     with pytest.raises(sdk.InputError, match="imports 'common'"):
         sdk.plan("services/train/train.py")
-    import os
-
-    os.chdir("services/train")
+    monkeypatch.chdir("services/train")
     plan = sdk.plan(job("train.py", include=("../../libs/common", "../../shared")))
     assert plan.code.program == "services/train/train.py"
     assert plan.code.roots == ["services/train", "libs/common/src", "libs/common", "shared"]
@@ -124,14 +113,17 @@ def test_a_folder_beside_the_project_is_packaged_where_it_lies_and_its_sources_l
     assert [line.text for line in run.logs()] == ["from common [1]"]
 
 
-def test_a_package_and_a_module_beside_the_project_can_be_included_as_they_are(write, monkeypatch) -> None:
+def test_packages_and_modules_beside_the_project_are_included_but_for_ignored_files(write, monkeypatch) -> None:
+    write(".gitignore", "*.bin\n")
     write("common/__init__.py")
+    write("common/x.bin", "1")
     write("tools/extra.py")
     write("app/requirements.txt")
     write("app/train.py", "import common, extra\n")
     monkeypatch.chdir("app")
     plan = sdk.plan(job("train.py", include=("../common", "../tools/extra.py")))
     assert plan.code.roots == ["app", "", "tools"]
+    assert "common/__init__.py" in files(plan) and "common/x.bin" not in files(plan)
 
 
 def test_a_nested_project_named_by_a_requirement_loads_from_its_sources(write) -> None:
@@ -244,28 +236,17 @@ def test_files_that_look_like_secrets_stay_here_and_are_named(write) -> None:
     assert ".env, " not in str(included)
 
 
-def test_the_five_largest_files_are_named(write) -> None:
+def test_the_five_largest_files_are_named_with_control_characters_as_escapes(write) -> None:
     write("train.py", "print(1)")
-    for number in range(7):
+    write("a\nb\x1b[2J.bin", "x" * 150_000)
+    for number in range(6):
         write(f"data{number}.bin", "x" * (20_000 * (number + 1)))
-    shown = next(line for line in str(sdk.plan("train.py")).splitlines() if line.startswith("largest"))
-    assert shown.split(None, 1)[1] == (
-        "data6.bin (140.0 kB), data5.bin (120.0 kB), data4.bin (100.0 kB), data3.bin (80.0 kB), data2.bin (60.0 kB)"
-    )
-
-
-def test_a_plan_shows_control_characters_in_names_as_escapes(write) -> None:
-    write("train.py", "print(1)")
-    write("a\nb\x1b[2J.bin", "x" * 1000)
-    lines = str(sdk.plan("train.py")).splitlines()
-    assert [line for line in lines if line.startswith("largest")] == [
-        r"largest      a\nb\x1b[2J.bin (1.0 kB), train.py (8 bytes)"
-    ]
+    (shown,) = [line for line in str(sdk.plan("train.py")).splitlines() if line.startswith("largest")]
+    others = "data5.bin (120.0 kB), data4.bin (100.0 kB), data3.bin (80.0 kB), data2.bin (60.0 kB)"
+    assert shown == rf"largest      a\nb\x1b[2J.bin (150.0 kB), {others}"
 
 
 def test_too_many_files_are_refused_with_the_fullest_folders(write, monkeypatch) -> None:
-    from sdk.packaging import tree
-
     monkeypatch.setattr(tree, "MAX_FILES", 20)
     write("train.py", "print(1)")
     for number in range(30):
@@ -293,42 +274,21 @@ def test_a_program_starts_where_its_user_stands(write, monkeypatch, root: Path) 
 def test_planning_writes_nothing_but_the_cache_of_its_reads(write, tmp_path: Path, monkeypatch) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before = sorted(tmp_path.rglob("*"))
-    env = {
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PATH": "/usr/bin",
-        "HOME": str(tmp_path),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-    home = str(Path(sdk.__file__).parent.parent)
-    subprocess.run([sys.executable, "-m", "sdk", "plan", "train.py"], env={**env, "PYTHONPATH": home}, check=True)
-    written = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
-    assert [path for path in written if not path.is_relative_to(tmp_path / "cache" / "podlift")] in (
-        [],
-        [tmp_path / "cache"],
-    )
+    before = [*tmp_path.rglob("*")]
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(tmp_path), "PYTHONPATH": str(REPO)}
+    subprocess.run([sys.executable, "-m", "sdk", "plan", "train.py"], env=env, check=True)
+    written = {*tmp_path.rglob("*")} - {*before, tmp_path / "cache"}
+    assert [path for path in written if not path.is_relative_to(tmp_path / "cache" / "podlift")] == []
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
 @pytest.mark.parametrize("name", ["podlift.toml", "pyproject.toml"])
-def test_a_pipe_in_the_place_of_a_project_file_is_refused(tmp_path, name) -> None:
-    os.mkfifo(tmp_path / name)
+def test_a_pipe_in_the_place_of_a_project_file_and_one_that_is_no_toml_are_refused(write, name: str) -> None:
+    file = write("train.py", "print(1)").with_name(name)
+    os.mkfifo(file)
     with pytest.raises(InputError, match="is not a file"):
-        project.read_toml(tmp_path / name)
-
-
-def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write, monkeypatch) -> None:
-    write(".gitignore", "*.bin\n")
-    write("common/x.bin", "1")
-    write("common/x.py")
-    write("app/requirements.txt")
-    write("app/train.py", "import x\n")
-    monkeypatch.chdir("app")
-    assert "common/x.bin" not in files(sdk.plan(job("train.py", include=("../common",))))
-
-
-def test_a_project_file_that_is_no_toml_is_named(write) -> None:
-    write("pyproject.toml", "[tool")
-    write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match=r"pyproject\.toml' is not TOML"):
+        project.read_toml(file)
+    file.unlink()
+    write(name, "[tool")
+    with pytest.raises(InputError, match=rf"{name}' is not TOML"):
         sdk.plan("train.py")

@@ -35,12 +35,10 @@ def test_two_caches_hold_the_same_bytes_and_the_second_question_makes_nothing(tm
 def test_a_removed_or_damaged_archive_is_made_again(tmp_path: Path) -> None:
     one = runtime_archive(tmp_path)
     whole = one.path.read_bytes()
-    one.path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-    assert runtime_archive(tmp_path) == one
-    assert one.path.read_bytes() == whole
-    one.path.unlink()
-    assert runtime_archive(tmp_path) == one
-    assert one.path.read_bytes() == whole
+    for damage in (lambda: one.path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:]), one.path.unlink):
+        damage()
+        assert runtime_archive(tmp_path) == one
+        assert one.path.read_bytes() == whole
 
 
 def test_a_file_that_changes_while_the_process_runs_is_in_the_next_archive(tmp_path: Path, monkeypatch) -> None:
@@ -87,22 +85,18 @@ def test_a_bare_python_that_has_it_speaks_to_buckets(tmp_path: Path) -> None:
     assert shown.stdout.splitlines() == ["https://storage.googleapis.com MachineToken", "[]"]
 
 
-def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch) -> None:
+def test_a_package_that_is_not_installed_or_has_no_list_of_files_is_named(tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata.Distribution, "files", None)
+        with pytest.raises(InputError, match="but its installer did not list its files"):
+            runtime_archive(tmp_path)
     real = importlib.metadata.distribution
 
     def without(name: str) -> importlib.metadata.Distribution:
-        if name == "certifi":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return real(name)
+        return real("no-such-package" if name == "certifi" else name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", without)
     with pytest.raises(InputError, match=r"'certifi', which is not installed here. Next: pip install certifi"):
-        runtime_archive(tmp_path)
-
-
-def test_a_package_without_a_list_of_files_is_named(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(importlib.metadata.Distribution, "files", None)
-    with pytest.raises(InputError, match="but its installer did not list its files"):
         runtime_archive(tmp_path)
 
 
@@ -154,12 +148,8 @@ def test_modules_of_a_task_need_only_the_standard_library(tmp_path: Path) -> Non
 
 @pytest.mark.process
 def test_late_imports_of_a_training_do_not_load_modules_of_the_project() -> None:
-    program = (
-        "import sys, sdk.runtime.bootstrap\n"
-        "before = {*sys.modules}\n"
-        "import sdk.checkpoint.manager\n"
-        "print(len({*sys.modules} - before), *(name for name in {*sys.modules} - before if '.' not in name))"
-    )
+    program = "import sys, sdk.runtime.bootstrap\nbefore = {*sys.modules}\nimport sdk.checkpoint.manager\n"
+    program += "print(len({*sys.modules} - before), *(name for name in {*sys.modules} - before if '.' not in name))"
     shown = subprocess.run([sys.executable, "-c", program], cwd=HOME.parent, capture_output=True, text=True, check=True)
     count, *others = shown.stdout.split()
     assert int(count) > 5

@@ -1,23 +1,40 @@
+"""Bad input is refused with sentences, a text like a credential where it would be stored; steps that decide read nothing."""
+
 from __future__ import annotations
 
+import builtins
 import math
 import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support import input_error
 
 import sdk
+from sdk.errors import Problems
+from sdk.job.payload import Drill
+from sdk.planning.decide import decide
+from sdk.planning.look import look
+from sdk.planning.pack import pack
+from sdk.planning.prepare import planned_again
+from sdk.planning.settings.merge import Destination, gather
+from sdk.planning.validate import validate
 
 
 def test_all_mistakes_are_in_one_error_and_nothing_is_written(write, root: Path) -> None:
     write("train.py", "import helpr\n")
-    with pytest.raises(sdk.InputError) as caught:
+    parts = ("[0] is nan", "workers: Must be", "Did you mean 'cpu'?", "Unknown backend", "'foo-bar'", "'helpr'")
+    with input_error(*parts, problems=6):
         sdk.submit("train.py", args=[float("nan")], workers=0, accelerator="gpu", backend="lokal", name="Foo Bar")
-    said = "\n".join(caught.value.problems)
-    assert len(caught.value.problems) == 6
-    for part in ("[0] is nan", "workers: Must be", "Did you mean 'cpu'?", "Unknown backend", "'foo-bar'", "'helpr'"):
-        assert part in said
     assert not root.exists()
 
 
@@ -40,10 +57,20 @@ def test_a_truth_value_is_no_number_or_duration(write) -> None:
     assert made.record.spec.max_cost_usd_per_month == 5, "a number of NumPy is one"
 
 
-def test_a_root_below_a_file_is_refused(write) -> None:
-    file = write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="is a file"):
-        sdk.submit("train.py", root=file / "runs")
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("train.py/runs", "is a file"),
+        ("s3://bucket/podlift", "A root is a folder or gs://BUCKET/PREFIX"),
+        ("gs://Bucket/podlift", "not a location in a bucket"),
+    ],
+)
+def test_a_root_that_is_no_place_for_runs_is_refused(write, place: str, said: str) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match=said):
+        sdk.submit("train.py", root=place)
+    with pytest.raises(sdk.InputError, match=said):
+        sdk.plan("train.py", root=place)
 
 
 @pytest.mark.process
@@ -78,20 +105,6 @@ def test_a_root_without_permission_is_refused(write, tmp_path: Path) -> None:
         sdk.submit("train.py", root=tmp_path / "locked" / "root")
 
 
-def test_a_url_as_root_that_is_no_place_for_runs_is_refused(write) -> None:
-    write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="A root is a folder or gs://BUCKET/PREFIX"):
-        sdk.plan("train.py", root="s3://bucket/podlift")
-    with pytest.raises(sdk.InputError, match="not a location in a bucket"):
-        sdk.plan("train.py", root="gs://Bucket/podlift")
-
-
-@pytest.mark.parametrize("what", [len, None])
-def test_an_object_that_is_no_entry_is_named(what: object) -> None:
-    with pytest.raises(sdk.InputError, match="This cannot be run"):
-        sdk.plan(what)  # type: ignore[arg-type]
-
-
 def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("train.py", "print(1)")
     plan = sdk.plan("train.py")
@@ -101,16 +114,16 @@ def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, mo
             call()
 
 
-@pytest.mark.parametrize("ref", ["a\0b", "~nosuchuser/x", "x" * 5000])
-def test_a_name_that_no_system_takes_is_no_run(ref: str, write) -> None:
-    with pytest.raises(sdk.InputError, match="The run is not a usable path"):
-        sdk.attach(ref)
-
-
-@pytest.mark.parametrize("ref", ["digits-aaaaaa", "nowhere/digits"])
-def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
-    with pytest.raises(sdk.RunNotFoundError, match="No such run"):
-        sdk.attach(ref)
+def test_what_is_no_run_and_no_program_is_named_and_a_missing_run_is_reported(write) -> None:
+    for ref in ("a\0b", "~nosuchuser/x", "x" * 5000):
+        with pytest.raises(sdk.InputError, match="The run is not a usable path"):
+            sdk.attach(ref)
+    for ref in ("digits-aaaaaa", "nowhere/digits"):
+        with pytest.raises(sdk.RunNotFoundError, match="No such run"):
+            sdk.attach(ref)
+    for what in (len, None):
+        with pytest.raises(sdk.InputError, match="This cannot be run"):
+            sdk.plan(what)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -125,9 +138,7 @@ def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
         ("\x00\xff", "is not a plan of podlift"),
     ],
 )
-def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(
-    tmp_path: Path, content: str | None, said: str
-) -> None:
+def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(tmp_path, content, said) -> None:
     folder = tmp_path / "root" / "runs" / "digits-aaaaaa"
     folder.mkdir(parents=True)
     if content is not None:
@@ -138,11 +149,7 @@ def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(
     assert [path.name for path in folder.iterdir()] == ([] if content is None else ["plan.json"])
 
 
-LOOP = "loop/x"
-LONG = "x" * 5000
-
-
-@pytest.mark.parametrize("bad", ["~nosuch/x", LONG, "a\0b", LOOP])
+@pytest.mark.parametrize("bad", ["~nosuch/x", "x" * 5000, "a\0b", "loop/x"])
 @pytest.mark.parametrize("argument", ["entry", "script", "project", "root"])
 def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, argument: str) -> None:
     write("train.py", "print(1)").with_name("loop").symlink_to("loop")
@@ -152,17 +159,15 @@ def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, argument: st
         "project": lambda: sdk.plan(sdk.Job("train.py", code=sdk.Code(project=bad))),
         "root": lambda: sdk.plan("train.py", root=bad),
     }
-    with pytest.raises(sdk.InputError) as caught:
+    with input_error("Received"):
         calls[argument]()
-    assert "Received" in str(caught.value)
 
 
 def test_bytes_of_a_shell_that_are_no_text_are_named_and_not_quoted_as_a_codec(write, monkeypatch) -> None:
     write("train.py", "print(1)")
     odd = os.fsdecode(b"\xff")
-    with pytest.raises(sdk.InputError) as caught:
+    with input_error("the value of 'A' holds bytes that are not UTF-8", "--env A"):
         sdk.plan(sdk.Job("train.py", env={"A": odd}))
-    assert "the value of 'A' holds bytes that are not UTF-8" in str(caught.value) and "--env A" in str(caught.value)
     with pytest.raises(sdk.InputError, match="The root's name is not UTF-8"):
         sdk.plan("train.py", root=f"/tmp/{odd}")
     with pytest.raises(sdk.InputError, match="vertex_machine: Holds bytes that are not UTF-8"):
@@ -187,13 +192,131 @@ def test_planning_in_a_folder_that_was_removed_is_a_sentence(write, tmp_path: Pa
 @pytest.mark.parametrize("value", [5, b"x", "", ["x"]])
 def test_a_target_that_is_no_text_or_empty_is_refused(write, field: str, value: object) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError) as caught:
+    with input_error(repr(value), problems=1):
         sdk.plan("train.py", **{field: value})  # type: ignore[arg-type]
-    assert len(caught.value.problems) == 1
-    assert repr(value) in str(caught.value)
 
 
 def test_a_variable_that_is_empty_counts_as_not_set(write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("PODLIFT_NAME", "")
     assert sdk.plan("train.py").run_id.startswith("project-")
+
+
+GITHUB = "ghp_" + "a1B2" * 9
+
+
+def mistakes(job: sdk.Job, **settings: object) -> list[str]:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(job, **settings)  # type: ignore[arg-type]
+    return list(caught.value.problems)
+
+
+def test_all_places_are_named_at_once_and_no_value(write) -> None:
+    write("train.py", f"import helper\nTOKEN = {GITHUB!r}\n")
+    write("helper.py", f"# a remark\nkey = {GITHUB!r}\n")
+    job = sdk.Job("train.py", env={"DB_PASSWORD": "correct horse", "MODE": "quick"}, args=["--token", GITHUB])
+    problems = mistakes(job)
+    assert [text.partition(" ")[0] for text in problems] == ["env:", "args:", "train.py:2:", "helper.py:2:"]
+    assert "--env DB_PASSWORD (FromCaller())" in problems[0] and "--secret DB_PASSWORD=projects/" in problems[0]
+    assert not any(GITHUB in text or "correct horse" in text for text in problems)
+
+
+def test_an_allowed_secret_is_stored(write) -> None:
+    write("train.py", f"TOKEN = {GITHUB!r}\n")
+    code = {"allow_secret": ["DB_PASSWORD", "args", "train.py"]}
+    plan = sdk.plan(sdk.Job("train.py", env={"DB_PASSWORD": "for tests only"}, args=[GITHUB], code=code))
+    assert plan.job.env == {"DB_PASSWORD": "for tests only"}
+
+
+def test_a_copied_variable_stays_as_it_is_here_and_is_refused_in_a_request(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+    job = sdk.Job("train.py", env={"WANDB_API_KEY": sdk.FromCaller()})
+    assert sdk.plan(job).job.copied == ["WANDB_API_KEY"]
+    (problem,) = mistakes(job, backend="vertex")
+    assert "WANDB_API_KEY looks like a credential" in problem and "the request of the job" in problem
+    assert "--env" not in problem
+
+
+READS = [
+    (os, "stat lstat open listdir scandir readlink getcwd access"),
+    (builtins, "open"),
+    (socket.socket, "connect"),
+    (socket, "getaddrinfo"),
+    (time, "time monotonic"),
+]
+
+
+@contextmanager
+def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail where this thread reads. Servers of other tests run in other threads of the process."""
+    here = threading.get_ident()
+
+    def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: object, **keywords: object) -> Any:
+            if threading.get_ident() == here:
+                pytest.fail(f"a pure step reads: {args}")
+            return read(*args, **keywords)
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for holder, names in READS:
+            for name in names.split():
+                patched.setattr(holder, name, refusing(getattr(holder, name)))
+        yield
+
+
+def test_a_read_of_this_thread_is_refused_and_of_another_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor() as threads, nothing_is_read(monkeypatch):
+        assert threads.submit(os.listdir, "/").result()
+        with pytest.raises(pytest.fail.Exception, match="a pure step reads"):
+            os.listdir("/")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Destination(backend="local"),
+        Destination(backend="vertex", root="gs://bucket/runs"),
+        Destination(backend="ray", root="gs://bucket/runs"),
+    ],
+    ids=lambda target: target.backend,
+)
+def test_validation_and_decisions_read_no_file(target: Destination, write, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = str(write("train.py", "import keras"))
+    given = {"workers": 2, "accelerator": "t4", "inputs": {"a": entry} if target.backend == "local" else {}}
+    problems = Problems()
+    settings = gather(entry, given, target, {}, problems)
+    validate(settings, {}, Problems())  # an import reads files
+    with nothing_is_read(monkeypatch):
+        wanted = validate(settings, {}, problems)
+    world = look(wanted, {"HOME": str(Path(entry).parent)}, problems)
+    packed = pack(wanted, world, {}, {})
+    decide(wanted, world, packed, "digits-abcdef", starting=False)
+    with nothing_is_read(monkeypatch):
+        made = decide(wanted, world, packed, "digits-abcdef", starting=False)
+    assert (problems.messages, made.run_id, len(made.tasks)) == ([], "digits-abcdef", 2)
+
+
+def test_the_mistakes_of_all_steps_are_one_error(write) -> None:
+    write("train.py", "import nowhere_to_be_found")
+    about = {"inputs": {"images": "gone"}, "root": "train.py", "code_requirements": "gone.txt"}
+    with input_error("workers", "name", "root", "inputs.images", "gone.txt", "nowhere_to_be_found"):
+        sdk.plan("train.py", workers=0, name="A", **about)
+
+
+def test_the_current_code_of_a_run_is_all_that_changes(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    write("data.txt", "1")
+    monkeypatch.setenv("TOKEN", "x")
+    env = {"TOKEN": sdk.FromCaller(), "KEY": sdk.Secret("projects/p/secrets/s")}
+    monkeypatch.setenv("KEY", "x")
+    made = replace(sdk.plan("train.py", inputs={"data": "data.txt"}, env=env), fired=True, drill=Drill(seed=3))
+    write("podlift.toml", 'workers = 0\nmodel = "other"\n[local]\nnetwork = "isolated"\n')
+    write("train.py", "print(2)")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    again = planned_again(made, os.environ)
+    assert again.code.digest != made.code.digest
+    assert replace(again, code=made.code, findings=made.findings) == made

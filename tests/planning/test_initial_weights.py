@@ -19,6 +19,8 @@ from sdk.planning import initial
 from sdk.storage import posix
 from sdk.upkeep import remove
 
+CHECKPOINTS = "These are checkpoints of podlift, the state of a training.*checkpoint_resume_from"
+
 
 @pytest.fixture(autouse=True)
 def program(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -40,13 +42,11 @@ def test_the_champion_and_the_newest_version_are_pinned_by_number_and_digest(roo
     champion = register(root, "digits", {"model.keras": b"one"})
     last = register(root, "digits", {"model.keras": b"two"}, promote=False)
     plan = planned(root)
-    assert plan.initial is not None
     assert (plan.initial.version, plan.initial.manifest) == (1, champion.record.manifest)
     assert lines(plan, "warm start") == [
         f"version 1 of 'digits', the champion, weights only: files {champion.record.manifest[:12]}"
     ]
     newest = planned(root, "last").initial
-    assert newest is not None
     assert (newest.version, newest.manifest) == (2, last.record.manifest)
     # A later promotion changes nothing about a plan, nor about the weights that its tasks read.
     Model(str(root), "digits").promote(2)
@@ -58,7 +58,6 @@ def test_the_champion_and_the_newest_version_are_pinned_by_number_and_digest(roo
 
 def test_without_a_version_the_weights_are_fresh_and_the_plan_says_why(root: Path) -> None:
     plan = planned(root)
-    assert plan.initial is not None
     assert plan.initial.version == 0
     assert lines(plan, "warm start") == [f"none, fresh weights: the model 'digits' below {root} has no version yet"]
     register(root, "digits", {"model.keras": b"one"}, promote=False)
@@ -91,7 +90,6 @@ def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root,
 def test_without_a_name_the_model_has_the_name_of_the_run(root: Path) -> None:
     register(root, "weekly", {"model.keras": b"one"})
     weights = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
-    assert weights is not None
     assert (weights.model, weights.version) == ("weekly", 1)
 
 
@@ -99,9 +97,8 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
     register(root, "digits", {"model.keras": b"one"})
     (part,) = (root / "models" / "blobs").iterdir()
     part.write_bytes(b"other")
-    with pytest.raises(
-        CorruptObjectError, match=r"Version 1 of 'digits' is damaged.*Next: podlift models add digits-aaaaaa"
-    ):
+    damaged = r"Version 1 of 'digits' is damaged.*Next: podlift models add digits-aaaaaa"
+    with pytest.raises(CorruptObjectError, match=damaged):
         planned(root)
     part.unlink()
     with pytest.raises(CorruptObjectError, match="is missing"):
@@ -113,10 +110,7 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
     ("path", "said"),
     [
         ("labels.txt", r"^warm_start: version 1 of 'digits', the champion has no weights .* It has labels.txt.$"),
-        (
-            "store/commits/e000001/000000000480-000001.json",
-            "These are checkpoints of podlift, the state of a training.*checkpoint_resume_from",
-        ),
+        ("store/commits/e000001/000000000480-000001.json", CHECKPOINTS),
     ],
 )
 def test_a_version_without_weights_that_can_be_read_is_refused_with_the_next_step(root, path: str, said: str) -> None:
@@ -130,17 +124,15 @@ def test_a_plan_for_a_root_without_its_model_is_refused_with_the_next_step(root:
     plan = planned(root)
     assert initial.problems(plan) == []
     elsewhere = replace(plan, root=str(tmp_path / "elsewhere"))
-    with pytest.raises(
-        InputError, match=r"starts from version 1 of 'digits'.*is not complete in .*elsewhere/models.*Next: "
-    ):
+    incomplete = r"starts from version 1 of 'digits'.*is not complete in .*elsewhere/models.*Next: "
+    with pytest.raises(InputError, match=incomplete):
         launch.execute(elsewhere)
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_state_of_another_run_and_weights_of_a_model_are_not_both_a_start(root: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"checkpoint_resume_from and warm_start.*'other' and 'champion'. Next: omit one"
-    ):
+    both = r"checkpoint_resume_from and warm_start.*'other' and 'champion'. Next: omit one"
+    with pytest.raises(InputError, match=both):
         planned(root, checkpoint_resume_from="other")
 
 

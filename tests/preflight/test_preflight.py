@@ -35,14 +35,9 @@ class Warm:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "warm.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "2"},
-        )
+        env = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([sys.executable, str(HERE / "warm.py")], text=True, env=env, **streams)
 
     def look(self, text: str, name: str = "train.py", **more: object) -> PreflightReport:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
@@ -82,34 +77,24 @@ def cases():
 @pytest.mark.parametrize("program", cases())
 def test_every_mark_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
     report = warm.look(program)
-    assert {(finding.line, finding.level, finding.rule) for finding in report.findings} == marked(program), describe(
-        report
-    )
+    found = {(finding.line, finding.level, finding.rule) for finding in report.findings}
+    assert found == marked(program), describe(report)
     assert {finding.path for finding in report.findings} <= {"train.py"}
     assert report.stopped == ""
     assert report.refused == any(level == "refused" for _, level, _ in marked(program))
 
 
 def test_the_corpus_has_a_program_for_every_rule_about_a_line():
-    rules = {rule for program in CORPUS.values() for _, _, rule in marked(program)}
-    documented = set(
-        re.findall(
-            r"^\| `([\w-]+)` \| (?:refused|warning)",
-            (REPO / "docs" / "reference" / "preflight-rules.md").read_text(),
-            re.M,
-        )
-    )
-    assert rules == documented
-    assert len(BAD) >= 14
-    assert len(GOOD) >= 7
+    page = (REPO / "docs" / "reference" / "preflight-rules.md").read_text()
+    documented = re.findall(r"^\| `([\w-]+)` \| (?:refused|warning)", page, re.M)
+    assert {rule for program in CORPUS.values() for _, _, rule in marked(program)} == set(documented)
+    assert len(BAD) >= 14 and len(GOOD) >= 7
 
 
 @pytest.mark.full
 def test_digits_passes_with_its_figures(warm):
     report = warm.look(DIGITS.read_text())
-    assert not report.refused, describe(report)
-    assert report.stopped == ""
-    assert report.reached == "done"
+    assert (report.refused, report.stopped, report.reached) == (False, "", "done"), describe(report)
     assert (report.replicas, report.batch) == (8, 8)
     # 38,282 numbers of float32, with two slots of Adam each, and some counters.
     assert 3 * 4 * 38_282 <= report.state_bytes < report.step_bytes < report.memory_bytes == 16 << 30
@@ -156,9 +141,6 @@ def test_an_uneven_batch_of_arrays_is_found_where_tensorflow_is_imported_first(w
 def test_strict_mode_refuses_dynamic_shapes(warm):
     report = warm.look(BAD["boolean_mask"], strict=True)
     assert [(finding.level, finding.rule) for finding in report.findings] == [("refused", "dynamic-shape")]
-
-
-# --- Programs that come to nothing --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,9 +212,6 @@ def test_a_tpu_that_no_job_gets_is_refused_with_the_nearest(write, accelerator):
         preflight("train.py", accelerator=accelerator)
 
 
-# --- Kept reports, and the command ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -240,6 +219,11 @@ def cache(monkeypatch, tmp_path):
 
 def said(plan):
     return [finding.message for finding in plan.findings if "TPU" in finding.message or "reflight" in finding.message]
+
+
+def store(plan: sdk.Plan, finding: PreflightFinding) -> None:
+    report = PreflightReport(accelerator="v5e-8", findings=(finding,), reached="done")
+    preflight_findings.store_report(plan, report, os.environ, strict=False)
 
 
 REFUSED = PreflightFinding("train.py", 3, "refused", "strings", "text in the step", "no text", "numbers")
@@ -251,13 +235,9 @@ def test_a_tpu_plan_shows_the_verdict_on_the_same_code_or_says_that_it_is_missin
     plan = sdk.plan("train.py", accelerator="v5e-8")
     (missing,) = said(plan)
     assert "podlift preflight train.py --accelerator v5e-8" in missing
-    preflight_findings.store_report(
-        plan, PreflightReport(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False
-    )
+    store(plan, PRICED)
     assert "found nothing that a TPU refuses, and 1 warning" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
-    preflight_findings.store_report(
-        plan, PreflightReport(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
-    )
+    store(plan, REFUSED)
     again = sdk.plan("train.py", accelerator="v5e-8")
     assert [finding for finding in again.findings if "1 problem" in finding.message and finding.level == "warning"]
     cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
@@ -272,9 +252,7 @@ def test_preflight_answers_from_its_cache_and_exits_with_1_only_if_a_tpu_refuses
     write("train.py", "import keras\n")
     plan = sdk.plan("train.py", accelerator="v5e-8")
     for finding, code in ((PRICED, 0), (REFUSED, 1)):
-        preflight_findings.store_report(
-            plan, PreflightReport(accelerator="v5e-8", findings=(finding,), reached="done"), os.environ, strict=False
-        )
+        store(plan, finding)
         assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
         shown = capsys.readouterr().out
         assert str(finding) in shown.splitlines()

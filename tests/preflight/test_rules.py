@@ -45,9 +45,7 @@ HITS = [
 def test_code_that_a_tpu_refuses_or_pays_for_is_found_at_its_line(op, level, rule):
     (finding,) = rules.check([op])
     assert (finding.path, finding.line, finding.level, finding.rule) == ("train.py", 7, level, rule)
-    assert finding.what
-    assert finding.why
-    assert finding.instead
+    assert finding.what and finding.why and finding.instead
 
 
 MISSES = [
@@ -69,19 +67,14 @@ def test_code_that_only_looks_like_it_is_not_reported(near):
     assert rules.check([near]) == []
 
 
-def test_dynamic_shapes_are_refused_only_if_strict():
+def test_dynamic_shapes_are_refused_only_if_strict_and_ragged_rows_reported_once():
     levels = [rules.check([op("Where")], strict=strict)[0].level for strict in (False, True)]
     assert levels == ["warning", "refused"]
     assert rules.check([op("BatchMatMulV2", outputs=[LONG])], strict=True)[0].level == "warning"
-
-
-def test_the_counting_of_ragged_rows_is_not_reported_beside_them():
     ragged, count = op("RaggedRange"), op("Mul", outputs=[LONG])
     assert [finding.rule for finding in rules.check([count, ragged])] == ["dynamic-shape"]
-    assert [finding.rule for finding in rules.check([op("Mul", outputs=[LONG], line=8), ragged])] == [
-        "int64",
-        "dynamic-shape",
-    ]
+    elsewhere = op("Mul", outputs=[LONG], line=8)
+    assert [finding.rule for finding in rules.check([elsewhere, ragged])] == ["int64", "dynamic-shape"]
 
 
 REFUSAL = (
@@ -93,11 +86,8 @@ def test_an_operation_that_the_compiler_refuses_is_found_at_its_line():
     findings = rules.unsupported(REFUSAL, [op("Foo", line=3), op("MatMul"), op("Bar", line=5)])
     assert [(finding.line, finding.rule) for finding in findings] == [(3, "unsupported"), (5, "unsupported")]
     assert rules.unsupported("RESOURCE_EXHAUSTED", [op("Foo")]) == []
-
-
-def test_an_operation_with_a_separate_rule_is_not_unsupported_too():
-    message = REFUSAL.replace("Foo", "PrintV2")
-    assert rules.unsupported(message, [op("PrintV2", outputs=())]) == []
+    # One with a separate rule is not unsupported, too.
+    assert rules.unsupported(REFUSAL.replace("Foo", "PrintV2"), [op("PrintV2", outputs=())]) == []
 
 
 @pytest.mark.parametrize(
@@ -130,10 +120,8 @@ CONVOLUTION = (
 
 def test_products_are_read_with_rows_depth_and_columns_the_most_expensive_first():
     layers = sizes.layers(f"HloModule x\n{DOT}\n{CONVOLUTION}\n")
-    assert [(layer.name, layer.shape) for layer in layers] == [
-        ("dense/MatMul", (16, 784, 256)),
-        ("conv/Conv2D", (8 * 16 * 16, 36, 32)),
-    ]
+    shapes = [(layer.name, layer.shape) for layer in layers]
+    assert shapes == [("dense/MatMul", (16, 784, 256)), ("conv/Conv2D", (8 * 16 * 16, 36, 32))]
     assert layers[0].flops == 2 * 16 * 784 * 256
     assert layers[0].padded == pytest.approx(1 - 784 / 896, abs=1e-4)
     assert layers[1].padded == pytest.approx(1 - 36 * 32 / (128 * 128), abs=1e-4)
@@ -150,9 +138,7 @@ def test_memory_independent_of_the_batch_stays_in_the_largest_batch():
     assert sizes.largest_batch(batch=8, state=100, peak=180, memory=1100) == 96
     assert sizes.largest_batch(batch=1, state=100, peak=400, memory=1100) == 3
     assert sizes.largest_batch(batch=8, state=2000, peak=2080, memory=1100) == 0
-
-
-def test_the_peak_is_read_from_the_table_of_buffers():
+    # The peak is in the table of buffers.
     assert sizes.peak_bytes("BufferAssignment:\nTotal bytes used: 12345 (12.1KiB)\n") == 12345
     assert sizes.peak_bytes("nothing of the kind") is None
 
@@ -162,11 +148,8 @@ def test_each_rule_reports_a_line_once_in_the_order_of_the_lines():
         return PreflightFinding("train.py", line, "warning", rule, what, "y", "z")
 
     findings = tidy([finding(9, "a"), finding(3, "b"), finding(3, "b", "again"), finding(3, "a")])
-    assert [(finding.line, finding.rule, finding.what) for finding in findings] == [
-        (3, "a", "x"),
-        (3, "b", "x"),
-        (9, "a", "x"),
-    ]
+    assert [(each.line, each.rule, each.what) for each in findings] == [(3, "a", "x"), (3, "b", "x"), (9, "a", "x")]
+    assert str(findings[0]) == "train.py:3: warning: x: y. Instead: z [a]"
 
 
 def test_a_report_comes_back_from_json_as_it_was():
@@ -174,7 +157,7 @@ def test_a_report_comes_back_from_json_as_it_was():
     finding = PreflightFinding("train.py", 1, "refused", "strings", "a", "b", "c")
     report = PreflightReport(accelerator="v5e-8", findings=(finding,), layers=(layer,), batch=8, reached="done")
     assert PreflightReport.from_json(report.to_json()) == report
-    assert report.refused
+    assert (report.outcome, report.refused, report.passed) == ("refused", True, False)
     with pytest.raises(ValueError, match="another version"):
         PreflightReport.from_json(report.to_json().replace('"version": 1', '"version": 2'))
     for text in ("[]", "{}", "null", '{"version": 1}', "nonsense"):
@@ -194,13 +177,9 @@ def test_a_report_comes_back_from_json_as_it_was():
 )  # fmt: skip
 def test_only_a_complete_inspection_reports_that_nothing_was_found(about, outcome, words):
     report = PreflightReport(accelerator="v5e-8", **about)
-    refused = PreflightReport(
-        accelerator="v5e-8", findings=(PreflightFinding("t.py", 1, "refused", "strings", "a", "b", "c"),)
-    )
     assert (report.outcome, report.passed) == (outcome, outcome == "passed")
     assert words in describe(report)
     assert json.loads(report.to_json())["outcome"] == outcome
-    assert (refused.outcome, refused.passed) == ("refused", False)
 
 
 KERAS = """Exception encountered when calling Sequential.call().
@@ -229,11 +208,6 @@ STAGED = """in user code:
 )
 def test_the_cause_is_the_line_that_names_the_mistake(message, cause):
     assert rules.cause(message) == cause
-
-
-def test_a_finding_is_one_line_with_its_place_first():
-    finding = PreflightFinding("train.py", 18, "refused", "strings", "text in the step", "a TPU has no text", "numbers")
-    assert str(finding) == "train.py:18: refused: text in the step: a TPU has no text. Instead: numbers [strings]"
 
 
 @dataclass

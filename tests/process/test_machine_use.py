@@ -19,17 +19,12 @@ from sdk.job.layout import RunPaths
 from sdk.process import machine
 from sdk.records.machine import GpuUse, MachineSample, MachineUse, interval_s, machine_use, write
 
-SAMPLE = MachineSample(
-    time=100.0,
-    cpu_cores=1.5,
-    memory_bytes=2_000_000_000,
-    memory_limit_bytes=8_000_000_000,
-    disk_read_bytes_s=0.0,
-    disk_write_bytes_s=5.0,
-    network_received_bytes_s=1.0,
-    network_sent_bytes_s=2.0,
-    gpus=(GpuUse(use=0.5, memory_bytes=3, memory_limit_bytes=4),),
-)
+DISK = {"disk_read_bytes_s": 0.0, "disk_write_bytes_s": 5.0}
+NETWORK = {"network_received_bytes_s": 1.0, "network_sent_bytes_s": 2.0}
+MEMORY = {"memory_bytes": 2_000_000_000, "memory_limit_bytes": 8_000_000_000}
+GPUS = (GpuUse(use=0.5, memory_bytes=3, memory_limit_bytes=4),)
+SAMPLE = MachineSample(time=100.0, cpu_cores=1.5, gpus=GPUS, **MEMORY, **DISK, **NETWORK)
+READING = machine.Reading(cpu_s=1.0, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
 NVML_GPUS = {0: (0, 10), 1: (75, 20)}
 
 
@@ -64,21 +59,21 @@ class FakeNvml:
         return 0
 
 
-def busy(seconds: float) -> None:
-    until = time.process_time() + seconds
-    while time.process_time() < until:
-        pass
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    return RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
 
 
 def test_a_reading_has_the_time_and_the_bytes_that_a_process_has_used(tmp_path: Path) -> None:
     before = machine.read(os.getpid())
-    busy(0.1)
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
     with (tmp_path / "file").open("wb") as file:
         file.write(b"x" * 300_000)
         file.flush()
         os.fsync(file.fileno())
     after = machine.read(os.getpid())
-    assert before is not None and after is not None
     assert 0.05 <= after.cpu_s - before.cpu_s < 5
     assert after.memory_bytes > 5_000_000
     assert after.written_bytes >= before.written_bytes
@@ -92,7 +87,6 @@ def test_the_children_of_a_process_count() -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            assert process.stdout is not None
             process.stdout.readline()
             reading = machine.read(process.pid)
         finally:
@@ -108,7 +102,6 @@ def test_the_network_is_the_machines_without_loopback_and_the_limit_the_containe
     lines = ["lo: 5 0 0 0 0 0 0 0 5 0", "eth0: 11 0 0 0 0 0 0 0 22 0", "eth1:1 0 0 0 0 0 0 0 2 0"]
     (folder / "net" / "dev").write_text("\n".join(["head", "head", *lines]))
     reading = machine.read(7, tmp_path)
-    assert reading is not None
     assert (reading.received_bytes, reading.sent_bytes) == (12, 24)
     assert reading.cpu_s == 150 / os.sysconf("SC_CLK_TCK")
     assert reading.memory_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
@@ -132,15 +125,14 @@ def test_a_task_has_the_gpus_that_it_sees(monkeypatch, visible: str | None, uses
     assert all(gpu.memory_limit_bytes == 100 for gpu in gpus)
 
 
-def test_samples_come_after_two_seconds_then_every_ten_and_rarely_in_a_long_run(tmp_path: Path) -> None:
-    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
+def test_samples_come_after_two_seconds_then_every_ten_and_rarely_in_a_long_run(paths: RunPaths) -> None:
+    clock = FakeClock()
     sampler = machine.Sampler(paths, 1, clock)
     assert machine_use(paths, "chief-0") is None
     for _ in range(400):
         sampler.update(lambda: [("chief-0", os.getpid(), "")])
         clock.sleep(1)
     use = machine_use(paths, "chief-0")
-    assert use is not None
     times = [sample.time - 1000 for sample in use.samples]
     assert times[:3] == [2, 12, 22]
     assert len(times) == 40
@@ -153,30 +145,26 @@ def test_samples_come_after_two_seconds_then_every_ten_and_rarely_in_a_long_run(
     assert count < 3100
 
 
-def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, monkeypatch) -> None:
-    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
-    readings = {
-        pid: machine.Reading(cpu_s=cpu_s, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
-        for pid, cpu_s in ((1, 500.0), (2, 0.0))
-    }
+def test_a_task_that_starts_again_counts_from_its_own_beginning(paths: RunPaths, monkeypatch) -> None:
+    clock = FakeClock()
+    readings = {1: replace(READING, cpu_s=500.0), 2: replace(READING, cpu_s=0.0)}
     monkeypatch.setattr(machine, "read", readings.get)
     sampler = machine.Sampler(paths, 1, clock)
     for pid in (1, 1, 2, 2):
         sampler.update(lambda pid=pid: [("chief-0", pid, "")])
         clock.sleep(10)
     use = machine_use(paths, "chief-0")
-    assert use is not None
     assert [sample.cpu_cores for sample in use.samples] == [0.0, 0.0]
 
 
-def test_a_sample_has_the_use_per_second_since_the_one_before(tmp_path: Path, monkeypatch) -> None:
-    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
+def test_a_sample_has_the_use_per_second_since_the_one_before(paths: RunPaths, monkeypatch) -> None:
+    clock = FakeClock()
 
     def read(pid: int) -> machine.Reading:
         passed = clock.time - 1000
-        counts = [int(passed * rate) for rate in (1000, 2000, 3000, 4000)]
-        names = ("read_bytes", "written_bytes", "received_bytes", "sent_bytes")
-        return machine.Reading(cpu_s=1.5 * passed, memory_bytes=7, **dict(zip(names, counts, strict=True)))
+        disk = {"read_bytes": int(passed * 1000), "written_bytes": int(passed * 2000)}
+        network = {"received_bytes": int(passed * 3000), "sent_bytes": int(passed * 4000)}
+        return machine.Reading(cpu_s=1.5 * passed, memory_bytes=7, **disk, **network)
 
     monkeypatch.setattr(machine, "read", read)
     sampler = machine.Sampler(paths, 1, clock)
@@ -192,15 +180,13 @@ def test_a_sample_has_the_use_per_second_since_the_one_before(tmp_path: Path, mo
         assert (sample.network_received_bytes_s, sample.network_sent_bytes_s) == (3000, 4000)
 
 
-def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(tmp_path: Path) -> None:
-    paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
+def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(paths: RunPaths) -> None:
     path = paths.machine(1, "chief-0")
     write(path, SAMPLE)
     with Path(path).open("ab") as file:
         file.write(b'{"time": "x"}\nnot json\n[]\n' + json.dumps({"time": float("nan")}).encode() + b"\n")
-    write(path, MachineSample(**{**vars(SAMPLE), "time": 102.0, "cpu_cores": 0.5, "memory_bytes": 1, "gpus": ()}))
+    write(path, replace(SAMPLE, time=102.0, cpu_cores=0.5, memory_bytes=1, gpus=()))
     use = machine_use(paths, "chief-0")
-    assert use is not None
     assert use.samples[0] == SAMPLE
     assert (use.mean_cpu_cores, use.peak_memory_bytes, use.mean_gpu_use) == (1.0, 2_000_000_000, 0.5)
     assert len(use.samples) == 2
@@ -218,10 +204,9 @@ def test_averages_weigh_time_and_not_samples_although_later_samples_are_rarer() 
     assert 0 < back.mean_cpu_cores <= 4.0
 
 
-def test_a_task_that_ended_before_its_first_sample_does_not_keep_the_sampler_busy(tmp_path: Path, monkeypatch) -> None:
-    paths, clock, looks = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock(), []
-    same = machine.Reading(cpu_s=1.0, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
-    monkeypatch.setattr(machine, "read", lambda pid: same)
+def test_a_task_that_ended_before_its_first_sample_does_not_keep_the_sampler_busy(paths: RunPaths, monkeypatch) -> None:
+    clock, looks = FakeClock(), []
+    monkeypatch.setattr(machine, "read", lambda pid: READING)
     sampler = machine.Sampler(paths, 1, clock)
 
     def running(second: int) -> list[tuple[str, int, str | None]]:

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -80,50 +79,39 @@ CLIENT = """
 """
 
 
-@dataclass(frozen=True)
 class Trial:
     """The kills and their times; everything follows from the seed."""
 
-    seed: int
-    home: Path
-    victim: str = field(init=False)
-    moment_s: float = field(init=False)
-    restarts: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        dice = random.Random(self.seed)
-        object.__setattr__(self, "victim", VICTIMS[self.seed % len(VICTIMS)])
-        object.__setattr__(self, "moment_s", dice.uniform(*MOMENTS_S))
-        object.__setattr__(self, "restarts", dice.choice((0, 1)))
-
-    @property
-    def mark(self) -> str:
-        """An argument of `sleep` that no other process of this machine has."""
-        return f"600.{os.getpid():07d}{self.seed:05d}"
-
-    @property
-    def root(self) -> Path:
+    def __init__(self, seed: int, home: Path) -> None:
+        dice = random.Random(seed)
+        self.seed, self.home, self.temporary = seed, home, home / "temporary"
+        self.victim, self.moment_s, self.restarts = (
+            VICTIMS[seed % len(VICTIMS)],
+            dice.uniform(*MOMENTS_S),
+            dice.choice((0, 1)),
+        )
+        # An argument of `sleep` that no other process of this machine has.
+        self.mark = f"600.{os.getpid():07d}{seed:05d}"
         # A short path has its temporary folder inside the run, a long one has it elsewhere.
-        return self.home / ("r" if self.seed % 2 else "a-path-that-is-too-long-for-the-names-of-unix-sockets")
+        self.root = home / ("r" if seed % 2 else "a-path-that-is-too-long-for-the-names-of-unix-sockets")
 
-    @property
-    def temporary(self) -> Path:
-        return self.home / "temporary"
+
+def supervisor_of(run: sdk.Run) -> psutil.Process:
+    (started,) = read_events(run.plan.paths, ("started",))
+    return psutil.Process(int(started.data["supervisor"].split(":")[1]))
 
 
 @contextmanager
 def client_of(trial: Trial) -> Iterator[subprocess.Popen[str]]:
     """A client that is about to submit."""
-    project = trial.home / "project"
-    project.mkdir()
-    trial.temporary.mkdir()
+    for folder in (project := trial.home / "project", trial.temporary):
+        folder.mkdir()
     (project / "program.py").write_text(textwrap.dedent(PROGRAM))
     (project / "client.py").write_text(textwrap.dedent(CLIENT))
     env = {**os.environ, "PYTHONPATH": REPO, "PODLIFT_ROOT": str(trial.root), "TMPDIR": str(trial.temporary)}
     words = [sys.executable, "client.py", trial.mark, str(trial.restarts)]
     client = subprocess.Popen(words, cwd=project, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with client:
-        assert client.stdout is not None
         assert client.stdout.readline() == "ready\n"
         yield client
 
@@ -251,19 +239,15 @@ def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
     return sdk.State.FAILED, sdk.Reason.KILLED
 
 
-@pytest.fixture
-def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run with a client that was killed before it started a supervisor is lost soon: it is looked at when all is quiet."""
-    monkeypatch.setattr(janitor_watch, "_START_LIMIT_S", 1.0)
-
-
-@pytest.mark.usefixtures("_no_patience")
 @pytest.mark.parametrize(
     ("first", "trials"),
     [(0, 3), full_only(3, 6), full_only(1000, 200)],
     ids=["without a supervisor", "others", "200 trials"],
 )
-def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, trials: int) -> None:
+def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(monkeypatch, first: int, trials: int) -> None:
+    # A run with a client that was killed before it started a supervisor is lost soon: it is looked at when all is quiet.
+    monkeypatch.setattr(janitor_watch, "_START_LIMIT_S", 1.0)
+
     def tried(seed: int) -> str:
         with tempfile.TemporaryDirectory() as home:
             try:
@@ -319,8 +303,7 @@ def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(write, 
         run = sdk.submit("program.py")
         theirs = next(line.text for line in run.logs(follow=True))
         assert Path("/dev/shm", theirs).exists()
-        (started,) = read_events(run.plan.paths, ("started",))
-        supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
+        supervisor = supervisor_of(run)
         if killed == "task":
             begun = next(e for e in read_events(run.plan.paths) if e.kind == "attempt_started")
             os.kill(begun.data["pids"]["chief-0"], signal.SIGKILL)
@@ -358,7 +341,6 @@ def process(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A process that has said a line, and is gone at the end."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options) as started:
         try:
-            assert started.stdout is not None
             assert started.stdout.readline() == "up\n"
             yield started
         finally:
@@ -373,16 +355,10 @@ def test_a_persons_processes_that_look_at_a_run_carry_no_mark_of_it(tmp_path: Pa
     say = "echo up; read line"
     marks = {"PODLIFT_RUN": url, "PODLIFT_ATTEMPT": "1"}
     to_log = f"exec 2>>{log}; {say}"
-    cases: list[tuple[str, dict[str, str], bool]] = [
-        (say, {}, False),
-        (f"cd {url}; {say}", {}, False),
-        (f"exec 2<{log}; {say}", {}, False),
-        (f"exec 2>>{url}/mine.txt; {say}", {}, False),
-        (say, {"PODLIFT_RUN": url}, False),
-        (say, {**marks, "PODLIFT_RUN": f"{url}x"}, False),
-        (say, marks, True),
-        (to_log, {}, True),
-    ]
+    innocent = (say, f"cd {url}; {say}", f"exec 2<{log}; {say}", f"exec 2>>{url}/mine.txt; {say}")
+    cases: list[tuple[str, dict[str, str], bool]] = [(text, {}, False) for text in innocent]
+    cases += [(say, {"PODLIFT_RUN": url}, False), (say, {**marks, "PODLIFT_RUN": f"{url}x"}, False)]
+    cases += [(say, marks, True), (to_log, {}, True)]
     for text, env, expected in cases:
         with process("/bin/sh", "-c", text, env=env, cwd=me, stdin=subprocess.PIPE) as started:
             assert janitor.is_marked(started.pid, url, set()) is expected, (text, env)
@@ -405,7 +381,6 @@ def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(tmp_pat
     )
     with process(sys.executable, str(holder), "1", "tmp", events) as started:
         lock = janitor._lock(str(tmp_path), events)
-        assert lock is not None
         os.close(lock)
         assert started.wait(LIMIT_S) == (0 if ends else -signal.SIGKILL)
 
@@ -417,10 +392,8 @@ def test_the_end_of_one_run_touches_neither_its_readers_nor_another_run(write: C
     env = {**os.environ, "PYTHONPATH": REPO}
     words = [sys.executable, "-c", follow, lost.url]
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdout is not None
         assert reader.stdout.readline() == "up\n"
-        started = next(event for event in read_events(lost.plan.paths) if event.kind == "started")
-        os.kill(int(started.data["supervisor"].split(":")[1]), signal.SIGKILL)
+        supervisor_of(lost).kill()
         assert reader.wait(LIMIT_S) == 0, "it read to the end and left by itself"
     assert lost.wait(LIMIT_S).state is sdk.State.LOST
     assert not other.status().state.terminal
@@ -470,10 +443,8 @@ def test_a_process_of_another_user_changes_no_verdict_and_is_named(write, sleep:
 
 
 def test_a_client_that_ends_before_its_supervisor_warns_of_nothing(tmp_path: Path) -> None:
-    text = (
-        "import os; from sdk.process.spawn import spawn; "
-        f"kept = spawn(['sleep', '2'], env=dict(os.environ), cwd='/', log='{tmp_path}/log')"
-    )
+    text = "import os; from sdk.process.spawn import spawn; "
+    text += f"kept = spawn(['sleep', '2'], env=dict(os.environ), cwd='/', log='{tmp_path}/log')"
     command = [sys.executable, "-W", "always", "-c", text]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO)
     assert done.stderr == ""

@@ -31,30 +31,16 @@ pytestmark = pytest.mark.process
 
 # A source distribution with a build that says that it began, and waits until it may end.
 BACKEND = """
-    import os, time
-    from pathlib import Path
+import os, shutil, time
+from pathlib import Path
 
-    FOLDER = Path(os.environ["SLOW_FOLDER"])
-    INFO = "slow-1.0.dist-info"
-    METADATA = "Metadata-Version: 2.1\\nName: slow\\nVersion: 1.0\\n"
-
-    def prepare_metadata_for_build_wheel(folder, config_settings=None):
-        (Path(folder) / INFO).mkdir()
-        (Path(folder) / INFO / "METADATA").write_text(METADATA)
-        return INFO
-
-    def build_wheel(folder, config_settings=None, metadata_directory=None):
-        import zipfile
-        (FOLDER / f"began-{os.getpid()}").touch()
-        until = time.monotonic() + 60
-        while not (FOLDER / "go").exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        with zipfile.ZipFile(Path(folder) / "slow-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("slow.py", "")
-            wheel.writestr(f"{INFO}/METADATA", METADATA)
-            wheel.writestr(f"{INFO}/WHEEL", "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-            wheel.writestr(f"{INFO}/RECORD", f"slow.py,,\\n{INFO}/METADATA,,\\n{INFO}/WHEEL,,\\n{INFO}/RECORD,,\\n")
-        return "slow-1.0-py3-none-any.whl"
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    place = Path(os.environ["SLOW_FOLDER"])
+    (place / f"began-{os.getpid()}").touch()
+    until = time.monotonic() + 60
+    while not (place / "go").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    return Path(shutil.copy(place / "slow-1.0-py3-none-any.whl", folder)).name
 """
 PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
 
@@ -74,18 +60,11 @@ with environments.using(
 
 
 def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), scripts: str = "") -> None:
-    info = f"{name}-{version}.dist-info"
+    info, required = f"{name}-{version}.dist-info", "".join(f"Requires-Dist: {each}\n" for each in requires)
     files = {
         f"{name}.py": f"import sys\nVERSION = {version!r}\ndef main(): print(sys.prefix)\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{scripts}\n",
-        f"{info}/METADATA": "\n".join(
-            [
-                "Metadata-Version: 2.1",
-                f"Name: {name}",
-                f"Version: {version}",
-                *(f"Requires-Dist: {r}" for r in requires),
-            ]
-        ),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
@@ -97,10 +76,10 @@ def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (),
 
 def slow_source(folder: Path) -> None:
     metadata = "Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n"
-    backend = "\n".join(line[4:] for line in BACKEND.split("\n"))
+    wheel(folder.parent, "slow", "1.0")
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(folder / "slow-1.0.tar.gz", "w:gz") as archive:
-        for path, text in {"PKG-INFO": metadata, "pyproject.toml": PYPROJECT, "backend.py": backend}.items():
+        for path, text in {"PKG-INFO": metadata, "pyproject.toml": PYPROJECT, "backend.py": BACKEND}.items():
             info = tarfile.TarInfo(f"slow-1.0/{path}")
             info.size = len(text.encode())
             archive.addfile(info, io.BytesIO(text.encode()))
@@ -151,9 +130,19 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def put(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def executable(path: Path, text: str) -> str:
+    put(path, text).chmod(0o755)
+    return str(path)
+
+
 def say(python: Path | str, code: str) -> str:
-    command = [str(python), "-I", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, check=False)
     return done.stdout.strip() + done.stderr.strip().rpartition("\n")[2]
 
 
@@ -166,18 +155,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
     wheel(place.dists, "tiny_base", "2.0")
     wheel(place.dists, "unwanted", "1.0")
     (place.folder / "more.txt").write_text("unwanted\n")
-    astray = {
-        "PIP_TARGET": str(place.folder / "astray"),
-        "PIP_DRY_RUN": "1",
-        "PIP_USER": "1",
-        "PIP_REQUIREMENT": str(place.folder / "more.txt"),
-        "UV_CONSTRAINT": str(place.folder / "more.txt"),
-        "UV_SYSTEM_PYTHON": "1",
-        "UV_LINK_MODE": "hardlink",
-        "PYTHONPATH": str(REPO),
-        "PYTHONHOME": str(place.folder),
-        "VIRTUAL_ENV": str(place.folder),
-    }
+    astray = {"PIP_TARGET": f"{place.folder}/astray", "UV_LINK_MODE": "hardlink", "PYTHONPATH": str(REPO)}
+    astray |= dict.fromkeys(("PIP_DRY_RUN", "PIP_USER", "UV_SYSTEM_PYTHON"), "1")
+    astray |= dict.fromkeys(("PIP_REQUIREMENT", "UV_CONSTRAINT"), f"{place.folder}/more.txt")
+    astray |= dict.fromkeys(("PYTHONHOME", "VIRTUAL_ENV"), str(place.folder))
     return place, place.ensure("tiny.TOP==1.*", "tiny_base<2", "absent; python_version < '3'", **astray)
 
 
@@ -205,32 +186,21 @@ def test_the_second_time_it_is_there_already_whatever_the_order_of_the_lines(bui
     assert place.log.read_bytes() == before, "uv was not started"
 
 
-def test_scripts_of_an_environment_start(built) -> None:
+def test_scripts_of_an_environment_start_and_its_files_are_not_shared_with_uvs_cache(built) -> None:
     _, python = built
     done = subprocess.run([str(python.parent / "tiny")], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(python.parent.parent)
-
-
-def test_files_of_an_environment_are_not_shared_with_uvs_cache(built) -> None:
-    _, python = built
     (module,) = python.parents[1].glob("lib/*/site-packages/tiny_top.py")
     assert module.stat().st_nlink == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"requirements": ("a==1", "b==3")},
-        {"options": ("--no-index", "--pre")},
-        {"options": ("--pre", "--no-index", "--prefer-binary")},
-    ],
-)
-def test_another_line_is_another_environment(change: dict) -> None:
-    lines = {"requirements": ("a==1", "b==2"), "options": ("--no-index", "--prefer-binary", "--pre")}
-    same = {**lines, "requirements": ("b==2", "a==1")}
-    of = lambda lines: envs.key(envs.EnvironmentSpec(python=sys.executable, **lines))  # noqa: E731
-    assert of(lines) == of(same)
-    assert of(lines) != of({**lines, **change})
+def test_another_line_is_another_environment() -> None:
+    def key(*requirements: str, options: tuple[str, ...] = ("--no-index", "--prefer-binary", "--pre")) -> str:
+        return envs.key(envs.EnvironmentSpec(python=sys.executable, requirements=requirements, options=options))
+
+    assert key("a==1", "b==2") == key("b==2", "a==1") != key("a==1", "b==3")
+    for options in (("--no-index", "--pre"), ("--pre", "--no-index", "--prefer-binary")):
+        assert key("a==1", "b==2", options=options) != key("a==1", "b==2")
 
 
 def test_no_requirements_make_a_bare_environment(place: Place, monkeypatch) -> None:
@@ -315,11 +285,9 @@ def test_stop_while_waiting_for_another_builder_ends_the_wait(place: Place) -> N
 
 
 def test_a_process_that_uv_leaves_behind_does_not_hold_the_build_and_is_ended(place, monkeypatch) -> None:
-    (place.folder / "uv").write_text("#!/bin/sh\nsleep 1000 &\necho $! > pid\necho the end; exit 3\n")
-    (place.folder / "uv").chmod(0o755)
-    pids: list[int] = []
-    discard = envs.own_folders.discard
-    monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
+    program = executable(place.folder / "uv", "#!/bin/sh\nsleep 1000 &\necho $! > pid\necho the end; exit 3\n")
+    pids, discard = list[int](), envs.own_folders.discard
+    monkeypatch.setattr(uv, "program", lambda: program)
 
     def look(home: str, name: str) -> None:
         pids.append(int((Path(home) / name / "pid").read_text()))
@@ -338,10 +306,8 @@ def test_a_failed_requirement_is_named_in_uvs_words_and_leaves_no_ready_environm
     with pytest.raises(uv.EnvironmentBuildError) as caught:
         place.ensure("fine", "tiny-top==1.5")
     said = str(caught.value)
-    assert "nowhere-to-be-found was not found" in said
-    assert "tiny-top" in said
-    assert "Next: change the requirements" in said
-    assert str(place.log) in said
+    for part in ("nowhere-to-be-found was not found", "tiny-top", "Next: change the requirements", str(place.log)):
+        assert part in said
     assert not caught.value.transient
     assert place.left() == ["lock", "used"]
 
@@ -369,28 +335,22 @@ def index(folder: Path, *dists: tuple[str, str]) -> str:
 def test_places_of_pips_configuration_are_searched_and_the_best_version_of_all_wins(place: Place) -> None:
     machine = index(place.folder / "machine", ("tiny", "1.0"), ("other", "1.0"))
     more = index(place.folder / "more", ("tiny", "2.0"))
-    users = place.folder / ".config" / "pip" / "pip.conf"
-    users.parent.mkdir(parents=True)
-    users.write_text(f"[global]\nindex-url = file:///nowhere\n[install]\nextra-index-url =\n    {more}\n")
+    users = f"[global]\nindex-url = file:///nowhere\n[install]\nextra-index-url =\n    {more}\n"
+    put(place.folder / ".config/pip/pip.conf", users)
     env = {"PATH": os.environ["PATH"], "HOME": str(place.folder), "UV_NO_CONFIG": "1", "PIP_INDEX_URL": machine}
     wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny", "other"))
-    python = place.ensure_spec(wanted, env)
-    assert envs.installed(python) == {"tiny": "2.0", "other": "1.0"}
+    assert envs.installed(place.ensure_spec(wanted, env)) == {"tiny": "2.0", "other": "1.0"}
 
 
 def test_the_users_uv_configuration_counts_and_a_projects_above_the_cache_does_not(place: Place) -> None:
     for version in ("1.0", "2.0"):
         wheel(place.dists, "tiny", version)
-    (place.folder / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["tiny==1.0"]\n')
-    (place.folder / "cache").mkdir()
-    (place.folder / "cache" / "uv.toml").write_text("a mistake\n")
-    users = place.folder / ".config" / "uv" / "uv.toml"
-    users.parent.mkdir(parents=True)
-    users.write_text(f'[pip]\nno-index = true\nfind-links = ["{place.dists}"]\n')
+    put(place.folder / "pyproject.toml", '[tool.uv]\noverride-dependencies = ["tiny==1.0"]\n')
+    put(place.folder / "cache/uv.toml", "a mistake\n")
+    put(place.folder / ".config/uv/uv.toml", f'[pip]\nno-index = true\nfind-links = ["{place.dists}"]\n')
     env = {"PATH": os.environ["PATH"], "HOME": str(place.folder), "PIP_CONFIG_FILE": os.devnull}
     wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",))
-    python = place.ensure_spec(wanted, env)
-    assert envs.installed(python) == {"tiny": "2.0"}
+    assert envs.installed(place.ensure_spec(wanted, env)) == {"tiny": "2.0"}
 
 
 @pytest.mark.parametrize(
@@ -440,20 +400,16 @@ def test_pip_configuration_counts_in_pips_order_and_a_chosen_file_replaces_the_u
         ".config/pip/pip.conf": "[global]\na = user\nc = user\n[install]\nb =\nd =\n",
         "chosen.conf": "[global]\na = chosen\n",
     }.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+        put(tmp_path / path, text)
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "machine")}
     settings = uv.pip_settings({**environ, "PIP_CONFIG_FILE": str(tmp_path / chosen)})
     assert {name: settings[name] for name in "abcd" if name in settings} == expected
 
 
 @pytest.mark.parametrize("folder", [".config", "Library/Application Support"])
-def test_on_macos_pips_configuration_lies_in_application_support_or_as_elsewhere(
-    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_macos_pips_configuration_lies_in_application_support_or_as_elsewhere(tmp_path, folder, monkeypatch) -> None:
     for config in (".config", folder):
-        (tmp_path / config / "pip").mkdir(parents=True, exist_ok=True)
-        (tmp_path / config / "pip" / "pip.conf").write_text(f"[global]\nproxy = {config}\n")
+        put(tmp_path / config / "pip/pip.conf", f"[global]\nproxy = {config}\n")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert uv.pip_settings({"HOME": str(tmp_path)})["proxy"] == folder
 
@@ -464,7 +420,6 @@ def test_a_configuration_of_pip_that_cannot_be_read_is_named(tmp_path: Path) -> 
         uv.pip_settings({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)})
 
 
-@pytest.mark.process
 def test_a_uv_that_makes_no_environment_ends_the_build(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uv.UvRunner, "_run", lambda *_: None)
     with pytest.raises(uv.EnvironmentBuildError, match="uv succeeded, but made no environment"):
@@ -484,15 +439,11 @@ def test_a_missing_uv_is_named_with_the_command_that_installs_it(monkeypatch: py
         ("#!/bin/sh\necho error: unexpected argument found; exit 2\n", "unexpected"),
     ],
 )
-def test_a_uv_that_cannot_be_run_or_is_too_old_is_to_be_installed_anew(
-    place: Place, program: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place.folder / "uv").write_text(program)
-    (place.folder / "uv").chmod(0o755)
-    monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
-    with pytest.raises(
-        uv.EnvironmentBuildError, match=rf"(?s){said}.*Next: .* -m pip install --force-reinstall uv"
-    ) as caught:
+def test_a_uv_that_cannot_be_run_or_is_too_old_is_to_be_installed_anew(place, program, said, monkeypatch) -> None:
+    program = executable(place.folder / "uv", program)
+    monkeypatch.setattr(uv, "program", lambda: program)
+    said = rf"(?s){said}.*Next: .* -m pip install --force-reinstall uv"
+    with pytest.raises(uv.EnvironmentBuildError, match=said) as caught:
         place.ensure()
     assert "Traceback" not in str(caught.value)
 
@@ -530,7 +481,6 @@ class Index(http.server.BaseHTTPRequestHandler):
     def _send(self, body: bytes) -> None:
         self._begin(len(body))
         self.wfile.write(body)
-        self.close_connection = True
 
     def _begin(self, length: int) -> None:
         self.send_response(200)
@@ -630,8 +580,7 @@ def test_a_folder_of_a_run_that_was_killed_before_its_first_use_is_unused_too(pl
     home = environments_folder(place.cache) / "abc"
     home.mkdir(parents=True)
     for name in left:
-        (home / name).parent.mkdir(exist_ok=True)
-        (home / name).touch()
+        put(home / name, "")
     assert envs.unused(place.cache, unused_for_s=60, now=time.time()) == []
     assert envs.unused(place.cache, unused_for_s=60, now=time.time() + 3600) == [home]
     assert envs.remove(home)
@@ -672,9 +621,7 @@ error: Request failed after 3 retries in 10.4s
   cause: error sending request for url (http://127.0.0.1:9/simple/nope/)
 """
 UNTRUSTED = f"{UNREACHABLE}  cause: client error (Connect)\n  cause: invalid peer certificate: UnknownIssuer\n"
-CUT = (
-    "error: No solution found\n  cause: a==1 has an invalid format\n\nhint: invalid:\n  Failed to read from zip file\n"
-)
+CUT = "error: No solution found\n  cause: invalid format\n\nhint: invalid:\n  Failed to read from zip file\n"
 HASH = "error: Failed to download `a==1`\n  cause: Hash mismatch for `a==1`\n"
 CACHE = """\
 error: Could not acquire lock
@@ -699,9 +646,7 @@ LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in r
         ("Killed", "Killed", "Killed", "change the requirements", False),
     ],
 )
-def test_a_failure_of_uv_is_its_error_and_the_next_step(
-    output: str, first: str, last: str, advice: str, transient: bool, tmp_path: Path
-) -> None:
+def test_a_failure_of_uv_is_its_error_and_the_next_step(output, first, last, advice, transient, tmp_path) -> None:
     error = uv.failure(output, 1, log=tmp_path / "log")
     shown = [line.strip() for line in str(error).splitlines()[1:-1]]
     assert shown[0].startswith(first)
@@ -726,8 +671,7 @@ def test_a_failure_of_uv_is_its_error_and_the_next_step(
 def test_an_interpreter_that_cannot_be_used_is_named(tmp_path: Path, program: str | None, said: str) -> None:
     python = tmp_path / "python"
     if program is not None:
-        python.write_text(f"#!/bin/sh\n{program}\n")
-        python.chmod(0o755)
+        executable(python, f"#!/bin/sh\n{program}\n")
     with pytest.raises(InputError, match=said) as caught:
         envs.key(envs.EnvironmentSpec(python=str(python)))
     assert repr(str(python)) in str(caught.value)

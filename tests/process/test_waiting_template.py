@@ -1,4 +1,4 @@
-"""A process from which tasks are forked: that it ends, and that it works in a container without root."""
+"""A process from which tasks are forked, and facts about a process that another one forked or that has an odd name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sdk.process.template import CannotForkError, Imports, TaskStart, Template
 pytestmark = pytest.mark.process
 
 SCRIPT = str(REPO / "sdk" / "runtime" / "template.py")
-linux = pytest.mark.skipif(sys.platform != "linux", reason="fork is safe on Linux only")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="fork is safe, and /proc there, on Linux only")
 
 
 def template(python: str, folder: Path) -> Template:
@@ -80,3 +80,47 @@ def test_one_that_has_died_or_failed_is_no_longer_spared(tmp_path: Path, monkeyp
         failed.fork([start(tmp_path, "true")], lambda: False, stays=True)
     assert failed.pid not in spawn.SPARED
     assert not failed.is_alive
+
+
+PROGRAM = """
+import os, time
+from sdk.process import spawn
+
+pid = os.fork() or time.sleep(60)
+process = spawn.Adopted(pid)
+print(spawn.has_exited(process), flush=True)
+spawn.end_orphans()  # as a supervisor does that has waited for too long
+print(spawn.has_exited(process), process.poll(), process.wait(), flush=True)
+"""
+
+
+def test_a_process_that_was_reaped_with_the_orphans_counts_as_killed() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["False", "True", str(-signal.SIGKILL), str(-signal.SIGKILL)], ended.stderr
+
+
+# One with a name that the kernel cuts within a letter, and one of another user on a machine that hides it (hidepid=1).
+ODD = """
+import os, pathlib, shutil, subprocess
+from sdk.process import janitor, machine, spawn
+
+os.symlink(shutil.which("sleep"), "fünfzehn-byteü")
+odd = subprocess.Popen(["sleep", "20"], executable="./fünfzehn-byteü").pid
+def hiding(call):
+    def opened(path, *about, **named):
+        if str(path) == "/proc/1/stat":
+            raise PermissionError
+        return call(path, *about, **named)
+    return opened
+
+pathlib.Path.read_text, janitor.open = hiding(pathlib.Path.read_text), hiding(open)
+print(spawn.identity(odd) is not None, spawn.is_stopped(odd), machine.read(odd).memory_bytes > 0)
+print("fünfzehn-byte" in spawn.described(odd), {1, odd} & janitor._processes().keys() == {odd})
+print(spawn.end_orphans(), spawn.identity(odd))
+"""
+
+
+@linux
+def test_no_process_with_any_name_or_of_any_user_ends_a_run(tmp_path) -> None:
+    ended = subprocess.run([sys.executable, "-c", ODD], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert ended.stdout.split() == ["True", "False", "True", "True", "True", "[]", "None"], ended.stderr

@@ -72,9 +72,7 @@ FINAL = "0000.supervisor.000003.final.json"
         (FINAL, b'{"version":1,"time":-0.5,"data":{"state":"SUCCEEDED","reason":"done"}}', "damaged"),
     ],
 )
-def test_a_damaged_verdict_is_reported_with_its_file_and_not_repaired(
-    tmp_path: Path, name: str, content: bytes, said: str
-) -> None:
+def test_a_damaged_verdict_is_reported_with_its_file_and_not_repaired(tmp_path, name: str, content, said: str) -> None:
     file = Path(finished_run(tmp_path).url) / "events" / name
     file.write_bytes(content)
     run = sdk.attach(file.parents[1])

@@ -1,6 +1,10 @@
+"""Records and metrics of a run; a file that was read before is read like a new one, whatever was done to it."""
+
 from __future__ import annotations
 
 import itertools
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sdk.clock import SystemClock
+from sdk.errors import CorruptRunError
 from sdk.job.layout import RunPaths
+from sdk.records import metric_file
 from sdk.records.events import Event, fold, parse, status_records
 from sdk.records.recorder import Recorder, read_events
 from sdk.status import Reason, State
@@ -50,17 +56,12 @@ def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
         assert (status.state, status.reason, status.exit_code) == (state, reason, exit_code)
 
 
-@given(
-    st.builds(
-        Event,
-        attempt=st.integers(0, 9999),
-        source=st.sampled_from(["client", "supervisor", "chief-0", "worker-12"]),
-        sequence=st.integers(0, 999999),
-        kind=st.sampled_from(["entry", "first_step"]),
-        time=st.floats(0, 2e9),
-        data=st.dictionaries(st.text(), st.integers() | st.text()),
-    )
-)
+NUMBERS = {"attempt": st.integers(0, 9999), "sequence": st.integers(0, 999999), "time": st.floats(0, 2e9)}
+SOURCES = st.sampled_from(["client", "supervisor", "chief-0", "worker-12"])
+WHAT = {"kind": st.sampled_from(["entry", "first_step"]), "data": st.dictionaries(st.text(), st.integers() | st.text())}
+
+
+@given(st.builds(Event, source=SOURCES, **WHAT, **NUMBERS))
 def test_a_record_reads_back_as_it_was_written(record: Event) -> None:
     name = f"{record.attempt:04d}.{record.source}.{record.sequence:06d}.{record.kind}.json"
     assert parse(name, record.to_json()) == record
@@ -90,9 +91,8 @@ def test_a_status_needs_few_of_the_records_of_many_attempts(attempts: list, aliv
             data = {"value": now} if kind == "result" else {}
             records[name] = Event(attempt=number, source=source, sequence=sequence, kind=kind, time=now, data=data)
     few = status_records(list(records))
-    assert fold([records[name] for name in few], supervisor_alive=alive) == fold(
-        list(records.values()), supervisor_alive=alive
-    )
+    found, whole = [records[name] for name in few], list(records.values())
+    assert fold(found, supervisor_alive=alive) == fold(whole, supervisor_alive=alive)
     assert status_records([*few, "strange"]) == ["strange", *few]
 
 
@@ -110,3 +110,79 @@ def test_a_run_that_was_resumed_has_not_finished_where_it_did_before() -> None:
     history = [SUBMITTED, ended("CANCELLED", "cancelled", 5.0), resumed, last]
     finished = [fold(history[:count], supervisor_alive=True).timings.get("finished") for count in (2, 3, 4)]
     assert finished == [4.0, None, 11.0]
+
+
+LINE = b'{"time": 1.5, "step": 7, "metrics": {"loss": 0.5}}\n'
+
+
+def fresh(path: Path) -> list[dict] | str:
+    metric_file._read_parts.clear()
+    return found(path)
+
+
+def found(path: Path) -> list[dict] | str:
+    try:
+        return metric_file.read_metrics(str(path))
+    except CorruptRunError as error:
+        return str(error)
+
+
+# The effects of writers, copies and damage on a file: add to it, write it anew in place, replace it, cut it, remove it.
+PARTS = st.sampled_from([LINE, LINE.replace(b"7", b"8"), LINE[:20], LINE[20:], b"\n", b"[]\n", b"{}"])
+WRITES = st.tuples(st.sampled_from(["add", "rewrite", "replace"]), st.lists(PARTS, max_size=6).map(b"".join))
+CUTS = st.tuples(st.just("cut"), st.integers(0, 300))
+CHANGES = st.lists(WRITES | CUTS | st.just(("remove", None)), max_size=6)
+
+
+def change(path: Path, how: str, what) -> None:
+    if how == "add":
+        with path.open("ab") as file:
+            file.write(what)
+    elif how == "rewrite":
+        path.write_bytes(what)
+    elif how == "replace":
+        other = path.with_name("other")
+        other.write_bytes(what)
+        other.replace(path)
+    elif how == "cut" and path.exists():
+        os.truncate(path, min(what, path.stat().st_size))
+    elif how == "remove":
+        path.unlink(missing_ok=True)
+
+
+@given(changes=CHANGES)
+def test_a_file_that_was_read_before_is_read_like_a_new_one(tmp_path_factory, changes) -> None:
+    path = tmp_path_factory.mktemp("records") / "chief-0.jsonl"
+    kept = metric_file._RECORDS
+    metric_file._RECORDS = 1
+    try:
+        metric_file._read_parts.clear()
+        for how, what in changes:
+            change(path, how, what)
+            known = dict(metric_file._read_parts)
+            expected = fresh(path)
+            metric_file._read_parts.update(known)
+            assert found(path) == expected
+    finally:
+        metric_file._RECORDS = kept
+
+
+def test_only_new_lines_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, parsed = tmp_path / "chief-0.jsonl", list[bytes]()
+    monkeypatch.setattr(metric_file.json, "loads", lambda line, loads=json.loads: parsed.append(line) or loads(line))
+    path.write_bytes(LINE * 1000 + LINE[:10])
+    assert len(found(path)) == len(parsed) == 1000
+    change(path, "add", LINE[10:] + LINE)
+    assert len(found(path)) == len(parsed) == 1002
+    found(path).clear()
+    assert len(found(path)) == 1002
+
+
+def test_few_files_are_remembered_and_damage_is_named_by_its_line_in_the_whole_file(tmp_path: Path) -> None:
+    metric_file._read_parts.clear()
+    for number in range(10):
+        (tmp_path / f"{number}").write_bytes(LINE * 1000)
+        found(tmp_path / f"{number}")
+    assert list(metric_file._read_parts) == [str(tmp_path / f"{number}") for number in range(6, 10)]
+    change(tmp_path / "9", "add", b"{}\n")
+    assert "is damaged in line 1001" in str(found(tmp_path / "9"))

@@ -57,6 +57,10 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
     ],
 )  # fmt: skip
 def test_a_history_and_a_policy_decide(history, policy, restart: bool, delay_s: float, said: str) -> None:
+    decides(history, policy, restart, delay_s, said)
+
+
+def decides(history: list[EndedAttempt], policy: sdk.Retry, restart: bool, delay_s: float, said: str) -> None:
     decision = decide(history, policy)
     assert (decision.restart, decision.delay_s) == (restart, delay_s)
     assert said in decision.why
@@ -87,16 +91,13 @@ def alone(reason: Reason, step: int | None = None, task: str = "worker-0") -> En
     ],
 )  # fmt: skip
 def test_a_task_that_restarts_alone_spends_the_budgets_of_the_run(history, restart, delay_s, said: str) -> None:
-    decision = decide(history, DEFAULT)
-    assert (decision.restart, decision.delay_s) == (restart, delay_s)
-    assert said in decision.why
-    assert bool(decision.why) == bool(said)
+    decides(history, DEFAULT, restart, delay_s, said)
 
 
 def test_in_a_drill_the_same_step_again_means_nothing() -> None:
     history = many(Reason.KILLED, 5, 5, 5, 5)
-    assert decide(history, replace(DEFAULT, infrastructure=9), drill=True).restart
-    assert not decide(history, replace(DEFAULT, infrastructure=9)).restart
+    again = [decide(history, replace(DEFAULT, infrastructure=9), drill=drill).restart for drill in (True, False)]
+    assert again == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -123,22 +124,18 @@ def test_tasks_that_run_out_of_memory_together_are_restarted() -> None:
 
 
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
-    going_on = {
-        Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING, Reason.EVALUATING,
-    }  # fmt: skip
-    going_on |= {Reason.QUEUED, Reason.PROVISIONING}
-    assert set(BUDGETS) == set(Reason) - going_on - {Reason.DONE}
+    going_on = "submitted queued provisioning preparing training restarting stopping evaluating"
+    assert set(BUDGETS) == set(Reason) - {Reason(each) for each in (*going_on.split(), "done")}
 
 
 REASONS = st.sampled_from([reason for reason, budget in BUDGETS.items() if budget is not None])
 STEPS = st.one_of(st.none(), st.integers(0, 20))
 
 
-@given(
-    pairs=st.lists(st.tuples(REASONS, STEPS), min_size=1, max_size=30),
-    user=st.integers(0, 3),
-    infrastructure=st.integers(0, 5),
-)
+PAIRS = st.lists(st.tuples(REASONS, STEPS), min_size=1, max_size=30)
+
+
+@given(pairs=PAIRS, user=st.integers(0, 3), infrastructure=st.integers(0, 5))
 def test_no_policy_with_limits_restarts_for_ever(pairs, user: int, infrastructure: int) -> None:
     policy = sdk.Retry(user_errors=user, infrastructure=infrastructure, preemptions=2)
     history: list[EndedAttempt] = []

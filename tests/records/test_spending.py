@@ -22,6 +22,13 @@ DEAR = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8")))
 PARTLY = pricing.price(pricing.Rental(pools=accelerators.pools("b200:8"), provisioning="spot"))
 UNKNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), regions=("us-west1",)))
 RATE = DEAR.at_least
+UNBILLED, RAN = Spent(seconds=HOUR), Spent(seconds=HOUR, usd=RATE)
+TOO_LONG = "its jobs ran for 1 h, and timeout='1h' holds for all of them together."
+TOO_DEAR = (
+    "The run has spent 2.25 USD in 1 h, and another job in us-central1:standard may cost 33.12 USD: 11.04 USD an hour "
+    "for 3 h. That is more than the 27.75 USD left of max_cost_usd=30."
+)
+NO_PRICE = "no source gives the price of a job in us-central1:standard: max_cost_usd=1e+06 cannot be enforced."
 
 
 def record(kind: str, time: float, source: str = "supervisor", **data: object) -> Event:
@@ -64,40 +71,18 @@ def test_a_cost_is_written_in_words(used: Spent, text: str) -> None:
 @pytest.mark.parametrize(
     ("limit", "used", "price", "timeout_s", "refused", "said"),
     [
-        (limits(), Spent(seconds=HOUR, usd=RATE), DEAR, None, None, ""),
-        (limits(3 * HOUR), Spent(seconds=HOUR, usd=RATE), DEAR, 2 * HOUR, None, ""),
-        (limits(3 * HOUR), Spent(seconds=HOUR), None, 2 * HOUR, None, ""),
-        (
-            limits(HOUR),
-            Spent(seconds=HOUR),
-            None,
-            0.0,
-            Reason.TIMEOUT,
-            "its jobs ran for 1 h, and timeout='1h' holds for all of them together.",
-        ),
-        (limits(2 * HOUR, 2 * RATE), Spent(seconds=HOUR, usd=RATE), DEAR, HOUR, None, ""),
+        (limits(), RAN, DEAR, None, None, ""),
+        (limits(3 * HOUR), RAN, DEAR, 2 * HOUR, None, ""),
+        (limits(3 * HOUR), UNBILLED, None, 2 * HOUR, None, ""),
+        (limits(HOUR), UNBILLED, None, 0.0, Reason.TIMEOUT, TOO_LONG),
+        (limits(2 * HOUR, 2 * RATE), RAN, DEAR, HOUR, None, ""),
         (limits(2 * HOUR, 2 * RATE), Spent(seconds=HOUR, usd=KNOWN.at_least), DEAR, HOUR, None, ""),
-        (
-            limits(4 * HOUR, 30.0),
-            Spent(seconds=HOUR, usd=2.254),
-            DEAR,
-            3 * HOUR,
-            Reason.BUDGET,
-            "The run has spent 2.25 USD in 1 h, and another job in us-central1:standard may cost 33.12 USD: 11.04 USD an hour "
-            "for 3 h. That is more than the 27.75 USD left of max_cost_usd=30.",
-        ),
-        (limits(2 * HOUR, 2 * RATE - 0.01), Spent(seconds=HOUR, usd=RATE), DEAR, HOUR, Reason.BUDGET, "11.04 USD"),
+        (limits(4 * HOUR, 30.0), Spent(seconds=HOUR, usd=2.254), DEAR, 3 * HOUR, Reason.BUDGET, TOO_DEAR),
+        (limits(2 * HOUR, 2 * RATE - 0.01), RAN, DEAR, HOUR, Reason.BUDGET, "11.04 USD"),
         # Without a timeout, a limit on the cost counts 7 days for all jobs together.
         (limits(None, 7 * 24 * RATE), Spent(seconds=24 * HOUR, usd=24 * RATE), DEAR, 6 * 24 * HOUR, None, ""),
         (limits(None, 100.0), Spent(), DEAR, 7 * 24 * HOUR, Reason.BUDGET, "The run has spent nothing yet, and"),
-        (
-            limits(2 * HOUR, 1e6),
-            Spent(seconds=HOUR, usd=RATE),
-            UNKNOWN,
-            HOUR,
-            Reason.BUDGET,
-            "no source gives the price of a job in us-central1:standard: max_cost_usd=1e+06 cannot be enforced.",
-        ),
+        (limits(2 * HOUR, 1e6), RAN, UNKNOWN, HOUR, Reason.BUDGET, NO_PRICE),
         (limits(2 * HOUR, 1e6, allow_unknown_price=True), Spent(), UNKNOWN, 2 * HOUR, None, ""),
         (
             limits(2 * HOUR, 1.0, allow_unknown_price=True),
@@ -107,7 +92,7 @@ def test_a_cost_is_written_in_words(used: Spent, text: str) -> None:
             Reason.BUDGET,
             "at least 74.99 USD",
         ),
-        (limits(2 * HOUR, 1e-9), Spent(seconds=HOUR), None, HOUR, None, ""),  # nothing is billed
+        (limits(2 * HOUR, 1e-9), UNBILLED, None, HOUR, None, ""),  # nothing is billed
     ],
 )
 def test_another_job_is_made_if_the_limits_of_the_run_allow_it(limit, used, price, timeout_s, refused, said) -> None:
@@ -134,9 +119,10 @@ def test_a_refused_resume_names_the_limits_that_would_do(limit, used, price, opt
         assert next_job(enough, used, price, "us-central1").refused is None
 
 
-@given(
-    st.floats(60, 1e6), st.floats(0.01, 1e4), st.lists(st.tuples(st.floats(0.0, 50.0), st.floats(0, 1)), max_size=12)
-)
+JOBS = st.lists(st.tuples(st.floats(0.0, 50.0), st.floats(0, 1)), max_size=12)
+
+
+@given(st.floats(60, 1e6), st.floats(0.01, 1e4), JOBS)
 def test_no_chain_of_allowed_jobs_takes_or_costs_more_than_the_run_may(timeout_s, most, jobs) -> None:
     limit, used = limits(timeout_s, most), Spent(usd=0.0)
     for rate, part in jobs:
@@ -173,13 +159,9 @@ def test_a_resume_begins_the_time_again_but_not_the_money_and_counts_its_keeper(
 def test_a_status_adds_the_cost_of_every_job_of_the_run_also_before_a_resume() -> None:
     part = spending.booked(Spent(seconds=HOUR, usd=2.0))
     end = {"state": "FAILED", "reason": "preempted", "failure": None}
-    events = [
-        record("submitted", 1.0, "client"),
-        record("final", 2.0, **end, **part),
-        record("resumed", 3.0, "client-1", attempts=0),
-        record("final", 4.0, "supervisor-1", **end, **part),
-    ]
-    status = fold(events, supervisor_alive=True)
+    events = [record("submitted", 1.0, "client"), record("final", 2.0, **end, **part)]
+    again = [record("resumed", 3.0, "client-1", attempts=0), record("final", 4.0, "supervisor-1", **end, **part)]
+    status = fold([*events, *again], supervisor_alive=True)
     assert (status.spent_s, status.spent_usd, status.spent_at_least) == (2 * HOUR, 4.0, False)
     now = Spent(seconds=60.0, usd=1.0, at_least=True).merged(status)
     assert (now.spent_s, now.spent_usd, now.spent_at_least) == (2 * HOUR + 60, 5.0, True)

@@ -1,27 +1,29 @@
-"""Push and pull share one index of a run's objects in a bucket: no kill of the uploader or of a client loses a file."""
+"""Push and pull share one index of a run's objects in a bucket, of which no kill loses a file; so do cancels."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN, until
+from support import FakeClock, files_of_a_run, until
 
 import sdk
 from sdk.clock import SystemClock
-from sdk.errors import ConflictError
+from sdk.errors import ConflictError, StoreError
 from sdk.job.layout import RunPaths
 from sdk.records.outputs import OutputsIndex
 from sdk.records.recorder import Recorder
+from sdk.records.sync.cancels import KEYS, CancelWatch, request_cancel
 from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Progress
 from sdk.storage.emulator import endpoint
+from sdk.storage.posix_store import PosixStore
 
 URL = "gs://mine/runs/digits-aaaaaa"
 LOG = "attempts/0001/logs/chief-0.log"
@@ -29,10 +31,8 @@ TEXT = b"".join(b"line %d\n" % number for number in range(1000))
 
 
 @pytest.fixture
-def bucket(podlift_gcs, monkeypatch: pytest.MonkeyPatch):
-    podlift_gcs.client().create_bucket("mine")
-    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
-    return podlift_gcs.client().bucket("mine")
+def bucket(mine):
+    return mine
 
 
 @pytest.fixture
@@ -133,14 +133,9 @@ def test_a_run_with_an_unreadable_heartbeat_is_alive_as_long_as_something_writes
     bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beat: bytes
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    begun = [path for kind in ("submitted", "started") for path in FINISHED_RUN.glob(f"events/*{kind}.json")]
-    for path in [FINISHED_RUN / "plan.json", *begun]:
-        text = path.read_text()
-        if path.name == "plan.json":
-            text = json.dumps(
-                {**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine", "emulator": endpoint()}
-            )
-        bucket.blob(f"runs/digits-aaaaaa/{path.relative_to(FINISHED_RUN)}").upload_from_string(text)
+    for name, data in files_of_a_run(run_id="digits-aaaaaa", root="gs://mine", emulator=endpoint()):
+        if name.endswith(("plan.json", "submitted.json", "started.json")):
+            bucket.blob(f"runs/digits-aaaaaa/{name}").upload_from_string(data)
     bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(beat)
     assert sdk.attach(URL).status().state is sdk.State.RUNNING
     assert sdk.attach(URL).progress() is None
@@ -161,18 +156,14 @@ def test_links_and_executable_files_of_two_attempts_are_merged(bucket, here) -> 
     run = SyncedRun(here, URL, SystemClock())
     run.add_outputs({"outputs/a": "b"}, ["outputs/run.sh"])
     SyncedRun(here, URL, SystemClock()).add_outputs({"outputs/c": "d"}, ["outputs/also.sh"])
-    assert run.outputs_index() == OutputsIndex(
-        links={"outputs/a": "b", "outputs/c": "d"}, executable=["outputs/also.sh", "outputs/run.sh"]
-    )
+    links = {"outputs/a": "b", "outputs/c": "d"}
+    assert run.outputs_index() == OutputsIndex(links=links, executable=["outputs/also.sh", "outputs/run.sh"])
 
 
 def test_outputs_that_are_known_already_cost_one_request(bucket, podlift_gcs, here) -> None:
     run = SyncedRun(here, URL, SystemClock())
-    for executable, expected in (
-        ("a.sh", {"objects.download": 1, "objects.insert": 1}),
-        ("a.sh", {"objects.download": 1}),
-        ("b.sh", {"objects.download": 1, "objects.insert": 1}),
-    ):
+    both = {"objects.download": 1, "objects.insert": 1}
+    for executable, expected in (("a.sh", both), ("a.sh", {"objects.download": 1}), ("b.sh", both)):
         podlift_gcs.forget_requests()
         run.add_outputs({}, [f"outputs/{executable}"])
         operations = podlift_gcs.requests().operations
@@ -205,17 +196,10 @@ def test_an_unreadable_folder_fails_the_upload_and_no_verdict_is_uploaded_before
     assert {*files} <= uploaded(bucket)
 
 
-def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(
-    bucket, here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(bucket, here, monkeypatch) -> None:
     outputs = Path(here.url, "outputs")
     outputs.mkdir()
-    for name in (
-        "Grüße.txt",
-        os.fsdecode(b"\xff.txt"),
-        "two\nlines.txt",
-        "ü" * 120 + "/" + "ü" * 120 + "/" + "ü" * 120,
-    ):
+    for name in ("Grüße.txt", os.fsdecode(b"\xff.txt"), "two\nlines.txt", "/".join(["ü" * 120] * 3)):
         (outputs / name).parent.mkdir(parents=True, exist_ok=True)
         (outputs / name).write_text("x")
     # The names in an ISO-8859-1 locale are other bytes than the bytes of the object's name.
@@ -235,3 +219,73 @@ def test_a_container_with_a_hanging_uploader_uploads_the_rest_at_its_end(bucket,
     Recorder(here, "chief-0", 1, SystemClock()).record("exited")
     uploader.flush(8.0, last=True)
     assert {LOG, *(f"events/{path.name}" for path in Path(here.events).iterdir())} == uploaded(bucket)
+
+
+class Counted(PosixStore):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.calls = Counter[str]()
+        self.is_reachable = True
+
+    def list(self, prefix):
+        self.calls["list"] += 1
+        if not self.is_reachable:
+            raise StoreError("the bucket cannot be reached")
+        return super().list(prefix)
+
+    def stat(self, key):
+        self.calls["read"] += 1
+        return super().stat(key)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Counted:
+    return Counted(tmp_path)
+
+
+def test_requests_are_found_one_after_the_other_without_a_list(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    request_cancel(store, 1, b"{}")
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+    for number in (1, 2, 3):
+        request_cancel(store, 2, b"{}")
+        assert KEYS.remote_cancel_request(2, number) not in watch.look()
+        clock.sleep(5.0)
+        assert KEYS.remote_cancel_request(2, number) in watch.look()
+    assert store.calls["list"] == 1
+
+
+def test_a_late_request_for_an_earlier_job_is_found_by_the_next_list(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    assert watch.look() == []
+    request_cancel(store, 1, b"{}")
+    request_cancel(store, 0, b"{}")
+    clock.sleep(299.0)
+    assert watch.look() == []
+    clock.sleep(5.0)
+    # The one before the last resume by a user is over.
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+
+
+def test_a_list_that_failed_is_made_again_at_the_next_look(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 2, 1, every_s=5.0)
+    request_cancel(store, 1, b"{}")
+    store.is_reachable = False
+    with pytest.raises(StoreError):
+        watch.look()
+    store.is_reachable = True
+    # A request for an earlier job is found by lists alone.
+    clock.sleep(5.0)
+    assert watch.look() == [KEYS.remote_cancel_request(1, 1)]
+
+
+def test_an_hour_of_looks_makes_twelve_lists(store: Counted) -> None:
+    clock = FakeClock()
+    watch = CancelWatch(store, clock, 0, every_s=2.0)
+    for _ in range(3600):
+        watch.look()
+        clock.sleep(1.0)
+    assert store.calls == {"list": 12, "read": 1788}

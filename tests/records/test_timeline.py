@@ -25,31 +25,23 @@ def shown(events: list[Event], service: tuple[Moment, ...] = (), last: int = 1, 
 
 def preempted(number: int) -> list[Event]:
     begin = 100.0 * number
+    again = {"reason": "preempted", "failure": {"task": "chief-0", "message": "SIGTERM."}, "why": "Again."}
     return [
         event("attempt_started", begin, attempt=number),
         event("entry", begin + 1, "chief-0", number),
         event("continued", begin + 2, "chief-0", number, step=10 * number),
         event("stopping", begin + 50, attempt=number, reason="preempted"),
-        event(
-            "restarting",
-            begin + 51,
-            attempt=number,
-            reason="preempted",
-            failure={"task": "chief-0", "message": "SIGTERM."},
-            why="Again.",
-        ),
+        event("restarting", begin + 51, attempt=number, **again),
     ]
 
 
 def test_among_tasks_that_fail_together_the_cause_comes_before_its_consequences() -> None:
+    ends: dict[str, dict[str, int]] = {"worker-0": {"code": -6}, "worker-4": {}, "worker-1": {"code": 1}}
     events = [
         event("attempt_started", 1.0),
         failed(9.0, "chief-0", "UnavailableError", "Socket closed"),
-        failed(10.0, "worker-1"),
-        failed(11.5, "worker-2"),
-        event("exited", 11.0, task="worker-0", code=-6),
-        event("exited", 11.0, task="worker-4"),
-        event("exited", 11.0, task="worker-1", code=1),
+        *(failed(10.0, "worker-1"), failed(11.5, "worker-2")),
+        *(event("exited", 11.0, task=task, **more) for task, more in ends.items()),
         event("stopping", 12.0, reason="user_error"),
         event("exited", 13.0, task="worker-3", code=-9),
     ]
@@ -93,18 +85,12 @@ def test_a_task_restart_is_shown_with_its_sequel_and_is_no_failure_of_the_attemp
 
 
 def test_acts_of_the_service_are_in_the_order_of_time_and_its_present_state_is_last() -> None:
-    service = (
-        Moment(time=5.0, source="service", text="created job 7"),
-        Moment(time=NOW, source="service", text="the job is QUEUED", causes=("quota",)),
-    )
+    created = Moment(time=5.0, source="service", text="created job 7")
+    service = (created, Moment(time=NOW, source="service", text="the job is QUEUED", causes=("quota",)))
     submitted = event("submitted", 4.0, "client", 0)
-    assert shown([submitted, event("attempt_started", 90.0)], service) == [
-        "00:00:04 client submitted the run",
-        "00:00:05 service created job 7",
-        "00:01:30 attempt 1 started",
-        "now service the job is QUEUED",
-        "quota",
-    ]
+    acts = ["00:00:04 client submitted the run", "00:00:05 service created job 7", "00:01:30 attempt 1 started"]
+    found = shown([submitted, event("attempt_started", 90.0)], service)
+    assert found == [*acts, "now service the job is QUEUED", "quota"]
 
 
 def test_a_cause_that_was_told_above_is_not_repeated() -> None:
@@ -116,10 +102,8 @@ def test_a_cause_that_was_told_above_is_not_repeated() -> None:
 
 
 def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several() -> None:
-    found = shown(
-        [*preempted(1), event("attempt_started", 90_000.0, attempt=2), event("entry", 90_001.0, "chief-0", 2)], last=2
-    )
-    assert found == [
+    second = [event("attempt_started", 90_000.0, attempt=2), event("entry", 90_001.0, "chief-0", 2)]
+    assert shown([*preempted(1), *second], last=2) == [
         "01-01 00:01:40 attempt 1 started, continues at step 10",
         "01-01 00:02:30 attempt 1 ended: the machine of chief-0 was taken away",
         "(preempted)",
@@ -133,24 +117,18 @@ def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several
 def test_an_attempt_without_an_end_is_shown_until_its_last_record() -> None:
     began = [event("attempt_started", 100.0), event("entry", 150.0, "chief-0")]
     again = event("attempt_started", 200.0, attempt=2)
-    assert shown([*began, again], last=2)[:2] == [
-        "00:01:40 attempt 1 started",
-        "00:02:30 attempt 1 wrote its last record",
-    ]
+    started = ["00:01:40 attempt 1 started", "00:02:30 attempt 1 wrote its last record"]
+    assert shown([*began, again], last=2)[:2] == started
     ended = event("exited", 160.0, "agent-0", task="chief-0", code=-15)
-    assert shown([*began, ended, again], last=2)[1:] == [
-        "00:02:40 chief-0 ended: SIGTERM",
-        "00:03:20 attempt 2 started",
-    ]
+    expected = ["00:02:40 chief-0 ended: SIGTERM", "00:03:20 attempt 2 started"]
+    assert shown([*began, ended, again], last=2)[1:] == expected
 
 
 def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
     asked = event("restarting", 50.0, reason="preempted", why="Restarting after a preemption (preempted).")
     final = event("final", 60.0, attempt=0, state="FAILED", reason="out_of_memory")
-    assert shown([event("attempt_started", 10.0), asked])[1:] == [
-        "00:00:50 attempt 1 ended: a machine was taken away (preempted)",
-        "Restarting after a preemption (preempted).",
-    ]
+    ended = "00:00:50 attempt 1 ended: a machine was taken away (preempted)"
+    assert shown([event("attempt_started", 10.0), asked])[1:] == [ended, "Restarting after a preemption (preempted)."]
     assert shown([event("attempt_started", 10.0), asked, final])[1:] == ["00:01:00 run FAILED (out_of_memory)"]
 
 
@@ -163,31 +141,21 @@ def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended(
     found = shown(events, tuple(service), last=100)
     kept = [line.split(" ", 1)[1] for line in found if "saved step" in line or "resumed" in line]
     assert kept == ["checkpoint saved step 500", "client resumed the run"]
-    assert len(found) < 45
-    (gap,) = [line for line in found if "left out" in line]
-    assert gap == "... 95 attempts left out: 95 preempted"
+    gaps = [line for line in found if "left out" in line]
+    assert gaps == ["... 95 attempts left out: 95 preempted"] and len(found) < 45
     begun = [line.split()[2] for line in found if "attempt" in line and "started" in line]
-    assert begun == ["1", "2", "98", "99"]
-    assert "attempt 100 ended (user_error)" in found[-1]
+    assert begun == ["1", "2", "98", "99"] and "attempt 100 ended (user_error)" in found[-1]
     assert sum("restarted" in line for line in found) == 4, "acts of the service meanwhile are left out, too"
-
-
-def test_many_moments_without_an_attempt_lose_their_middle_too() -> None:
     service = tuple(Moment(time=float(number), source="service", text=f"line {number}") for number in range(1000))
     found = shown([], service)
-    assert len(found) == 41
-    assert "... 960 lines left out" in found
-    assert found[-1].endswith("line 999")
+    assert (len(found), "... 960 lines left out" in found, found[-1].endswith("line 999")) == (41, True, True)
 
 
 words = st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=400)
-any_moment = st.builds(
-    Moment,
-    time=st.one_of(st.floats(0, 4e9), st.just(NOW)),
-    source=st.sampled_from(["client", "service", "evaluator-0", "attempt 1000"]),
-    text=words,
-    causes=st.lists(words, max_size=2).map(tuple),
-)
+times = st.one_of(st.floats(0, 4e9), st.just(NOW))
+sources = st.sampled_from(["client", "service", "evaluator-0", "attempt 1000"])
+causes = st.lists(words, max_size=2).map(tuple)
+any_moment = st.builds(Moment, time=times, source=sources, text=words, causes=causes)
 
 
 @given(st.lists(any_moment, max_size=5))

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import LIMIT_S, REPO, until
+from support import LIMIT_S, REPO, command, holds, until
 
 import sdk
 from sdk.job.layout import RunPaths
@@ -23,9 +24,8 @@ from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
 from sdk.records.timeline import NOW, Moment
 
-CONTEXT = RunContext(
-    ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc
-)
+PATHS, TASKS = RunPaths("/r/runs/digits-aaaaaa"), ["chief-0", "worker-0"]
+CONTEXT = RunContext(ref="REF", paths=PATHS, tasks=TASKS, now=100.0, zone=timezone.utc)
 
 
 def event(kind: str, time: float, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:
@@ -61,24 +61,33 @@ ENTERED = [*BEGUN, event("entry", 13.0, "chief-0", 1), event("entry", 13.5, "wor
 STEPPED = [*ENTERED, event("first_step", 20.0, "chief-0", 1)]
 
 FAILURE = {"task": "worker-0", "message": "worker-0 failed: KeyError: m"}
-RESUMED = [
-    *STEPPED,
-    failed("KeyError", 30, "worker-0"),
-    stopping(31, "user_error"),
-    final("FAILED", "user_error", failure=FAILURE),
-    event("resumed", 50, "client-1", attempts=1, cancel_requests=0),
-]
+USER_ERROR = final("FAILED", "user_error", failure=FAILURE)
+RAISED = [*STEPPED, failed("KeyError", 30, "worker-0")]
+RESUME = event("resumed", 50, "client-1", attempts=1, cancel_requests=0)
+RESUMED = [*RAISED, stopping(31, "user_error"), USER_ERROR, RESUME]
 AGAIN = [event("started", 52, "supervisor-1", supervisor="boot:88:5"), event("attempt_started", 53, attempt=2)]
 EARLIER = [
     "00:00:30 worker-0 failed: KeyError: m 00:00:31 attempt 1 ended (user_error)",
     "00:00:40 run FAILED (user_error) 00:00:50 client resumed the run",
+]
+STOPPED = [*STEPPED, stopping(40, "cancelled"), event("exited", 41, attempt=1, task="chief-0")]
+LOST = restarting(41, "chief-0 was killed.", reason="killed", why="Started again.")
+KILLED = [*STEPPED, stopping(40, "killed"), LOST]
+HUNG = [*KILLED, event("attempt_started", 42, attempt=2), stopping(43, "hung", attempt=2)]
+SILENT = event("hung", 50, attempt=1, silent_s=90.0, task="worker-0")
+PENDING = "has been PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10."
+WAITING = "Waiting for worker-0 to exit."
+ENDED = "is SUCCEEDED (done). It ended at 1970-01-01 00:00:40, 30 s after it was submitted."
+HISTORY = [
+    "attempt 1 ended (killed) chief-0 was killed. Started again. 00:00:42 attempt 2 started",
+    "attempt 2 ended (hung)",
 ]
 
 
 def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> None:
     message = "worker-0 failed: KeyError: m"
     restarting = event("task_restarting", 30.5, attempt=1, task="worker-0", failure={"message": message}, why="Again.")
-    events = [*STEPPED, failed("KeyError", 30, "worker-0"), restarting]
+    events = [*RAISED, restarting]
     status = fold(events, supervisor_alive=True)
     assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.RUNNING, 1, {"worker-0": 1})
     text = told(*events)
@@ -92,11 +101,7 @@ def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> No
 @pytest.mark.parametrize(
     ("events", "alive", "parts"),
     [
-        (
-            [SUBMITTED],
-            True,
-            ["has been PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10.", "has not been launched yet"],
-        ),
+        ([SUBMITTED], True, [PENDING, "has not been launched yet"]),
         ([SUBMITTED, LAUNCHED], True, ["has not reported yet", "Next: podlift wait REF"]),
         ([SUBMITTED, LAUNCHED, STARTED], True, ["RUNNING (training)", "Waiting for ports"]),
         ([SUBMITTED, STARTED, event("preparing", 12)], True, ["(preparing)", "/r/runs/digits-aaaaaa/environment.log"]),
@@ -104,51 +109,18 @@ def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> No
         (ENTERED, True, ["No training step has been reported yet"]),
         (STEPPED, True, ["It has been training since 1970-01-01 00:00:20."]),
         ([*STEPPED, event("done", 30, "chief-0", 1)], True, ["Done: chief-0. Waiting for worker-0."]),
-        ([*STEPPED, failed("KeyError", 30, "worker-0")], True, ["worker-0 failed: KeyError: m", "worker-0.log"]),
-        (
-            [*STEPPED, event("hung", 50, attempt=1, silent_s=90.0, task="worker-0")],
-            True,
-            ["no task has been active for 1 min 30 s", "The slowest task is worker-0."],
-        ),
-        (
-            [*STEPPED, stopping(40, "cancelled"), event("exited", 41, attempt=1, task="chief-0")],
-            True,
-            ["RUNNING (stopping)", "Reason: cancelled.", "Waiting for worker-0 to exit.", "Next: podlift wait REF"],
-        ),
-        (
-            [*STEPPED, stopping(40, "killed"), restarting(41, "chief-0 was killed.", why="Started again.")],
-            True,
-            ["RUNNING (restarting)", "Started again.", "chief-0 was killed."],
-        ),
-        (
-            [
-                *STEPPED,
-                *(stopping(40, "killed"), restarting(41, "chief-0 was killed.", reason="killed")),
-                *(event("attempt_started", 42, attempt=2), stopping(43, "hung", attempt=2)),
-                event("attempt_started", 44, attempt=3),
-            ],
-            True,
-            [
-                "RUNNING (training)",
-                "in attempt 3",
-                "attempt 1 ended (killed) chief-0 was killed. 00:00:42 attempt 2 started",
-                "attempt 2 ended (hung)",
-            ],
-        ),
+        (RAISED, True, ["worker-0 failed: KeyError: m", "worker-0.log"]),
+        ([*STEPPED, SILENT], True, ["no task has been active for 1 min 30 s", "The slowest task is worker-0."]),
+        (STOPPED, True, ["RUNNING (stopping)", "Reason: cancelled.", WAITING, "Next: podlift wait REF"]),
+        (KILLED, True, ["RUNNING (restarting)", "Started again.", "chief-0 was killed."]),
+        ([*HUNG, event("attempt_started", 44, attempt=3)], True, ["RUNNING (training)", "in attempt 3", *HISTORY]),
         ([SUBMITTED], False, ["LOST (supervisor_lost). It was last seen", "supervisor was never started"]),
         (STEPPED, False, ["gone and left no verdict", "It was process 77", "Next: podlift logs REF"]),
         (RESUMED, True, ["PENDING (submitted) for 50 s", "that resumed the run does that", *EARLIER]),
         ([*RESUMED, *AGAIN], True, ["RUNNING (training)", "in attempt 2", "Waiting for chief-0, worker-0", *EARLIER]),
         ([*RESUMED, *AGAIN], False, ["LOST", "It was process 88", *EARLIER]),
-        ([*STEPPED, failed("KeyError", 30, "worker-0")], False, ["LOST", "worker-0 failed: KeyError: m"]),
-        (
-            [*STEPPED, final("SUCCEEDED", "done")],
-            False,
-            [
-                "is SUCCEEDED (done). It ended at 1970-01-01 00:00:40, 30 s after it was submitted.",
-                "Next: podlift get REF",
-            ],
-        ),
+        (RAISED, False, ["LOST", "worker-0 failed: KeyError: m"]),
+        ([*STEPPED, final("SUCCEEDED", "done")], False, [ENDED, "Next: podlift get REF"]),
         ([*STEPPED, final("CANCELLED", "cancelled")], False, ["It was cancelled on request."]),
         ([*STEPPED, final("CHECKPOINTED", "checkpointed")], False, ["asked to be restarted"]),
     ],
@@ -161,12 +133,7 @@ def test_why_names_the_state_the_wait_and_the_next_command(events: list[Event], 
 
 
 def test_the_cause_comes_first_and_the_deaths_of_its_peers_are_folded_under_it() -> None:
-    failure = {
-        "task": "worker-0",
-        "message": "worker-0 failed: KeyError: 'x'",
-        "traceback": "T",
-        "log": "/l/worker-0.log",
-    }
+    failure = {**FAILURE, "message": "worker-0 failed: KeyError: 'x'", "traceback": "T", "log": "/l/worker-0.log"}
     text = told(
         *STEPPED,
         failed("UnavailableError", 29.0, "chief-0", message="Socket\n closed " + "x" * 500),
@@ -198,9 +165,6 @@ def continued(step: int) -> list[Event]:
     return [*RESUMED, *AGAIN, *entered, *began]
 
 
-USER_ERROR = final("FAILED", "user_error", failure=FAILURE)
-
-
 @pytest.mark.parametrize(
     ("events", "changes", "sentence"),
     [
@@ -213,10 +177,9 @@ USER_ERROR = final("FAILED", "user_error", failure=FAILURE)
     ],
 )
 def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, sentence: str) -> None:
-    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), CONTEXT).partition("\nTimeline:")[0]
-    assert [line for line in text.splitlines() if "attempt 2 " in line.lower() and line != text.splitlines()[0]] == (
-        [sentence] if sentence else []
-    )
+    status = replace(fold(events, supervisor_alive=True), **changes)
+    _, *lines = explain(events, status, CONTEXT).partition("\nTimeline:")[0].splitlines()
+    assert [line for line in lines if "attempt 2 " in line.lower()] == ([sentence] if sentence else [])
 
 
 def test_after_a_programs_error_the_next_command_starts_it_with_the_current_code() -> None:
@@ -287,25 +250,12 @@ def test_every_reason_has_a_sentence() -> None:
 
 
 KINDS = "submitted preparing placed attempt_started entry first_step done stopping restarting task_restarting hung"
-anything = st.builds(
-    Event,
-    attempt=st.integers(0, 3),
-    source=st.sampled_from(["client", "supervisor", "chief-0", "worker-0"]),
-    sequence=st.integers(1, 9),
-    kind=st.sampled_from(KINDS.split()),
-    time=st.floats(0, 4e9),
-    data=st.just({}),
-)
-endings = st.builds(
-    lambda task, code, at: event("exited", at, attempt=1, task=task, code=code),
-    st.sampled_from(["chief-0", "worker-0"]),
-    st.integers(-70, 300),
-    st.floats(0, 100),
-)
-alone = st.builds(
-    lambda at: event("task_restarting", at, attempt=1, task="worker-0", failure=FAILURE, why="Again."),
-    st.floats(0, 100),
-)
+SOURCES = st.sampled_from(["client", "supervisor", "chief-0", "worker-0"])
+of_one = partial(st.builds, event, attempt=st.just(1), time=st.floats(0, 100))
+numbers = {"attempt": st.integers(0, 3), "sequence": st.integers(1, 9), "time": st.floats(0, 4e9)}
+anything = st.builds(Event, source=SOURCES, kind=st.sampled_from(KINDS.split()), data=st.just({}), **numbers)
+endings = of_one(st.just("exited"), task=st.sampled_from(["chief-0", "worker-0"]), code=st.integers(-70, 300))
+alone = of_one(st.just("task_restarting"), task=st.just("worker-0"), failure=st.just(FAILURE), why=st.just("Again."))
 failures = st.builds(failed, st.sampled_from(["KeyError", "UnavailableError"]), st.floats(0, 100), st.just("worker-0"))
 
 
@@ -344,9 +294,7 @@ def test_a_consequence_of_a_dead_peer_is_no_cause(kind: str, message: str, colla
         ("def main(): raise TypeError('mine')", sdk.Reason.USER_ERROR, "mine"),
     ],
 )
-def test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program(
-    write, text: str, reason: sdk.Reason, said: str
-) -> None:
+def test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program(write, text, reason, said) -> None:
     write("train.py", text if "main" in text else f"def main():\n    {text}")
     run = sdk.submit("train:main")
     run.wait(LIMIT_S)
@@ -365,48 +313,40 @@ def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhe
     supervisor = next(e for e in read_events(run.plan.paths) if e.kind == "started").data["supervisor"].split(":")[1]
     os.kill(int(supervisor), signal.SIGKILL)
     assert run.wait(LIMIT_S).state is sdk.State.LOST
-    code = f"import sdk; print(sdk.attach({run.url!r}).why())"
+    line = [sys.executable, "-c", f"import sdk; print(sdk.attach({run.url!r}).why())"]
     env = {"PYTHONPATH": str(REPO), "PATH": os.defpath, "HOME": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/", env=env).stdout
+    shown = subprocess.run(line, capture_output=True, text=True, check=True, cwd="/", env=env).stdout
     assert f"Run {run.id} is LOST (supervisor_lost). It was last seen" in shown
-    assert f"It was process {supervisor}. It was killed" in shown
-    assert f"Next: podlift logs {run.url}" in shown, "that shell has another root"
+    # That shell has another root.
+    holds(shown, f"It was process {supervisor}. It was killed", f"Next: podlift logs {run.url}")
     assert f"Next: podlift logs {run.id}" in run.why()
 
 
 @pytest.mark.process
 def test_the_explanation_is_the_message_of_the_error_and_the_output_of_the_command(write, capsys) -> None:
-    from sdk.cli import app
-
     write("train.py", "def train():\n    {}['the column']\ntrain()")
     run = sdk.submit("train.py")
     with pytest.raises(sdk.RunFailedError) as caught:
         run.result(LIMIT_S)
     assert str(caught.value) == run.why()
-    assert app.run(["status", run.id]) == 0
-    shown = capsys.readouterr().out
-    assert "KeyError: 'the column'" in shown
-    assert re.search(
-        r"^timings    started after [\d.]+ s, program reached after [\d.]+ s, finished after", shown, re.MULTILINE
-    )
-    assert "\nmetrics" not in shown, "there are none"
-    assert app.run(["why", run.id]) == 0
-    shown = capsys.readouterr().out
-    assert run.why() in shown
-    assert "KeyError: 'the column'" in shown
-    assert f"Next: podlift logs {run.id} --task chief-0" in shown
-    assert app.run(["wait", run.id]) == 1
-    assert run.why() in capsys.readouterr().err
+    status = command(capsys, "status", run.id)
+    assert status.code == 0
+    # There are no metrics.
+    holds(status.stdout, "KeyError: 'the column'", lacks=["\nmetrics"])
+    timings = r"^timings    started after [\d.]+ s, program reached after [\d.]+ s, finished after"
+    assert re.search(timings, status.stdout, re.MULTILINE)
+    why = command(capsys, "why", run.id)
+    assert why.code == 0
+    holds(why.stdout, run.why(), "KeyError: 'the column'", f"Next: podlift logs {run.id} --task chief-0")
+    wait = command(capsys, "wait", run.id)
+    assert (wait.code, run.why() in wait.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("message", "explained"),
     [("`keras.optimizers.legacy` is not supported in Keras 3.", True), ("the label is missing", False)],
 )
-def test_an_error_that_only_keras_3_raises_is_explained_with_the_setting_for_keras_2(
-    message: str, explained: bool
-) -> None:
+def test_an_error_that_only_keras_3_raises_is_explained_with_the_setting_for_keras_2(message: str, explained) -> None:
     failure = {"task": "worker-0", "message": f"worker-0 failed: ImportError: {message}"}
     ended = final("FAILED", "user_error", failure=failure)
     said = told(*ENTERED, failed("ImportError", 30, "worker-0", message=message), ended)

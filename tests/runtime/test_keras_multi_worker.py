@@ -1,6 +1,6 @@
 """Two and three tasks give the numbers of one, through Keras's own `fit`, `evaluate` and `predict`.
 
-The rarer cases run on three tasks; two are in the matrix of strategies, too.
+The rarer cases run on three tasks; two, and a dense network, are in the matrix of strategies, too.
 """
 
 import subprocess
@@ -23,10 +23,8 @@ SCRIPT = PROGRAMS / "agreement.py"
 QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
 OF_STEPS = ["logs_that_one_task_reads", "sums_of_a_step"]
 FULL = [
-    *(f"dense_sgd-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-loop-{shape}" for shape in ("even", "uneven", "sample_weight")),
-    *(f"dense_sgd-loop-{shape}" for shape in ("even", "sample_weight", "tiny_last")),
     *[
         "arrays_and_validation",
         "repeated_data",

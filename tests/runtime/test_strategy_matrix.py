@@ -1,7 +1,7 @@
 """Each strategy, as `fit` and as a loop, with both Keras: the losses and weights of one device, or the reason why not.
 
 The trainings are left to the full run, like the trainings of other networks in `gpu/test_gpu_stand_in.py`; the default run
-compares the page with the measurements. `--pages` writes them to docs/reference/strategies.md (`strategy_page.py`).
+compares the page with the measurements. `--strategies-file` writes them to docs/reference/strategies.md (`strategy_page.py`).
 """
 
 import json

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paper_runs import HOUR, START, PaperRuns, World
-from support import FakeClock, full_only, needs
+from support import FakeClock, full_only
 
 from sdk import State
 from sdk.job.plan import Plan
 from sdk.schedules.records import SlotRecord
 from sdk.schedules.server import Server
 
-needs("cronsim")
 DAY = 24 * HOUR
 
 
@@ -41,18 +41,10 @@ class TrueClock(FakeClock):
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock(START.timestamp() - 60)
-
-
-@pytest.fixture
-def moved(tmp_path: Path, template: Plan, clock: SetClock) -> World:
-    return _world(tmp_path, template, clock)
-
-
-def _world(folder: Path, template: Plan, clock: SetClock) -> World:
+def moved(tmp_path: Path, template: Plan) -> World:
+    clock = SetClock(START.timestamp() - 60)
     # The duration of runs does not depend on the clock of the machine.
-    return World(str(folder), template, clock, PaperRuns(TrueClock(clock)))
+    return World(str(tmp_path), template, clock, PaperRuns(TrueClock(clock)))
 
 
 def serve(world: World, server: Server, seconds: float, step_s: float = 300.0) -> None:
@@ -65,9 +57,8 @@ def serve(world: World, server: Server, seconds: float, step_s: float = 300.0) -
     server.tick()
 
 
-def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_time(
-    moved: World, clock: SetClock
-) -> None:
+def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_time(moved: World) -> None:
+    clock: Any = moved.clock
     moved.add()
     server = moved.server()
     serve(moved, server, HOUR)
@@ -85,9 +76,8 @@ def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_ti
     assert moved.schedule.problems() == []
 
 
-def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
-    moved: World, clock: SetClock
-) -> None:
+def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(moved: World) -> None:
+    clock: Any = moved.clock
     moved.add(cron="* * * * *", missed="catch_up_last")
     clock.ahead = 2 * DAY
     serve(moved, moved.server(), 60)
@@ -100,7 +90,8 @@ def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_bo
     assert {each.state for each in come} <= {"SUCCEEDED", "RUNNING"}
 
 
-def test_an_unserved_slot_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
+def test_an_unserved_slot_after_the_jump_is_overdue(moved: World) -> None:
+    clock: Any = moved.clock
     moved.add()
     clock.ahead = 2 * DAY
     moved.server().tick()
@@ -108,7 +99,8 @@ def test_an_unserved_slot_after_the_jump_is_overdue(moved: World, clock: SetCloc
     assert any("is overdue" in problem for problem in moved.schedule.problems())
 
 
-def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_its_end(moved: World, clock: SetClock) -> None:
+def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_its_end(moved: World) -> None:
+    clock: Any = moved.clock
     moved.add()
     server = moved.server()
     serve(moved, server, HOUR)
@@ -122,7 +114,8 @@ def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_its_end(moved
     assert [record.state for record in past].count("SKIPPED") == 0 and len(past) >= 4
 
 
-def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: World, clock: SetClock) -> None:
+def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: World) -> None:
+    clock: Any = moved.clock
     moved.add(overlap="allow")
     server, submit = moved.server(), moved.runs.submit
 
@@ -133,9 +126,6 @@ def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: Wo
     moved.runs.submit = slow  # type: ignore[method-assign]
     serve(moved, server, 120)
     assert len(moved.runs.submits) <= 2
-
-
-# --- A simulation --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -194,11 +184,10 @@ def _steps(told: Story, begin: float, end: float) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("seed", [0, *map(full_only, range(1, 4))])
-def test_each_slot_fires_once_or_is_booked_as_missed(tmp_path: Path, template: Plan, seed: int) -> None:
+def test_each_slot_fires_once_or_is_booked_as_missed(moved: World, seed: int) -> None:
+    world, clock = moved, moved.clock
     # The clocks of Berlin change on the second day.
-    begin = datetime(2027, 3, 27, 0, 10, tzinfo=timezone.utc).timestamp()
-    clock = SetClock(begin)
-    world = _world(tmp_path, template, clock)
+    begin = clock.time = datetime(2027, 3, 27, 0, 10, tzinfo=timezone.utc).timestamp()
     record = world.add(cron="*/30 * * * *", time_zone="Europe/Berlin", overlap="allow")
     told, server, kills = story(seed, begin, 3), world.server(), 0
     for clock.time in _steps(told, begin, begin + 3 * DAY):

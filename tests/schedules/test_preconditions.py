@@ -128,6 +128,7 @@ def test_a_function_of_the_packaged_code_decides(firing: Callable[[str], Firing]
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
+        ("raise ValueError('broken')", "due:check failed: ValueError: broken"),
         ("import os; os._exit(0)", "due:check gave no answer"),
         ("import atexit; atexit.register(print, 'bye')", "due:check gave no answer"),
         ("import sys; sys.stderr.buffer.write(b'\\xff\\n'); raise ValueError('caf\xe9')", "ValueError: caf\xe9"),
@@ -139,22 +140,13 @@ def test_a_function_without_an_answer_is_an_error_of_its_slot(firing: Callable[[
 
 
 @pytest.mark.process
-def test_a_function_that_fails_or_hangs_is_an_error_with_its_last_line(
-    firing: Callable[[str], Firing], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = firing(
-        "import time\ndef check(firing):\n    raise ValueError('broken')\ndef hang(firing):\n    time.sleep(60)\n"
-    )
-    with pytest.raises(PreconditionError, match="due:check failed: ValueError: broken"):
-        preconditions.unmet(["due:check"], made)
+def test_a_function_that_hangs_is_an_error(firing: Callable[[str], Firing], monkeypatch) -> None:
     monkeypatch.setattr(preconditions, "_FUNCTION_LIMIT_S", 0.5)
     with pytest.raises(PreconditionError, match=r"due:hang took longer than"):
-        preconditions.unmet(["due:hang"], made)
+        preconditions.unmet(["due:hang"], firing("import time\ndef hang(firing):\n    time.sleep(60)\n"))
 
 
-def test_all_preconditions_must_hold_and_the_first_that_does_not_is_the_reason(
-    firing: Callable[[str], Firing], tmp_path: Path
-) -> None:
+def test_all_preconditions_must_hold_and_the_first_that_does_not_is_the_reason(firing, tmp_path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("1\n2\n")
     made = firing("")

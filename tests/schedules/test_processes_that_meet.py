@@ -9,23 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 from paper_runs import HOUR, World, at
-from support import needs
 
 from sdk import InputError, Reason, State, Status
 from sdk.backends import keeper_main
 from sdk.errors import StoreError, StoreUnavailableError
 from sdk.records import spending
 from sdk.schedules import kept_slot, preconditions
-from sdk.schedules.command_delivery import Delivered, deliver
 from sdk.schedules.records import Book
 from sdk.schedules.runs import KeptRuns
-
-needs("cronsim")
-
-
-def fired(world: World, hours: float, seconds: float = 0.0, **order: object) -> Delivered:
-    at(world, hours, seconds)
-    return deliver("each", world.root, world.clock, runs=world.runs, notifier=world.notifier(), **order)  # type: ignore[arg-type]
 
 
 # Seconds of the preconditions and of the submit: the lease of a keeper is a minute, and one or both of them outlast it.
@@ -34,8 +25,7 @@ def fired(world: World, hours: float, seconds: float = 0.0, **order: object) -> 
 def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
     world: World, monkeypatch: pytest.MonkeyPatch, check_s: float, submit_s: float, other: str
 ) -> None:
-    world.runs.takes_s = 3 * HOUR
-    world.add(max_cost_usd_per_month=100.0)
+    world.add(takes_s=3 * HOUR, max_cost_usd_per_month=100.0)
     submit, first, slow = world.runs.submit, world.keeper("1", hours=0), iter([True])
 
     def comes() -> None:
@@ -52,9 +42,7 @@ def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
         submit(plan)
 
     checks = iter([check_s])
-    monkeypatch.setattr(preconditions, "unmet", lambda *_: setattr(
-        world.clock, "time", world.clock.time + next(checks, 0)
-    ) or ("", {}))  # fmt: skip
+    monkeypatch.setattr(preconditions, "unmet", lambda *_: world.clock.sleep(next(checks, 0)) or ("", {}))
     world.runs.submit = submitted
     for _ in range(3):
         first.step()
@@ -67,9 +55,7 @@ def test_a_run_submitted_while_others_take_its_slot_over_is_recorded_as_running(
 
 
 @pytest.mark.parametrize("other", ["keeper", "server"])
-def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(
-    world: World, monkeypatch: pytest.MonkeyPatch, other: str
-) -> None:
+def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(world, monkeypatch, other: str) -> None:
     world.add()
     first, second = world.keeper("1", hours=0), world.keeper("2", hours=0)
     take, faster = Book.take, iter([second.step if other == "keeper" else world.server().tick])
@@ -87,8 +73,7 @@ def test_of_two_processes_that_find_no_record_of_a_slot_one_submits_its_run(
 
 
 def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(world: World) -> None:
-    world.runs.takes_s = 9 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=9 * HOUR, overlap="queue")
     at(world, 0, 1200)
     world.fire("each")
     at(world, 0, 1260)
@@ -106,8 +91,7 @@ def test_a_slot_that_waits_without_a_server_is_a_problem_until_there_is_one(worl
 
 
 def test_a_slot_by_hand_that_waits_without_a_server_is_skipped_by_the_next_delivery(world: World) -> None:
-    world.runs.takes_s = 9 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=9 * HOUR, overlap="queue")
     for seconds in (1200, 1260):
         at(world, 0, seconds)
         world.fire("each")
@@ -116,8 +100,7 @@ def test_a_slot_by_hand_that_waits_without_a_server_is_skipped_by_the_next_deliv
 
 
 def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
-    world.runs.takes_s = 3 * HOUR
-    world.add(overlap="queue")
+    world.add(takes_s=3 * HOUR, overlap="queue")
     server = world.server()
     at(world, 0)
     server.tick()
@@ -130,8 +113,7 @@ def test_a_server_that_lives_keeps_a_slot_that_waits(world: World) -> None:
 
 
 def test_of_two_servers_that_see_a_lost_run_one_resumes_it(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     first, second = world.server(), world.server()
     at(world, 0)
     first.tick()
@@ -156,8 +138,7 @@ def test_of_two_servers_that_see_a_lost_run_one_resumes_it(world: World) -> None
 
 
 def test_a_run_that_another_process_resumes_at_the_same_moment_goes_on_in_its_record(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     at(world, 0)
     server = world.server()
     server.tick()
@@ -177,9 +158,7 @@ def test_a_run_that_another_process_resumes_at_the_same_moment_goes_on_in_its_re
 
 
 @pytest.mark.parametrize("who", ["keeper", "server"])
-def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(
-    world: World, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
+def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resume(world, monkeypatch, who) -> None:
     world.runs.outcome, world.runs.resumed_outcome = (lambda plan: State.LOST), State.LOST
     world.add()
     at(world, 0)
@@ -216,9 +195,7 @@ def test_an_outage_while_a_lost_run_is_resumed_costs_neither_the_slot_nor_a_resu
 
 
 def test_no_slot_that_waits_is_started_in_the_step_that_pauses_the_schedule(world: World) -> None:
-    world.runs.outcome = lambda plan: State.FAILED
-    world.runs.takes_s = 1.5 * HOUR
-    world.add(pause_after_failures=1, overlap="queue")
+    world.add(outcome=State.FAILED, takes_s=1.5 * HOUR, pause_after_failures=1, overlap="queue")
     world.keeper("1", hours=0).step()
     world.keeper("2", hours=1).serve()
     assert [record.state for record in world.history()] == ["FAILED", "SKIPPED"]
@@ -236,8 +213,7 @@ def test_a_pause_after_several_failures_of_one_step_is_told_once(world: World) -
 
 
 def test_an_outage_in_the_first_look_hides_no_run_that_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.runs.takes_s = 100 * HOUR
-    world.add()
+    world.add(takes_s=100 * HOUR)
     at(world, 0, 1800)
     world.server().tick()
     world.keeper("m", by_hand=True).step()
@@ -278,16 +254,13 @@ def test_a_run_is_followed_again_after_an_error_of_the_store(world: World, monke
 
 def test_a_command_that_was_killed_while_it_caught_up_goes_on_with_its_own_slot(world: World) -> None:
     world.add(missed="catch_up_last")
-    world.killed(lambda: fired(world, 3, id="x"))
-    record = fired(world, 3, 120, id="x").record
-    assert record is not None
+    world.killed(lambda: world.deliver(3, id="x"))
+    record = world.deliver(3, 120, id="x").record
     assert (record.slot[:13], record.state) == ("2027-01-04T03", "SUCCEEDED")
     assert [each.state for each in world.history()[-2:]] == ["SUCCEEDED", "SUCCEEDED"]
 
 
-def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(world: World, monkeypatch) -> None:
     record, book = world.add(), Book(world.root)
     keeper, delete, steps = world.keeper(hours=0), book.store.delete, list[bool]()
     assert keeper.step()
@@ -304,9 +277,7 @@ def test_a_run_keeps_its_keeper_while_its_schedule_is_being_removed(
     assert not keeper.step()
 
 
-def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(world: World, monkeypatch) -> None:
     record, book = world.add(), Book(world.root)
     keeper, slots, removal = world.keeper(hours=0), Book.slots, iter([True])
     assert keeper.step()
@@ -322,8 +293,7 @@ def test_records_that_disappear_in_the_middle_of_a_step_end_no_keeper(
 
 
 def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     submit = world.runs.submit
 
     def killed(plan) -> None:
@@ -340,9 +310,7 @@ def test_a_keeper_leaves_the_lost_run_of_an_earlier_keeper_alone_that_was_killed
     assert (world.runs.resumed, world.history()[0].keeper) == ([], "projects/1/jobs/1")
 
 
-def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_later(world: World, monkeypatch) -> None:
     world.add()
     world.killed(lambda: world.keeper("1", hours=0).step())
     later = world.keeper("2", hours=1)
@@ -360,17 +328,14 @@ def test_a_keeper_killed_while_it_takes_an_earlier_slot_over_does_not_start_it_l
     assert [record.state for record in world.history()] == ["SKIPPED", "RUNNING"]
 
 
-def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(world: World, monkeypatch) -> None:
     def unknown(*_: object) -> None:
         raise InputError("the table of prices is damaged")
 
     delivery = world.keeper("1", hours=0).delivery
     service = SimpleNamespace(delivery=lambda *_: delivery, keeper_price=unknown)
-    monkeypatch.setattr(
-        kept_slot.backends, "load", lambda name: SimpleNamespace(services=SimpleNamespace(deliveries=service))
-    )
+    backend = SimpleNamespace(services=SimpleNamespace(deliveries=service))
+    monkeypatch.setattr(kept_slot.backends, "load", lambda name: backend)
     monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
     world.add(max_cost_usd_per_month=100.0)
     kept = kept_slot.of_container({"root": world.root, "schedule": "each", "id": "each"}, world.root, world.clock)
@@ -380,9 +345,7 @@ def test_a_price_of_the_keeper_that_is_not_known_is_in_the_record_of_its_slot(
 
 
 @pytest.mark.parametrize(("takes_s", "outcome"), [(HOUR, State.SUCCEEDED), (0.0, State.SUCCEEDED), (0.0, State.FAILED)])
-def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(
-    world: World, monkeypatch: pytest.MonkeyPatch, takes_s: float, outcome: State
-) -> None:
+def test_a_run_that_goes_on_after_its_submit_has_failed_is_followed(world, monkeypatch, takes_s, outcome) -> None:
     submit, world.runs.takes_s, world.runs.outcome = world.runs.submit, takes_s, lambda plan: outcome
 
     def fails_late(plan) -> None:

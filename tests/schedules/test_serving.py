@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -10,20 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paper_runs import HOUR, START, PaperRuns, World
-from support import FakeClock, needs
+from registered_models import register
+from support import FakeClock
 
-from sdk import InputError, State
+import sdk
+from sdk import State, launch
 from sdk.backends.deliveries import SERVER_LEASE_S as LEASE_S
 from sdk.cli import schedule_text
 from sdk.errors import PodliftError
+from sdk.job.plan import Plan
+from sdk.model_registry.models import Model
+from sdk.planning import initial
+from sdk.planning.settings.merge import Destination
 from sdk.process.heartbeats import Heart
-from sdk.schedules.handle import Schedule
+from sdk.schedules import creation
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import HEARTBEAT, Book
+from sdk.schedules.runs import LocalRuns
 from sdk.schedules.simulation import Simulation
 from sdk.status import Registered
 
-needs("cronsim")
 NOTICE = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="why", run="", text="")
 
 
@@ -36,11 +43,8 @@ def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World) ->
     assert [run[:-7] for run in runs] == ["each-20270104t010000", "each-20270104t020000", "each-20270104t030000"]
     assert list(world.runs.plans) == runs
     # The first has no success before it.
-    assert [plan.code.argv[1:] for plan in world.runs.plans.values()] == [
-        ["04", "--since", ""],
-        ["04", "--since", "2027-01-04T01:00:00+01:00"],
-        ["04", "--since", "2027-01-04T02:00:00+01:00"],
-    ]
+    since = ["", "2027-01-04T01:00:00+01:00", "2027-01-04T02:00:00+01:00"]
+    assert [plan.code.argv[1:] for plan in world.runs.plans.values()] == [["04", "--since", each] for each in since]
     assert all(plan.job.args == plan.code.argv for plan in world.runs.plans.values())
 
 
@@ -53,11 +57,8 @@ def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World) ->
         ("replace", ["0 CANCELLED at 0", "1 CANCELLED at 1.00278", "2 CANCELLED at 2.00278", "3 RUNNING at 3.00278"]),
     ],
 )
-def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(
-    world: World, overlap: str, expected: list[str]
-) -> None:
-    world.runs.takes_s = 1.5 * HOUR
-    world.add(overlap=overlap)
+def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(world, overlap, expected) -> None:
+    world.add(takes_s=1.5 * HOUR, overlap=overlap)
     world.advance(world.server(), 3.6)
     assert world.shown() == expected
 
@@ -78,8 +79,7 @@ def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_rest
 
 
 def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
+    world.add(outcome=State.LOST)
     world.advance(world.server(), 0.5)
     assert world.runs.resumed == list(world.runs.plans)
     assert world.shown() == ["0 SUCCEEDED at 0"]
@@ -90,8 +90,7 @@ def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:
 
 
 def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
-    world.runs.outcome = lambda plan: State.FAILED
-    world.add(notify=("webhook:HOOK",), pause_after_failures=2)
+    world.add(outcome=State.FAILED, notify=("webhook:HOOK",), pause_after_failures=2)
     server = world.server()
     world.advance(server, 4)
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
@@ -105,8 +104,7 @@ def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
 
 
 def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: World) -> None:
-    world.runs.takes_s = 100 * HOUR
-    world.add(notify=("webhook:HOOK", "webhook:MISSING"), notify_skips=2)
+    world.add(takes_s=100 * HOUR, notify=("webhook:HOOK", "webhook:MISSING"), notify_skips=2)
     server = world.server()
     world.advance(server, 5)
     assert [(post["event"], post["slot"]) for post in world.posts] == [
@@ -115,31 +113,21 @@ def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: Wo
 
 
 @pytest.mark.parametrize(
-    ("outcome", "events", "text"),
+    ("outcome", "text"),
     [
-        (
-            "promoted",
-            ["promoted"],
-            "version 2 of 'digits' was promoted: better by 0.1. Next: podlift models status digits 2",
-        ),
-        (
-            "asks",
-            ["asks"],
-            "version 2 of 'digits' needs an approval: better by 0.1. Next: podlift models promote digits 2 --as-compared",
-        ),
-        ("kept", [], ""),
-        ("registered", [], ""),
+        ("promoted", "was promoted: better by 0.1. Next: podlift models status digits 2"),
+        ("asks", "needs an approval: better by 0.1. Next: podlift models promote digits 2 --as-compared"),
+        ("kept", ""),
+        ("registered", ""),
     ],
 )
-def test_a_promotion_and_a_question_are_notified_with_the_next_command(
-    world: World, outcome: str, events: list[str], text: str
-) -> None:
+def test_a_promotion_and_a_question_are_notified_with_the_next_command(world: World, outcome: str, text: str) -> None:
     world.runs.registered = Registered(model="digits", version=2, outcome=outcome, reason="better by 0.1")
     world.add(notify=("webhook:HOOK",))
     world.advance(world.server(), 0.5)
-    assert [post["event"] for post in world.posts] == events
-    for post in world.posts:
-        assert (post["text"], post["model"], post["version"]) == (f"podlift schedule each: {text}", "digits", 2)
+    posts = [(post["event"], post["text"], post["model"], post["version"]) for post in world.posts]
+    said = f"podlift schedule each: version 2 of 'digits' {text}"
+    assert posts == ([(outcome, said, "digits", 2)] if text else [])
     (record,) = world.history()
     assert record.registered == world.runs.registered
     assert world.runs.registered.line in schedule_text.row_of_slot(record)[-1]
@@ -180,9 +168,7 @@ def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "said").read_text())["reason"] == "why"
 
 
-def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("sdk.schedules.recent_slots.REMEMBERED", 10)
     data = tmp_path / "rows.csv"
     data.write_text("a\n")
@@ -246,17 +232,6 @@ def test_a_manual_firing_is_a_separate_slot(world: World) -> None:
     ]  # fmt: skip
 
 
-def test_a_schedule_deleted_and_made_again_has_other_runs(world: World) -> None:
-    first = world.add()
-    world.advance(world.server(), 0.5)
-    world.schedule.remove()
-    assert Book(world.root).names() == []
-    with pytest.raises(InputError, match="There is none"):
-        Schedule("each", root=world.root)
-    assert list(Path(world.root, "schedules").rglob("*.json")) == []
-    assert first.id
-
-
 @settings(max_examples=8)
 @given(
     overlap=st.sampled_from(["skip", "queue", "allow"]),
@@ -286,8 +261,7 @@ def test_whatever_happens_each_slot_has_one_record_and_at_most_one_run(
 
 @pytest.mark.full
 def test_a_year_of_a_daily_schedule_equals_its_simulation(world: World) -> None:
-    world.runs.takes_s = 30 * HOUR
-    record = world.add(cron="30 2 * * *", time_zone="America/New_York")
+    record = world.add(takes_s=30 * HOUR, cron="30 2 * * *", time_zone="America/New_York")
     world.advance(world.server(), 365 * 24)
     expected = Simulation(cron=record.spec.slots, durations_s=[30 * HOUR]).run(START, START + timedelta(days=365))
     found = world.history()
@@ -309,3 +283,56 @@ def test_cron_serves_the_slots_after_the_last_server_and_a_clock_ahead_is_no_ser
     world.clock.time += 61
     world.server().serve_once()
     assert world.schedule.problems() == []
+
+
+@pytest.fixture
+def warm(tmp_path: Path) -> World:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    job = sdk.Job(tmp_path / "train.py", warm_start="champion")
+    spec = creation.draft(name="each", cron="0 * * * *", trigger="serve")
+    made = creation.prepare(spec, job, {}, Destination(root=tmp_path / "root"))
+    clock = FakeClock(START.timestamp() - 60)
+    return World(str(tmp_path / "root"), made.plan, clock, PaperRuns(clock))
+
+
+def versions(warm: World) -> list[int | None]:
+    return [plan.initial.version if plan.initial else None for plan in warm.runs.plans.values()]
+
+
+def test_each_firing_starts_from_the_current_champion_and_the_template_names_none(warm: World) -> None:
+    assert warm.template.initial is None
+    assert "warm start   the champion of 'each' at the time of the firing, weights only" in str(warm.template)
+    warm.add()
+    server = warm.server()
+    warm.advance(server, 1)
+    for _ in range(2):
+        register(warm.root, "each", {"model.keras": b"weights"})
+        warm.advance(server, 1)
+    Model(warm.root, "each").rollback()
+    warm.advance(server, 1)
+    assert versions(warm) == [0, 1, 2, 1]
+
+
+def test_a_damaged_champion_fails_the_slot_before_anything_is_spent(warm: World) -> None:
+    register(warm.root, "each", {"model.keras": b"weights"})
+    (part,) = Path(warm.root, "models", "blobs").iterdir()
+    part.write_bytes(b"other")
+    warm.add()
+    warm.advance(warm.server(), 0.5)
+    (slot,) = warm.history()
+    assert slot.state == "FAILED"
+    assert "not started: Version 1 of 'each' is damaged" in slot.reason
+    assert warm.runs.plans == {}
+
+
+def test_a_run_that_another_server_has_submitted_keeps_its_version(warm: World, monkeypatch) -> None:
+    register(warm.root, "each", {"model.keras": b"weights"})
+    stored = replace(warm.template, run_id="each-20270104t010000-aaaaaa")
+    stored = replace(stored, initial=initial.chosen("champion", stored.model, stored.root))
+    finished: list[Plan] = []
+    monkeypatch.setattr(launch, "finish", finished.append)
+    monkeypatch.setattr(launch, "execute", lambda plan: pytest.fail("it exists"))
+    Path(stored.paths.events).mkdir(parents=True)
+    Path(stored.paths.plan).write_text(stored.to_json())
+    LocalRuns(warm.clock).submit(replace(stored, initial=None))
+    assert [plan.initial and plan.initial.version for plan in finished] == [1]

@@ -1,4 +1,4 @@
-"""Rules of schedules that need neither a run nor a service."""
+"""Rules of schedules that need neither a run nor a service, and what jobs of failed keepers add to the records of slots."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper_runs import HOUR, World
-from support import needs
+from paper_runs import HOUR, START, World
 
 from sdk.backends import keeper_main
-from sdk.backends.triggers import Trigger
+from sdk.backends.deliveries import Delivery
+from sdk.backends.triggers import FailedKeeper, Trigger
 from sdk.errors import CorruptRunError
 from sdk.process import spawn
 from sdk.records import spending
-from sdk.schedules import clock_changes, triggered
-from sdk.schedules.records import Book
+from sdk.schedules import lost_slots, triggered
+from sdk.schedules.records import Book, SlotRecord, slot_of
 from sdk.schedules.runs import KeptRuns
-from sdk.schedules.slots import Cron
+from sdk.schedules.triggered import TriggerState
 from sdk.status import State
 
-needs("cronsim")
 BELL = Trigger(name="each", cron="", time_zone="", paused=False, description="", settings={})
-
-
-def test_the_last_hour_of_a_day_can_be_the_safe_one() -> None:
-    start = datetime(2022, 1, 1, tzinfo=timezone.utc)
-    [spring, _] = clock_changes.warnings(Cron("30 22 * * *", "America/Nuuk"), start)
-    assert "2022-03-26 22:30 in America/Nuuk does not exist" in spring and "hour is 23: '30 23 * * *'" in spring
 
 
 @pytest.mark.parametrize(
@@ -39,12 +32,12 @@ def test_the_last_hour_of_a_day_can_be_the_safe_one() -> None:
     [
         (None, "", True),
         (None, "by hand", False),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
-        (triggered.TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
-        (triggered.TriggerState(service="x", sync=triggered.MISSING), "", False),
-        (triggered.TriggerState(service="x", sync=triggered.UNKNOWN), "", True),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "", True),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=BELL), "by hand", False),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, paused=True)), "", False),
+        (TriggerState(service="x", sync=triggered.IN_SYNC, trigger=replace(BELL, broken="why")), "", False),
+        (TriggerState(service="x", sync=triggered.MISSING), "", False),
+        (TriggerState(service="x", sync=triggered.UNKNOWN), "", True),
     ],
 )
 def test_a_schedule_fires_unless_it_or_its_trigger_is_stopped(world: World, seen, paused: str, fires: bool) -> None:
@@ -62,9 +55,7 @@ def test_bookings_of_a_month_that_are_no_amounts_are_damaged(world: World, amoun
         book.bookings(record, "2027-01")
 
 
-def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(world: World, monkeypatch) -> None:
     world.add()
     world.killed(lambda: world.keeper("1", hours=0).step())
     [taken] = world.history()
@@ -79,8 +70,7 @@ def test_a_dead_servers_slot_is_taken_over_at_once_and_a_living_ones_is_not(
 
 def test_a_removed_run_counts_with_its_booked_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
-    world.runs.takes_s = 3 * HOUR
-    world.add(max_cost_usd_per_month=100.0)
+    world.add(takes_s=3 * HOUR, max_cost_usd_per_month=100.0)
     keeper = world.keeper("1", hours=0)
     keeper.step()
     world.runs.ends.clear()
@@ -92,8 +82,7 @@ def test_a_removed_run_counts_with_its_booked_cost(world: World, monkeypatch: py
 def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_given(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed, paths = [], zoneinfo.TZPATH
-    runs = KeptRuns(world.clock)
+    closed, paths, runs = [], zoneinfo.TZPATH, KeptRuns(world.clock)
 
     def following():
         try:
@@ -124,9 +113,7 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
         zoneinfo.reset_tzpath(paths)
 
 
-def test_a_schedule_with_an_interrupted_removal_stays_and_fires_no_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_with_an_interrupted_removal_stays_and_fires_no_more(world: World, monkeypatch) -> None:
     book, record = Book(world.root), world.add()
 
     def killed(key: str) -> None:
@@ -137,3 +124,66 @@ def test_a_schedule_with_an_interrupted_removal_stays_and_fires_no_more(
         book.remove(record)
     assert Book(world.root).read("each").paused
     assert Book(world.root).absent(["specs/each.json", "plans/none"]) == ["plans/none"]
+
+
+def failed(hours: float, job: str = "9", state: str = "FAILED", *, by_hand: bool = False) -> FailedKeeper:
+    created = START.timestamp() + hours * HOUR
+    return FailedKeeper(
+        job=f"projects/1/jobs/{job}", state=state, created=created, by_hand=by_hand, error="It broke.", look="look"
+    )
+
+
+def shown(world: World, *keepers: FailedKeeper) -> list[SlotRecord]:
+    return lost_slots.complete(Book(world.root).read("each"), world.history(), (), keepers)
+
+
+@pytest.fixture
+def lost(world: World) -> World:
+    world.add()
+    return world
+
+
+def test_the_slot_that_a_service_names_counts_however_late_its_keeper_was_created(lost: World) -> None:
+    schedule, hour = Book(lost.root).read("each"), START.timestamp() + HOUR
+    late = Delivery(job="projects/1/customJobs/9", created=hour + 2.5 * HOUR, slot=hour)
+    assert slot_of(schedule, late)[1].timestamp() == hour
+    assert slot_of(schedule, replace(late, slot=None))[1].timestamp() == hour + 2 * HOUR
+    by_hand = slot_of(schedule, replace(late, slot=None, by_hand=True))
+    assert by_hand[0].endswith("-manual-9") and by_hand[1].timestamp() == late.created
+
+
+def test_a_keeper_that_fails_without_its_slot_is_listed_with_reason_and_next_step(lost: World) -> None:
+    (line,) = shown(lost, failed(0.001), failed(0.0, "8"))
+    assert (line.slot, line.state, line.run) == ("2027-01-04T00:00:00+00:00", "FAILED", "")
+    assert line.reason == "its keeper, the job 9, ended as FAILED. It broke. Next: look"
+    assert [each.state for each in shown(lost, failed(0, state="CANCELLED"))] == ["CANCELLED"]
+    (by_hand,) = shown(lost, failed(0.5, by_hand=True))
+    assert (by_hand.cause, by_hand.slot) == ("manual", "2027-01-04T00:30:00+00:00")
+
+
+def test_the_missed_slot_that_the_next_keeper_records_keeps_the_reason(lost: World) -> None:
+    lost.clock.time = START.timestamp() + HOUR
+    lost.keeper().serve()
+    first, second = shown(lost, failed(0))
+    assert (first.state, first.reason[:40]) == ("SKIPPED", "missed: its keeper, the job 9, ended as ")
+    assert second.state == "SUCCEEDED"
+
+
+def test_a_failed_duplicate_of_a_keeper_does_not_fail_a_slot_that_another_served(lost: World) -> None:
+    lost.clock.time = START.timestamp()
+    lost.keeper().serve()
+    assert shown(lost, failed(0)) == lost.history()
+
+
+def test_an_open_slot_tells_that_its_keeper_is_gone(lost: World) -> None:
+    lost.clock.time = START.timestamp()
+    lost.keeper("9").step()
+    (record,) = shown(lost, failed(0))
+    assert (record.state, record.reason) == ("RUNNING", "its keeper, the job 9, ended as FAILED. It broke. Next: look")
+    assert shown(lost, failed(0, "8")) == lost.history()
+
+
+def test_failed_keepers_are_searched_within_the_history_and_not_before_the_schedule(lost: World) -> None:
+    schedule, later = Book(lost.root).read("each"), datetime.fromtimestamp(START.timestamp() + 100 * HOUR, timezone.utc)
+    assert lost_slots.horizon(schedule, later) == START.timestamp() + 80 * HOUR
+    assert lost_slots.horizon(schedule, START) == schedule.created

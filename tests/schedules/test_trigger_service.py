@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from paper_runs import START
-from support import FakeClock, needs
+from support import FakeClock
 
 from sdk import InputError, backends
 from sdk.backends.services import Services
@@ -24,8 +24,6 @@ from sdk.schedules.handle import Schedule
 from sdk.schedules.records import REMOVED, Book
 from sdk.schedules.server import Server
 from sdk.testing.fake_backend import FakeBackend
-
-needs("cronsim")
 
 
 class Bells:
@@ -53,7 +51,8 @@ class Bells:
 
     def render(self, draft: TriggerDraft) -> TriggerRequest:
         name = f"{self.parent(draft.plan, draft.location)}/jobs/{draft.schedule}"
-        settings = {"cron": draft.cron, "zone": draft.time_zone, "owner": [draft.plan.root, draft.schedule, draft.id]}
+        owner = {"root": draft.plan.root, "schedule": draft.schedule, "id": draft.id}
+        settings = {"cron": draft.cron, "time_zone": draft.time_zone, **owner}
         return TriggerRequest(name=name, body=settings, settings=settings)
 
     def upload(self, plan: Plan) -> None:
@@ -92,18 +91,8 @@ class Bells:
 
     def _write(self, request: TriggerRequest, *, paused: bool) -> Trigger:
         self.writes += 1
-        root, schedule, id = json.loads(json.dumps(request.settings["owner"]))
-        self.kept_here[request.name] = Trigger(
-            name=request.name,
-            cron=str(request.settings["cron"]),
-            time_zone=str(request.settings["zone"]),
-            paused=paused,
-            description="",
-            root=root,
-            schedule=schedule,
-            id=id,
-            settings=request.settings,
-        )
+        about = {**json.loads(json.dumps(request.settings)), "paused": paused, "description": ""}
+        self.kept_here[request.name] = Trigger(name=request.name, settings=request.settings, **about)
         return self.kept_here[request.name]
 
 
@@ -129,9 +118,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "root"
 
 
-def create(place: Path, cron: str = "0 3 * * 1") -> creation.Created:
-    spec = creation.draft(name="weekly", cron=cron)
-    return creation.create(creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place)))
+def create(place: Path, cron: str = "0 3 * * 1", *clock: FakeClock) -> creation.Created:
+    spec, target = creation.draft(name="weekly", cron=cron), Destination(backend="tower", root=place)
+    return creation.create(creation.prepare(spec, "train.py", {}, target, *clock), *clock)
 
 
 def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, place: Path) -> None:
@@ -161,9 +150,7 @@ def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place
     assert each.history() == []
 
 
-def test_a_schedule_that_cannot_be_listed_is_named_beside_the_others(
-    bells: Bells, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_that_cannot_be_listed_is_named_beside_the_others(bells: Bells, place: Path, monkeypatch) -> None:
     create(place)
     names = Book.names
 
@@ -201,16 +188,10 @@ def test_an_objection_of_the_service_is_part_of_the_one_error(bells: Bells, plac
 
 def test_a_changed_expression_leaves_the_last_slot_to_the_keeper_that_is_on_its_way(bells: Bells, place: Path) -> None:
     clock = FakeClock(START.timestamp() - 60)
-
-    def made(cron: str) -> creation.Created:
-        spec = creation.draft(name="hourly", cron=cron)
-        prepared = creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place), clock)
-        return creation.create(prepared, clock)
-
-    made("1 * * * *")
+    create(place, "1 * * * *", clock)
     # Two slots were not served, and the keeper of a third one, 20 s ago, has no machine yet.
     clock.time = START.timestamp() + 2 * 3600 + 80
-    made("31 * * * *")
-    found = Schedule("hourly", root=place, clock=clock).history()
+    create(place, "31 * * * *", clock)
+    found = Schedule("weekly", root=place, clock=clock).history()
     assert [each.slot[11:16] for each in found] == ["01:01", "00:01"]
     assert {each.reason for each in found} == {"missed: no keeper took it"}

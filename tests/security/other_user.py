@@ -21,20 +21,28 @@ NEEDS_ROOT = pytest.mark.skipif(
 )
 
 
-def does(action: Callable[[], object]) -> None:
-    """Do something as the other user, and fail if he could not."""
+def _start(action: Callable[[], object]) -> int:
+    """Start a process of the other user, which ends with 0 if he could do it."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            _become()
+            os.setgroups([])
+            os.setresgid(UID, UID, UID)
+            os.setresuid(UID, UID, UID)
+            os.umask(0)
             action()
             code = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the other user could not do it"
+    return child
+
+
+def does(action: Callable[[], object]) -> None:
+    """Do something as the other user, and fail if he could not."""
+    assert os.waitstatus_to_exitcode(os.waitpid(_start(action), 0)[1]) == 0, "the other user could not do it"
 
 
 def try_to(action: Callable[[], object]) -> None:
@@ -52,25 +60,12 @@ def try_to(action: Callable[[], object]) -> None:
 @contextmanager
 def keeps_doing(action: Callable[[], object]) -> Iterator[None]:
     """Let the other user do something meanwhile."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _become()
-            action()
-        finally:
-            os._exit(1)
+    child = _start(action)
     try:
         yield
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def _become() -> None:
-    os.setgroups([])
-    os.setresgid(UID, UID, UID)
-    os.setresuid(UID, UID, UID)
-    os.umask(0)
 
 
 class Victim:

@@ -59,9 +59,7 @@ def test_a_schedule_that_is_remembered_is_found_beside_garbage(cache: Path, garb
     assert all(text.isprintable() for text in found.values())
 
 
-def test_an_emulator_names_a_file_of_its_project_with_garbage(
-    tmp_path: Path, garbage: Callable[[Path], object]
-) -> None:
+def test_an_emulator_names_a_file_of_its_project_with_garbage(tmp_path: Path, garbage) -> None:
     needs("starlette", "uvicorn")
     from sdk.emulator.project.state import ProjectState
 

@@ -64,9 +64,7 @@ def test_the_outputs_of_a_run_in_a_bucket_come_with_their_links_and_modes(put: P
 
 
 @pytest.mark.parametrize("name", hostile.PATHS)
-def test_an_object_with_a_name_that_leads_elsewhere_is_not_downloaded(
-    put: Put, outside, tmp_path: Path, name: str
-) -> None:
+def test_an_object_with_a_name_that_leads_elsewhere_is_not_downloaded(put, outside, tmp_path: Path, name: str) -> None:
     put("outputs/good", b"x")
     try:
         put(f"outputs/{name}" if not name.startswith("/") else f"outputs/x{'/..' * 30}{tmp_path}/owned", b"owned")
@@ -123,9 +121,7 @@ def test_an_index_of_outputs_that_is_none_is_one_sentence(put: Put, tmp_path: Pa
             sdk.attach(URL).download(tmp_path / "got")
 
 
-def test_a_record_of_a_resume_names_a_plan_of_its_run_or_is_refused(
-    put: Put, outside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_record_of_a_resume_names_a_plan_of_its_run_or_is_refused(put, outside, monkeypatch, tmp_path: Path) -> None:
     for at, plan in enumerate(("../../../private", "/etc/hostname", "a/b", "../a", "", 5, None, ["x"], "x" * 5000)):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here" / str(at)))
         record = {"version": 1, "time": 1.0, "data": {"plan": plan, "attempts": 1}}
@@ -146,9 +142,7 @@ def test_a_record_of_a_resume_names_a_plan_of_its_run_or_is_refused(
         full_only("heartbeat.json"),
     ],
 )
-def test_json_of_any_shape_is_read_or_refused_in_a_sentence(
-    put: Put, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
-) -> None:
+def test_json_of_any_shape_is_read_or_refused_in_a_sentence(put: Put, monkeypatch, tmp_path: Path, where: str) -> None:
     noticed = 0
     for name, data in hostile.JSON.items():
         # Another machine, which has no copy of the run.

@@ -139,9 +139,7 @@ def main():
 
 @pytest.mark.process
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_that_is_kept_of_a_run_holds_the_secret(
-    write, root: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
+def test_nothing_that_is_kept_of_a_run_holds_the_secret(write, root: Path, monkeypatch, fails: bool) -> None:
     value = 'it\'s "a" s3cr3t & value'
     write("train.py", PROGRAM)
     monkeypatch.setenv("API_KEY", value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hostile
@@ -18,21 +17,8 @@ from sdk.storage.posix_store import PosixStore
 
 needs("cronsim")
 # In the place of any value of a record.
-ODD = (
-    None,
-    True,
-    -1,
-    10**30,
-    1e308,
-    float("nan"),
-    "",
-    "../..",
-    f"x\n{hostile.TERMINAL['screen']}",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-)
+SCREEN = f"x\n{hostile.TERMINAL['screen']}"
+ODD = (None, True, -1, 10**30, 1e308, float("nan"), "", "../..", SCREEN, [], {}, [[]], {"a": 1})
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -105,9 +91,7 @@ MODELS = [
         full_only("manifests", 3),
     ],
 )
-def test_records_of_models_of_any_shape_are_read_or_refused(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, key: str, every: int
-) -> None:
+def test_records_of_models_of_any_shape_are_read_or_refused(root, monkeypatch, capsys, key: str, every: int) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", str(root))
     for text in (b"one", b"two"):
         register(root, "digits", {"model.keras": text, "assets/a.txt": text})
@@ -131,9 +115,7 @@ SCHEDULES = [("schedule", "list"), ("schedule", "list", "--check"), ("schedule",
         full_only("plans/", 60),
     ],
 )
-def test_records_of_schedules_of_any_shape_are_read_or_refused(
-    root: Path, write: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, start: str, every: int
-) -> None:
+def test_records_of_schedules_of_any_shape_are_read_or_refused(root, write, monkeypatch, capsys, start, every) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", str(root))
     write("train.py", "print(1)")
     words = ("weekly", "train.py", "--cron", "0 3 * * 1", "--when", "older_than(1d)", "--max-cost-usd-per-month", "5")
@@ -141,19 +123,12 @@ def test_records_of_schedules_of_any_shape_are_read_or_refused(
     store = PosixStore(str(root / "schedules"))
     (spec,) = (json.loads(bytes(store.get(each.key))) for each in store.list("specs/"))
     place = f"weekly/{spec['id']}"
-    slot = {
-        "state": "FAILED",
-        "reason": "why",
-        "registered": {"model": "m", "version": 1, "outcome": "asks", "reason": "r"},
-        "taken": 1.7e9,
-        "started": 1.7e9,
-        "ended": 1.7e9,
-        "cost_usd": 1.5,
-        "slot": "2026-11-16T03:00:00+01:00",
-        "run": "",
-        "notes": ["a note"],
-    }
-    store.put_new(f"slots/{place}/2026-11-16T02/0000Z", [json.dumps(slot).encode()])
+    slot = (
+        b'{"state": "FAILED", "reason": "why", "run": "", "notes": ["a note"], "slot": "2026-11-16T03:00:00+01:00", '
+        b'"registered": {"model": "m", "version": 1, "outcome": "asks", "reason": "r"}, '
+        b'"taken": 1.7e9, "started": 1.7e9, "ended": 1.7e9, "cost_usd": 1.5}'
+    )
+    store.put_new(f"slots/{place}/2026-11-16T02/0000Z", [slot])
     store.put_new(f"bookings/{place}/2026-11", [b'{"2026-11-16T02/0000Z": 1.5}'])
     key = next(each.key for each in store.list(start))
     assert broken(store, key, every, SCHEDULES, capsys) == []

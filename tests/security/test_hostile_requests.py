@@ -42,13 +42,9 @@ def path(podlift_gcs: GcsServer) -> str:
         b"LOCALHOST.evil", b"storage.googleapis.com.evil.example", b"storage.googleapis.com:80", b"",
     ],
 )  # fmt: skip
-def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(
-    podlift_gcs: GcsServer, path: str, host: bytes
-) -> None:
-    found = answered(
-        podlift_gcs.port,
-        b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), host, len(BODY), BODY),
-    )
+def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(podlift_gcs, path: str, host) -> None:
+    request = b"POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s"
+    found = answered(podlift_gcs.port, request % (path.encode(), host, len(BODY), BODY))
     assert found.split()[1:2] == [b"403"], found[:200]
     assert list(podlift_gcs.client().list_buckets()) == []
 
@@ -75,9 +71,7 @@ def test_a_name_that_another_server_can_have_is_refused_even_with_the_token(
     }.items(),
     ids=lambda item: item[0],
 )
-def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(
-    podlift_gcs: GcsServer, path: str, headers: tuple[str, bytes]
-) -> None:
+def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(podlift_gcs, path: str, headers) -> None:
     second = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\n\r\n%s" % (path.encode(), BODY)
     found = answered(podlift_gcs.port, b"POST %s HTTP/1.1\r\n%s\r\n%s%s" % (path.encode(), headers[1], BODY, second))
     statuses = [line.split()[1] for line in found.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
@@ -85,14 +79,11 @@ def test_a_request_with_two_readings_makes_nothing_and_hides_no_second_one(
     assert list(podlift_gcs.client().list_buckets()) == []
 
 
-def test_a_length_with_chunks_is_read_as_chunks_and_the_rest_is_no_second_request(
-    podlift_gcs: GcsServer, path: str
-) -> None:
+def test_a_length_with_chunks_is_read_as_chunks_and_the_rest_is_no_second_request(podlift_gcs, path: str) -> None:
     """RFC 9112, 6.3: the coding overrides the length."""
     head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18\r\nTransfer-Encoding: chunked\r\n\r\n"
-    found = answered(
-        podlift_gcs.port, head % path.encode() + b"0\r\n\r\nGET /evil HTTP/1.1\r\nHost: evil.example\r\n\r\n"
-    )
+    rest = b"0\r\n\r\nGET /evil HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+    found = answered(podlift_gcs.port, head % path.encode() + rest)
     assert b" 200 " not in found and list(podlift_gcs.client().list_buckets()) == []
 
 
@@ -120,10 +111,8 @@ def test_names_of_objects_are_no_paths_on_the_disk(podlift_gcs: GcsServer) -> No
     assert len(kept) > 5 and {each.name for each in bucket.list_blobs()} == set(kept)
     for name in kept:
         assert bucket.blob(name).download_as_bytes() == name.encode()
-    found = {path.name for path in Path(podlift_gcs.folder).rglob("*")} | {
-        path.name for path in Path(podlift_gcs.folder).parent.iterdir()
-    }
-    assert not any("owned" in name for name in found)
+    folder = Path(podlift_gcs.folder)
+    assert not any("owned" in path.name for path in (*folder.rglob("*"), *folder.parent.iterdir()))
 
 
 def test_the_name_of_a_secret_is_no_path_on_the_disk(podlift_vertex: Cloud) -> None:

@@ -25,6 +25,7 @@ from sdk.status import Registered
 from sdk.text import harmless, visible
 
 ALL = "".join(hostile.TERMINAL.values())
+FINAL = "events/0000.supervisor.000003.final.json"
 
 
 def reached(text: str) -> str:
@@ -38,20 +39,17 @@ def run(tmp_path: Path) -> Path:
     folder = Path(finished_run(tmp_path / "root").url)
     log = folder / "attempts/0001/logs/chief-0.log"
     log.write_bytes(log.read_bytes() + f"{ALL.replace(chr(13), '')} in the log\n".encode())
-    (folder / "attempts/0001/metrics/chief-0.jsonl").write_text(
-        json.dumps({"time": 2.0, "step": 1, "epoch": 1, "metrics": {f"{ALL} loss": 0.5}}) + "\n"
-    )
+    metrics = {"time": 2.0, "step": 1, "epoch": 1, "metrics": {f"{ALL} loss": 0.5}}
+    (folder / "attempts/0001/metrics/chief-0.jsonl").write_text(json.dumps(metrics) + "\n")
     failure: dict[str, Any] = {"task": "chief-0", "type": f"Error{ALL}", "message": f"{ALL} in it", "traceback": ALL}
     verdict = {"task": "chief-0", "message": f"Error{ALL}: {ALL} in it", "traceback": ALL}
-    for name, data in (
-        ("0001.chief-0.000009.failed.json", failure),
-        ("0001.supervisor.000009.finding.json", {"text": f"{ALL} found"}),
-        (
-            "0000.supervisor.000003.final.json",
-            {"state": "FAILED", "reason": "user_error", "exit_code": 1, "failure": verdict},
-        ),
-    ):
-        (folder / "events" / name).write_text(json.dumps({"version": 1, "time": 1.8e9, "data": data}))
+    records: dict[str, Any] = {
+        "events/0001.chief-0.000009.failed.json": failure,
+        "events/0001.supervisor.000009.finding.json": {"text": f"{ALL} found"},
+        FINAL: {"state": "FAILED", "reason": "user_error", "exit_code": 1, "failure": verdict},
+    }
+    for name, data in records.items():
+        (folder / name).write_text(json.dumps({"version": 1, "time": 1.8e9, "data": data}))
     return folder
 
 
@@ -113,7 +111,7 @@ def test_printed_commands_quote_the_names_in_them(run: Path, name: str) -> None:
     text = hostile.SHELL[name]
     folder = run.parent.parent.with_name(text.replace("/", "-")) / "runs" / run.name
     shutil.copytree(run, folder)
-    final = folder / "events/0000.supervisor.000003.final.json"
+    final = folder / FINAL
     data = json.loads(final.read_bytes())
     data["data"]["failure"]["task"] = text
     final.write_text(json.dumps(data))
@@ -133,9 +131,7 @@ def test_printed_commands_quote_the_names_in_them(run: Path, name: str) -> None:
 
 def test_names_in_the_folder_of_a_run_are_no_numbers_and_no_paths(run: Path, capsys) -> None:
     """A digit that is no decimal, a name with a line, a link to another file, a pipe, folders in the place of files."""
-    (run / "events/0000.supervisor.000003.final.json").write_bytes(
-        (FINISHED_RUN / "events/0000.supervisor.000003.final.json").read_bytes()
-    )
+    (run / FINAL).write_bytes((FINISHED_RUN / FINAL).read_bytes())
     private = run.parent.parent.with_name("private")
     private.write_text("private\n")
     for name in ("\u00b2", "\u0663", "x\x1b[2J", "0001\nx", "-1", "9" * 200):

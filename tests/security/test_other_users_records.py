@@ -97,32 +97,23 @@ def read_status(trap: Trap) -> None:
     assert sdk.attach(trap.run).status().state is sdk.State.LOST
 
 
-def wait(trap: Trap) -> None:
-    assert sdk.attach(trap.run).wait(LIMIT_S).state is sdk.State.LOST
-
-
-def why(trap: Trap) -> None:
-    assert sdk.attach(trap.run).why()
-
-
-def logs(trap: Trap) -> None:
-    assert list(sdk.attach(trap.run).logs(follow=True)) == []
-
-
 def runs(trap: Trap) -> None:
     (info,) = sdk.runs(root=trap.root)
     assert info.status is not None and info.status.state is sdk.State.LOST
 
 
-def cancel(trap: Trap) -> None:
-    sdk.attach(trap.run).cancel()
-
-
-def test_a_folder_that_another_users_record_names_stays_with_its_training(trap) -> None:
+def test_a_folder_or_run_that_another_user_names_stays_with_its_training(trap) -> None:
     trap.says(trap.temporary, gone())
-    for reads in (runs, read_status, wait, why, logs, cancel):
-        reads(trap)
-        assert Path(trap.temporary).is_dir(), reads
+    runs(trap)
+    read_status(trap)
+    run = sdk.attach(trap.run)
+    assert run.wait(LIMIT_S).state is sdk.State.LOST and run.why() and list(run.logs(follow=True)) == []
+    assert Path(trap.temporary).is_dir()
+    run.cancel()
+    # A run's directory that is a link to the reader's run.
+    other_user.does(lambda: (trap.root / "runs" / "link-aaaaaa").symlink_to(trap.live.url))
+    assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
+    assert Path(trap.temporary).is_dir()
 
 
 @pytest.mark.parametrize("whose", ["nobody's", "a link", "a pipe as its note", "a note of another run"])
@@ -154,9 +145,8 @@ def test_a_process_that_another_users_record_names_as_a_task_gets_no_signal(trap
     def write() -> None:
         recorder = Recorder(RunPaths(str(trap.run)), "supervisor", 0, SystemClock())
         recorder.record("started", supervisor=supervisor, temporary="/tmp")
-        Recorder(RunPaths(str(trap.run)), "supervisor", 1, SystemClock()).record(
-            "attempt_started", addresses={}, pids={"chief-0": named}, why_fresh=""
-        )
+        recorder = Recorder(RunPaths(str(trap.run)), "supervisor", 1, SystemClock())
+        recorder.record("attempt_started", addresses={}, pids={"chief-0": named}, why_fresh="")
 
     other_user.does(write)
     for signals in (tasks.kill, tasks.preempt):
@@ -176,28 +166,28 @@ def test_a_run_directory_of_another_user_is_no_mark_of_processes(trap) -> None:
     read_status(trap)
 
 
-def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) -> None:
-    other_user.does(lambda: (trap.root / "runs" / "link-aaaaaa").symlink_to(trap.live.url))
-    assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
+def left_behind(root: str | None = None) -> tuple[sdk.Run, int, Path]:
+    """Kill the supervisor of a run and its janitor; return the run, its living process and its temporary folder."""
+    run = sdk.submit("train.py", root=root)
+    child = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))
+    (started,) = read_events(run.plan.paths, ("started",))
+    supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
+    killed = [supervisor.parent(), supervisor]
+    supervisor.suspend()  # it would start another janitor
+    for each in killed:
+        each.kill()
+    return run, child, Path(started.data["temporary"])
 
 
 @pytest.mark.parametrize("shared", ["by a group", "on a file system that shows another owner"])
 def test_remains_of_killed_supervisors_in_the_users_own_run_are_ended_and_removed(write, monkeypatch, shared) -> None:
     write("train.py", LEAVES)
     with tempfile.TemporaryDirectory() as root:  # short enough for temporary files in the run
-        run = sdk.submit("train.py", root=root)
-        child = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))
-        temporary = Path(run.plan.paths.temporary)
-        (started,) = read_events(run.plan.paths, ("started",))
-        assert started.data["temporary"] == str(temporary)
+        run, child, temporary = left_behind(root)
+        assert temporary == Path(run.plan.paths.temporary)
         if shared == "by a group":
             temporary.chmod(0o2770)
-        supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
-        killed = [supervisor.parent(), supervisor]
-        supervisor.suspend()  # it would start another janitor
-        for each in killed:
-            each.kill()
-        if shared != "by a group":
+        else:
             # Not the user of this process for the file system.
             monkeypatch.setattr(os, "geteuid", lambda: UID)
         until(lambda: run.status().state is sdk.State.LOST)
@@ -218,18 +208,9 @@ def test_root_removes_temporary_files_in_another_users_run_and_none_elsewhere() 
 
 def test_a_status_and_not_a_list_ends_processes_that_a_killed_supervisor_has_left(write) -> None:
     write("train.py", LEAVES)
-    run = sdk.submit("train.py")
-    task = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))
-    (started,) = read_events(run.plan.paths, ("started",))
-    supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
-    janitor = supervisor.parent()
-    assert janitor is not None
-    # Neither may see that the other one is gone.
-    supervisor.suspend()
-    janitor.kill()
-    supervisor.kill()
+    run, child, temporary = left_behind()
     until(lambda: sdk.runs()[0].status.state is sdk.State.LOST)
-    assert not has_ended(task) and Path(started.data["temporary"]).is_dir()
+    assert not has_ended(child) and temporary.is_dir()
     assert run.status().state is sdk.State.LOST
-    until(lambda: has_ended(task))
-    assert not Path(started.data["temporary"]).exists()
+    until(lambda: has_ended(child))
+    assert not temporary.exists()

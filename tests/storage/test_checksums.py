@@ -19,7 +19,6 @@ WHEEL = Path(google_crc32c.__file__).parents[1]
 
 
 def slow(crc: int, data: bytes) -> int:
-    """crc32c, bit by bit."""
     crc ^= 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -1,24 +1,24 @@
-"""Inputs are looked for before anything starts: on this disk, in Google's storage, on the web. Nothing leaves this machine."""
+"""Inputs are looked for before anything starts, on this disk, in Google's storage and on the web; and programs find them."""
 
 from __future__ import annotations
 
-import datetime
 import fnmatch
-import http.server
 import json
 import os
 import shlex
-import ssl
 import threading
 import urllib.parse
 import zipfile
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S, said, serving
 
 import sdk
 from sdk.errors import AccessError
+from sdk.process.redirect.proxy import Redirect
 from sdk.storage import urls
 from sdk.storage.data import find_unreachable, resolve
 from sdk.storage.gcs import auth
@@ -26,6 +26,7 @@ from sdk.storage.gcs.requests import GcsStatusError
 from sdk.storage.retry import RetryPolicy
 
 OBJECTS = {"data": ["train/a.tfrecord", "train/b.tfrecord", "train.csv", "odd [1].csv"], "empty": []}
+ONE = {"size": "1", "generation": "1"}
 REFUSED = {
     "forbidden": (403, "me@example.com does not have storage.objects.get access to the object."),
     "private": (401, "Anonymous caller does not have storage.objects.get access to the object."),
@@ -34,75 +35,30 @@ REFUSED = {
 }
 
 
-class Cloud(http.server.BaseHTTPRequestHandler):
-    """The calls of Google's storage that a look-up makes, a token service that refuses, and a web server."""
+def answered(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+    """Answer as Google's storage does to a look-up, as a token service that refuses, and as a web server."""
+    path, _, query = request.path.partition("?")
+    bucket, _, rest = path.removeprefix("/storage/v1/b/").partition("/o")
+    name, asked = urllib.parse.unquote(rest.removeprefix("/")), dict(urllib.parse.parse_qsl(query))
+    if request.command == "POST":
+        code, body = 400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}
+    elif request.command == "HEAD" or not path.startswith("/storage/v1/b/"):
+        no_head = 405 if request.command == "HEAD" else 200
+        codes = {"/there.csv": 200, "/gone": 410, "/secret": 403, "/broken": 500, "/no-head": no_head}
+        code, body = codes.get(request.path, 404), {}
+    elif bucket in REFUSED:
+        code, body = refusal(*REFUSED[bucket])
+    elif name not in ("", *OBJECTS.get(bucket, [])):
+        code, body = refusal(404, f"No such object: {bucket}/{name}")
+    elif bucket not in OBJECTS:
+        code, body = refusal(404, "The specified bucket does not exist.")
+    else:
+        code, body = 200, {**ONE, "name": name} if name else listing(OBJECTS[bucket], asked)
+    return code, json.dumps(body).encode()
 
-    protocol_version = "HTTP/1.1"
-    hang: threading.Event
-    certificate: str
 
-    def do_CONNECT(self) -> None:
-        # A proxy that is also every server behind it.
-        self.send_response(200)
-        self.end_headers()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate)
-        self.connection = context.wrap_socket(self.connection, server_side=True)
-        self.close_connection = False
-        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)  # type: ignore[assignment]
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
-
-    def do_HEAD(self) -> None:
-        self._web()
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        if not path.startswith("/storage/v1/b/"):
-            self._web()
-            return
-        bucket, _, rest = path.removeprefix("/storage/v1/b/").partition("/o")
-        name, asked = urllib.parse.unquote(rest.removeprefix("/")), dict(urllib.parse.parse_qsl(query))
-        if bucket == "hanging":
-            self.hang.wait()
-        if bucket in REFUSED:
-            self._error(*REFUSED[bucket])
-        elif bucket not in OBJECTS:
-            self._error(404, "The specified bucket does not exist." if not name else f"No such object: {bucket}/{name}")
-        elif name and name not in OBJECTS[bucket]:
-            self._error(404, f"No such object: {bucket}/{name}")
-        elif name:
-            self._answer(
-                200, {"kind": "storage#object", "bucket": bucket, "name": name, "size": "1", "generation": "1"}
-            )
-        else:
-            self._answer(200, {"kind": "storage#objects", **listing(OBJECTS[bucket], asked)})
-
-    def _web(self) -> None:
-        code = {"/there.csv": 200, "/gone": 410, "/secret": 403, "/broken": 500}.get(self.path, 404)
-        if self.path == "/no-head":
-            code = 405 if self.command == "HEAD" else 200
-        self._answer(code, {})
-
-    def _error(self, code: int, message: str) -> None:
-        self._answer(code, {"error": {"code": code, "message": message, "errors": [{"message": message}]}})
-
-    def _answer(self, code: int, body: dict) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None: ...
-
-    def finish(self) -> None:
-        super().finish()
-        self.connection.close()
+def refusal(code: int, message: str) -> tuple[int, dict]:
+    return code, {"error": {"code": code, "message": message, "errors": [{"message": message}]}}
 
 
 def listing(names: list[str], asked: dict[str, str]) -> dict:
@@ -114,30 +70,26 @@ def listing(names: list[str], asked: dict[str, str]) -> dict:
         start = len(asked.get("prefix", ""))
         folders = sorted({name[: name.index("/", start) + 1] for name in found if "/" in name[start:]})
         found = [name for name in found if "/" not in name[start:]]
-    return {
-        "items": [
-            {"name": name, "size": "1", "generation": "1"} for name in found[: int(asked.get("maxResults", 1000))]
-        ],
-        "prefixes": folders,
-    }
+    items = [{**ONE, "name": name} for name in found[: int(asked.get("maxResults", 1000))]]
+    return {"items": items, "prefixes": folders}
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of the server; Google's client is not told of it."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     hang = threading.Event()
-    handler = type("Handler", (Cloud,), {"hang": hang, "certificate": str(tmp_path / "certificate.pem")})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        running.daemon_threads = True
-        thread = threading.Thread(target=running.serve_forever, args=[0.02])
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_address[1]}"
+
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        if "/b/hanging/" in request.path:
+            hang.wait()
+        return answered(request)
+
+    with serving(answer) as address:
+        yield f"http://{address}"
         hang.set()
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -147,33 +99,18 @@ def google(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def internet(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Google's real addresses lead to this server, with a certificate that is trusted; there are no credentials."""
-    self_signed(tmp_path / "certificate.pem")
-    monkeypatch.setenv("HTTPS_PROXY", server)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
+def internet(server: str, podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Google's real addresses lead to an emulator and to this server; there are no credentials."""
+    podlift_gcs.client().create_bucket("data").blob("train.csv").upload_from_string("1")
+    monkeypatch.setattr("google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", f"{server}/token")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-gcloud"))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    yield
+    with Redirect(podlift_gcs.url, tmp_path / "redirect", {}) as redirect:
+        for name in ("https_proxy", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.setenv(name, redirect.environment[name])
+        yield
     # Connections are kept for the process, with the credentials of their first use.
     auth._connect.cache_clear()
-
-
-def self_signed(path: Path) -> None:
-    pytest.importorskip("cryptography")
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
-    names = x509.SubjectAlternativeName([x509.DNSName("*.googleapis.com")])
-    signed = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
-    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
-    path.write_bytes(private + signed.public_bytes(encoding))
 
 
 def problem(place: str, base: Path = Path("/")) -> str:
@@ -182,9 +119,6 @@ def problem(place: str, base: Path = Path("/")) -> str:
     (said,) = caught.value.problems
     assert said.startswith("inputs.train: ")
     return said
-
-
-# On this machine's disk.
 
 
 def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +209,6 @@ def test_all_inputs_mistakes_come_in_one_error_in_their_order(google: None, serv
     assert [text.partition(":")[0] for text in caught.value.problems] == [f"inputs.{name}" for name in "abcd"]
 
 
-# Credentials.
-
-
 @pytest.mark.parametrize(
     "place",
     [
@@ -296,9 +227,6 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(place: str) -> None:
     said = problem(place)
     assert "hunter2" not in said
     assert "credentials" in said or "password" in said
-
-
-# In Google's storage.
 
 
 @pytest.mark.parametrize("place", ["gs://data", "gs://data/train/*.tfrecord", "gs://data/odd [1].csv"])
@@ -344,7 +272,8 @@ def test_a_public_bucket_needs_no_credentials(internet: None) -> None:
     assert (finding.level, "the bucket is public" in finding.message) == ("note", True)
 
 
-def test_missing_and_expired_credentials_name_the_command_that_gets_them(internet: None, tmp_path, monkeypatch) -> None:
+def test_missing_and_expired_credentials_name_the_command(internet, podlift_gcs, tmp_path, monkeypatch) -> None:
+    podlift_gcs.faults({"kind": "status_before", "status": 401, "path": "private"})
     said = problem("gs://private/x")
     assert "no credentials were found" in said and "Next: gcloud auth application-default login." in said
     auth._connect.cache_clear()
@@ -357,33 +286,22 @@ def test_missing_and_expired_credentials_name_the_command_that_gets_them(interne
     assert "hunter2" not in said
 
 
-@pytest.mark.parametrize("place", ["gs://data/x", "http://127.0.0.1:1/x"])
-def test_a_network_that_is_cut_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulator_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
-    said = problem(place)
-    if place.startswith("gs://"):
-        assert "The emulator that STORAGE_EMULATOR_HOST names is not running" in said
-        assert "InputError" not in said
-    else:
-        assert "cannot be reached" in said
-        assert "Connection refused" in said
+    said = problem("gs://data/x")
+    assert "The emulator that STORAGE_EMULATOR_HOST names is not running" in said and "InputError" not in said
 
 
-def test_ten_inputs_are_asked_for_at_once(google: None, server: str) -> None:
+def test_ten_inputs_are_asked_for_at_once(server: str) -> None:
     together = threading.Barrier(10)
-    original = Cloud._web
 
-    def web(handler: Cloud) -> None:
+    def web(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
         # Breaks, and so answers nothing, unless all ten are waiting here.
         together.wait(timeout=20)
-        original(handler)
+        return 200, b"{}"
 
-    Cloud._web = web
-    try:
-        given = {f"n{i}": f"{server}/there.csv?part={i}" for i in range(10)}
-        answers = urls.probe_urls([place.replace("?", "#") for place in given.values()])
-    finally:
-        Cloud._web = original
+    with serving(web) as address:
+        answers = urls.probe_urls([f"http://{address}/there.csv#part={number}" for number in range(10)])
     assert [answer.problem for answer in answers] == [""] * 10
 
 
@@ -402,9 +320,6 @@ def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(google
     assert fine.problem == ""
 
 
-# Elsewhere.
-
-
 def test_an_error_of_a_web_server_becomes_a_sentence(server: str) -> None:
     given = {"train": f"{server}/there.csv", "head": f"{server}/no-head"}
     assert resolve(given, Path("/")) == (given, [])
@@ -414,6 +329,8 @@ def test_an_error_of_a_web_server_becomes_a_sentence(server: str) -> None:
     assert "It cannot be read: the server returned 500 Internal Server Error." in problem(f"{server}/broken")
     assert "It does not exist: the server returned 404" in problem(f"{server}/größe mit blank")
     assert "cannot be reached" in problem("http://nowhere.invalid/x")
+    refused = problem("http://127.0.0.1:1/x")
+    assert "cannot be reached" in refused and "Connection refused" in refused
 
 
 def test_a_protocol_names_its_package_or_the_nearest_and_this_process_is_no_place() -> None:
@@ -431,9 +348,6 @@ def test_a_chain_is_looked_up_to_its_last_part(tmp_path: Path) -> None:
     assert "It does not exist." in problem("zip://b.csv::all.zip", tmp_path)
     assert "Nothing matches it." in problem("zip://*.tsv::all.zip", tmp_path)
     assert f"In '{tmp_path}': Did you mean 'all.zip'?" in problem("zip://a.csv::al.zip", tmp_path)
-
-
-# Who could not read them.
 
 
 def test_a_disk_is_refused_where_the_tasks_do_not_see_it_with_the_command_that_helps() -> None:
@@ -467,3 +381,41 @@ def test_a_place_on_a_missing_network_or_on_another_machines_loopback_is_refused
     cloud = [f.message for f in find_unreachable(given, disk=False)]
     assert [text.partition(":")[0] for text in cloud] == ["inputs.disk", "inputs.own", "inputs.six"]
     assert "is a server on this machine's loopback address" in cloud[1]
+
+
+@pytest.mark.process
+def test_the_program_finds_a_path_that_was_relative_to_the_callers_folder(write, tmp_path: Path) -> None:
+    text = """
+        import json, os, sdk
+        place = sdk.context().inputs["train"]
+        print(place, open(os.path.join(place, "a.csv")).read())
+    """
+    write("train.py", text)
+    write("../data/a.csv", "1,2")
+    run = sdk.submit(sdk.Job("train.py", inputs={"train": Path("../data")}, resources=sdk.Resources(workers=2)))
+    run.result(LIMIT_S)
+    for task in run.plan.tasks:
+        assert said(run, task) == [f"{tmp_path}/data 1,2"]
+    assert run.plan.inputs == {"train": f"{tmp_path}/data"}
+
+
+@pytest.mark.process
+def test_a_function_finds_them_too_and_a_plan_shows_them(write, tmp_path: Path) -> None:
+    write("train.py", "import sdk\ndef main():\n    return sdk.context().inputs\n")
+    write("data.csv", "1")
+    job = sdk.Job("train:main", inputs={"train": "data.csv", "all": "*.csv"})
+    plan = sdk.plan(job)
+    places = {"train": f"{tmp_path}/project/data.csv", "all": f"{tmp_path}/project/*.csv"}
+    assert places["train"] in str(plan)
+    assert sdk.submit(plan).result(LIMIT_S).value == places
+
+
+def test_an_input_that_is_not_there_starts_nothing(write, root: Path) -> None:
+    write("train.py", "print(1)")
+    write("data/train.csv")
+    job = sdk.Job("train.py", inputs={"train": "data/tran.csv", "test": "memory://x"})
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.submit(job)
+    assert len(caught.value.problems) == 2
+    assert "Did you mean 'train.csv'?" in str(caught.value)
+    assert not root.exists()

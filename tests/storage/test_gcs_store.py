@@ -30,9 +30,7 @@ from sdk.storage.gcs.store import OBJECT_BYTES, GcsStore
 from sdk.storage.registry import open_store
 from sdk.storage.retry import RetryPolicy
 from sdk.storage.store import DAMAGED, Buffer, Store
-from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
-
-__all__ = ["podlift_gcs", "podlift_gcs_server"]
+from sdk.testing.gcs import GcsServer
 
 SHORT = RetryPolicy(connect_s=2, read_s=2, total_s=0.3, first_s=0.3)
 
@@ -76,11 +74,10 @@ def test_a_url_or_a_folder_of_vertex_is_a_place_in_a_bucket_and_nothing_is_asked
     assert [blob.name for blob in gcs.client().list_blobs("bucket")] == ["a/b/x"]
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "https://user:hunter2@host/x?token=hunter2", "memory://x"])
+@pytest.mark.parametrize("url", ["s4://bucket/x", "https://user:hunter2@host/x?token=hunter2", "memory://x"])
 def test_a_url_that_cannot_hold_checkpoints_is_valid_only_for_inputs_and_outputs(url: str) -> None:
-    with pytest.raises(
-        InputError, match=r"Known: a path, file://, gs://\..* Inputs and outputs of a program may have"
-    ) as refused:
+    known = r"Known: a path, file://, gs://\..* Inputs and outputs of a program may have"
+    with pytest.raises(InputError, match=rf"Received: '{url.partition('user')[0]}.*{known}") as refused:
         open_store(url)
     assert "hunter2" not in str(refused.value)
 
@@ -93,9 +90,7 @@ def test_a_url_that_is_no_place_in_a_bucket_is_refused(place: str) -> None:
 
 @pytest.mark.parametrize("name", ["STORAGE_EMULATOR_HOST", "PODLIFT_EMULATOR"])
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(
-    gcs: GcsServer, monkeypatch: pytest.MonkeyPatch, name: str, scheme: str
-) -> None:
+def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(gcs, monkeypatch, name, scheme) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR")
     monkeypatch.setenv(name, scheme + gcs.url.removeprefix("http://"))
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
@@ -113,10 +108,8 @@ def test_without_credentials_the_error_names_the_command_and_sends_no_request(tm
         "try: open_store('gs://bucket/x').stat('y')\n"
         "except AccessError as error: print(error)"
     )
-    root = str(REPO)
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**home, "PYTHONPATH": root}, capture_output=True, text=True, timeout=120
-    )
+    env = {**home, "PYTHONPATH": str(REPO)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
     assert "no credentials were found" in done.stdout, done.stderr
     assert "Next: gcloud auth application-default login." in done.stdout
 
@@ -140,9 +133,8 @@ def test_other_bytes_than_the_given_ones_are_not_taken_for_stored(gcs: GcsServer
 def test_a_bucket_that_is_not_there_is_no_empty_store(gcs: GcsServer) -> None:
     absent = GcsStore("absent/run")
     for call in (lambda: list(absent.list("")), lambda: absent.get("x"), lambda: absent.put_new("x", [b""])):
-        with pytest.raises(
-            StoreError, match=r"no bucket 'absent'. Next: start the emulator at 127.0.0.1:\d+ with"
-        ) as told:
+        said = r"no bucket 'absent'. Next: start the emulator at 127.0.0.1:\d+ with"
+        with pytest.raises(StoreError, match=said) as told:
             call()
         assert not isinstance(told.value, MissingError)
 
@@ -151,25 +143,22 @@ def test_whoever_is_not_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:1/{'0' * 32}")
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
-    with pytest.raises(
-        StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*Tried \d"
-    ):
+    said = r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*Tried \d"
+    with pytest.raises(StoreError, match=said):
         list(GcsStore("bucket", retry=RetryPolicy(first_s=0.3)).list(""))
 
 
-def _unresolved() -> Exception:
-    reason = NameResolutionError("storage.googleapis.com", None, OSError("Temporary failure in name resolution"))
-    return http.ConnectionError(MaxRetryError(None, "/storage/v1/b/x", reason))
+def _unreachable(reason: Exception) -> Exception:
+    return http.ConnectionError(MaxRetryError(None, "/b/x", reason))
 
 
-def _refused() -> Exception:
-    return http.ConnectionError(MaxRetryError(None, "/b/x", NewConnectionError(None, "Connection refused")))
-
-
+UNRESOLVED = NameResolutionError("storage.googleapis.com", None, OSError("Temporary failure in name resolution"))
+REFUSED = NewConnectionError(None, "Connection refused")
 SERVICE_ACCOUNT = "job@project.iam.gserviceaccount.com does not have storage.objects.create access."
+SLOW = [{"reason": "userRateLimitExceeded", "message": "Slow."}]
 SENTENCES = {
-    "name": (_unresolved(), StoreError, True, "host name cannot be resolved: .*Temporary failure"),
-    "refused": (_refused(), StoreError, True, "cannot be reached.*Connection refused"),
+    "name": (_unreachable(UNRESOLVED), StoreError, True, "host name cannot be resolved: .*Temporary failure"),
+    "refused": (_unreachable(REFUSED), StoreError, True, "cannot be reached.*Connection refused"),
     "reset": (http.ConnectionError(ProtocolError("aborted", ConnectionResetError(104))), StoreError, True, "broke"),
     "read": (http.ReadTimeout(), StoreError, True, "did not respond in time"),
     "certificate": (http.SSLError("CERTIFICATE_VERIFY_FAILED"), StoreError, False, "not trusted"),
@@ -182,12 +171,7 @@ SENTENCES = {
         False,
         r"\(403\): job@.*objects.create.*gs://b --member=serviceAccount:job@project.iam.gserviceaccount.com --role=roles/",
     ),
-    "403 rate": (
-        GcsStatusError(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
-        StoreError,
-        True,
-        r"asks to slow down \(403\): Slow",
-    ),
+    "403 rate": (GcsStatusError(403, "x", errors=SLOW), StoreError, True, r"asks to slow down \(403\): Slow"),
     "404": (GcsStatusError(404, "No such object: b/x"), MissingError, False, "no such object"),
     "404 bucket": (GcsStatusError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
     "412": (GcsStatusError(412, "x"), ConflictError, False, "generation is not the expected one"),
@@ -196,12 +180,7 @@ SENTENCES = {
     "429": (GcsStatusError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
     "500": (GcsStatusError(500, "x"), StoreError, True, r"has failed \(500\)"),
     "501": (GcsStatusError(501, "x"), StoreError, False, r"rejects the request \(501\)"),
-    "400": (
-        GcsStatusError(400, "Invalid argument."),
-        StoreError,
-        False,
-        r"rejects the request \(400\): Invalid argument",
-    ),
+    "400": (GcsStatusError(400, "Invalid field."), StoreError, False, r"rejects the request \(400\): Invalid field"),
     "400 crc": (GcsStatusError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "damaged in transit"),
 }
 
@@ -266,21 +245,17 @@ def test_a_child_process_does_not_share_its_parents_connections(store: GcsStore)
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store: GcsStore) -> None:
-    store.put_new("x", [bytes(200_000)])
-    gcs.faults({"kind": "drip", "bytes_per_s": 400_000, "operation": "objects.download"})
-    hurried = GcsStore("bucket/run", retry=SHORT)
-    hurried.stat("x")
-    with pytest.raises(StoreError, match=r"too slow|did not respond in time"):
-        hurried.get("x")
-
-
 def test_a_dripping_server_holds_no_client_and_a_large_file_may_take_its_time(gcs: GcsServer, store: GcsStore) -> None:
     store.put_new("x", [bytes(1000)])
-    files = BucketFiles("gs://bucket/run", retry=SHORT)
+    files, hurried = BucketFiles("gs://bucket/run", retry=SHORT), GcsStore("bucket/run", retry=SHORT)
     gcs.faults({"kind": "drip", "bytes_per_s": 20})
     began = time.monotonic()
-    for call in (lambda: files.read("x"), lambda: files.exists("x"), lambda: list(files.list(""))):
+    for call in (
+        lambda: files.read("x"),
+        lambda: hurried.get("x"),
+        lambda: files.exists("x"),
+        lambda: list(files.list("")),
+    ):
         with pytest.raises(StoreError, match=r"too slow|did not respond in time"):
             call()
     # Each answer would take ten seconds and more.
@@ -290,9 +265,7 @@ def test_a_dripping_server_holds_no_client_and_a_large_file_may_take_its_time(gc
     assert bytes(files.read("large")) == bytes(200_000)
 
 
-def test_a_large_file_is_uploaded_although_it_takes_longer_than_call_and_deadline(
-    gcs: GcsServer, store: GcsStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_large_file_is_uploaded_although_it_takes_longer_than_call_and_deadline(gcs, monkeypatch, tmp_path) -> None:
     clock, pieces = FakeClock(), UploadBody.__iter__
 
     def slow(body: UploadBody) -> Iterator[Buffer]:

@@ -1,27 +1,34 @@
-"""Files on this machine's disk: sizes, reserves, removals, and the meaning of the system's errors."""
+"""Files, trees and records on this machine's disk: sizes, copies, reserves, removals, and the system's errors."""
 
 from __future__ import annotations
 
 import errno
 import math
 import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import sdk
+from sdk.clock import SystemClock
 from sdk.errors import StoreError
+from sdk.job.layout import RunPaths
+from sdk.records.recorder import Recorder, read_events, sweep
 from sdk.storage import own_folders, reserve, small_files
 from sdk.storage.file_systems import as_store_error
 from sdk.storage.fingerprints import state_of
 from sdk.storage.folders import extent
-from sdk.storage.gcs.auth import MachineToken
 from sdk.storage.gcs.errors import OutOfTimeError, failure_of
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import BucketRequests, DamagedError, ObjectPage
-from sdk.storage.locking import TemporaryFiles
+from sdk.storage.trees import copy_into, put, walk
 
 
 def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
@@ -45,9 +52,8 @@ def test_a_folder_is_removed_with_all_in_it_and_a_discard_says_whether_it_is_gon
 def test_records_in_reserves_of_one_folder_are_read_and_an_unused_reserve_goes(tmp_path: Path) -> None:
     folder = str(tmp_path / "reserve")
     reserves = [reserve.Reserve(f"{folder}/0001.{task}") for task in ("chief-0", "worker-0", "worker-1")]
-    assert [each.add(f"{number}.json", {"n": number}, last=False) for number, each in enumerate(reserves[:2])] == [
-        True
-    ] * 2
+    for number in (0, 1):
+        assert reserves[number].add(f"{number}.json", {"n": number}, last=False) is True
     assert list(reserve.read(folder)) == [("0.json", b'{"n": 0}'), ("1.json", b'{"n": 1}')]
     for each in reserves:
         each.close()
@@ -68,18 +74,6 @@ def test_an_error_of_the_system_is_reported_with_its_meaning(error: OSError, mea
     assert str(caught.value) == meaning
 
 
-def test_the_next_writer_removes_a_killed_writers_temporary_file_and_no_living_ones(
-    tmp_path: Path,
-) -> None:
-    kept = TemporaryFiles(str(tmp_path)).new()
-    Path(kept.path).with_name("left").write_text("half")
-    other = TemporaryFiles(str(tmp_path)).new()
-    assert {path.name for path in Path(kept.path).parent.iterdir()} == {Path(each.path).name for each in (kept, other)}
-    for each in (kept, other):
-        each.drop()
-    assert os.listdir(Path(kept.path).parent) == []
-
-
 @pytest.mark.parametrize(
     ("name", "data", "examples"),
     [("a.csv", b"1\n2\n", 2), ("a.csv", b"1\n2", 2), ("a.csv", b"", 0), ("a.bin", b"1\n2\n", 1)],
@@ -96,17 +90,6 @@ def test_a_small_file_is_read_whole_and_one_that_is_larger_or_a_pipe_is_refused(
     for name, sentence in (("file", "more than 2 bytes"), ("pipe", "is not a file")):
         with pytest.raises(OSError, match=sentence):
             small_files.read(tmp_path / name, 2)
-
-
-def test_a_machine_asks_the_server_that_its_variables_name_for_a_token() -> None:
-    asked: list[str] = []
-
-    def answer(url: str) -> dict[str, object]:
-        asked.append(url)
-        return {"access_token": "t", "expires_in": 3600}
-
-    assert MachineToken({"GCE_METADATA_HOST": "1.2.3.4"}, request=answer).token() == "t"
-    assert asked[0].startswith("http://1.2.3.4/")
 
 
 def test_a_transfer_that_ran_out_of_time_may_have_taken_effect() -> None:
@@ -137,3 +120,118 @@ def test_bytes_with_another_checksum_are_refused_with_both_checksums(told: str, 
     bucket = BucketRequests(connection=connection, bucket="mine", timeout=(1, 1), check=lambda done: None)
     with pytest.raises(DamagedError, match=rf"^its crc32c is 364b3fb7; {sentence}$") if sentence else nullcontext():
         assert bytes(bucket._receive(response, None, None)) == b"abc"
+
+
+def test_half_a_record_of_a_dead_task_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
+    sweep(paths, ["chief-0"])
+    Recorder(paths, "chief-0", 1, SystemClock()).record("entry")
+    events = Path(paths.events)
+    sources = ("0001.chief-0", "0000.launcher", "0001.worker-0")
+    halves = [f".{source}.000002.failed.json.0123.part" for source in sources]
+    for name in halves:
+        (events / name).write_text("{")
+    before = read_events(paths)
+    sweep(paths, ["chief-0", "worker-1"])
+    assert sorted(path.name for path in events.glob(".*")) == sorted(halves[1:])
+    assert read_events(paths) == before
+
+
+def test_records_of_several_threads_have_different_numbers(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
+    recorder = Recorder(paths, "chief-0", 1, SystemClock())
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: recorder.record("saved", step=number), range(12)))
+    assert [event.sequence for event in read_events(paths)] == list(range(1, 13))
+
+
+NAMES = st.sampled_from(["a", "b", "ä", "a b", ".hidden", "\udce9", "n" * 255])
+TREES = st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.binary(max_size=5), max_size=8)
+
+
+def make(top: Path, tree: dict[str, bytes]) -> dict[str, bytes]:
+    """Write as much of a tree as can be: a name that is a folder already is passed over."""
+    top.mkdir()
+    for path, data in tree.items():
+        try:
+            (top / path).parent.mkdir(parents=True, exist_ok=True)
+            (top / path).write_bytes(data)
+        except OSError:
+            continue
+    return content(top)
+
+
+def content(top: Path) -> dict[str, bytes]:
+    return {path: (top / path).read_bytes() for path in walk(str(top)).files}
+
+
+@given(TREES, TREES)
+def test_copies_are_equal_or_refused_and_existing_files_stay(tree: dict[str, bytes], before: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source, dest = Path(folder, "source"), Path(folder, "dest")
+        wanted, there = make(source, tree), make(dest, before)
+        try:
+            written = copy_into(str(source), str(dest))
+        except sdk.InputError:
+            assert content(dest) == there, "nothing was written"
+            clash = {path for path in wanted if path in there and there[path] != wanted[path]}
+            ways = {str(parent) for path in wanted for parent in Path(path).parents}
+            assert clash or ways & set(there) or any((dest / path).is_dir() for path in wanted)
+        else:
+            assert content(dest) == {**there, **wanted}
+            assert written == sorted(str(dest / path) for path in wanted if path not in there)
+
+
+def test_a_file_reaches_another_file_system_where_it_cannot_have_a_second_name(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK) or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is one file system only")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        source = Path(folder, "weights")
+        source.write_bytes(b"w")
+        os.utime(source, (1, 1))
+        put(str(source), str(tmp_path / "weights"), link=True)
+    assert (tmp_path / "weights").read_bytes() == b"w"
+    assert (tmp_path / "weights").stat().st_mtime == 1
+    assert os.listdir(tmp_path) == ["weights"]
+
+
+def test_a_second_name_replaces_the_existing_file_and_again(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "new").write_text("new")
+    for _ in range(2):
+        put(str(tmp_path / "new"), str(tmp_path / "old"), link=True)
+        assert (tmp_path / "old").samefile(tmp_path / "new")
+        assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+
+
+def test_a_walk_is_bounded_and_says_where_it_ended(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).write_text(name)
+    tree = walk(str(tmp_path), at_most=2)
+    assert sorted(tree.files) == ["a", "b"]
+    assert tree.others == {"c": "beyond the first 2 files, like all that follow"}
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_a_complete_walk_fails_where_another_try_may_list_more(tmp_path: Path, monkeypatch, code: int) -> None:
+    (tmp_path / "a").mkdir()
+    scandir = os.scandir
+
+    def broken(path: str) -> object:
+        if path.rstrip("/") == str(tmp_path / "a"):
+            raise OSError(code, os.strerror(code))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    assert walk(str(tmp_path)).others == {"a/": os.strerror(code).lower()}
+    if code == errno.EACCES:
+        assert walk(str(tmp_path), complete=True).others == {"a/": "permission denied"}
+    else:
+        with pytest.raises(OSError, match=os.strerror(code)):
+            walk(str(tmp_path), complete=True)
+
+
+def test_the_unfinished_copy_of_a_killed_process_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / f".podlift-{'0' * 32}.part").write_text("half")
+    assert walk(str(tmp_path)).files == {}

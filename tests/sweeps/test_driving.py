@@ -82,8 +82,7 @@ def known(trials: list[Trial]) -> list[tuple[object, ...]]:
 
 
 def test_every_trial_is_one_run_that_gets_its_parameters_as_arguments(world: World) -> None:
-    sweep = world.create(sampler="tpe", parallel=1)
-    assert world.driver().run().state == "DONE"
+    sweep = world.done(sampler="tpe", parallel=1)
     trials = sweep.trials()
     assert [trial.number for trial in trials] == list(range(8))
     assert world.runs.begun == Counter(trial.run for trial in trials)
@@ -125,8 +124,7 @@ def test_drivers_killed_at_any_write_run_each_trial_once_with_the_same_parameter
 
 
 def test_a_grid_keeps_the_order_of_the_parameters(world: World) -> None:
-    sweep = world.create(space={"units": [16, 32], "lr": [0.1, 0.2]}, sampler="grid", trials=4)
-    world.driver().run()
+    sweep = world.done(space={"units": [16, 32], "lr": [0.1, 0.2]}, sampler="grid", trials=4)
     points = [tuple(trial.params.items()) for trial in sweep.trials()]
     assert points == [(("units", units), ("lr", lr)) for units in (16, 32) for lr in (0.1, 0.2)]
 
@@ -134,15 +132,13 @@ def test_a_grid_keeps_the_order_of_the_parameters(world: World) -> None:
 @pytest.mark.process
 def test_24_racing_processes_claim_each_trial_once(world: World) -> None:
     sweep = world.create(trials=12, parallel=12)
-    race = subprocess.run(
-        [sys.executable, "-c", RACE, world.root], capture_output=True, text=True, cwd=REPO, check=True
-    )
+    command = [sys.executable, "-c", RACE, world.root]
+    race = subprocess.run(command, capture_output=True, text=True, cwd=REPO, check=True)
     assert Counter(race.stdout.split()) == Counter(map(str, range(12)))
     trials = sweep.trials()
     assert len({trial.run for trial in trials}) == 12
     # As one driver proposes them.
-    other = world.create("two", trials=12, parallel=12)
-    world.driver("two").run()
+    other = world.done("two", trials=12, parallel=12)
     assert [trial.params for trial in trials] == [trial.params for trial in other.trials()]
 
 
@@ -218,8 +214,7 @@ def test_a_client_that_waits_replaces_each_killed_driver_while_the_trials_go_on(
 
 def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoints(world: World) -> None:
     world.runs.epochs = 9
-    sweep = world.create(pruner="asha", trials=18, parallel=3)
-    assert world.driver().run().state == "DONE"
+    sweep = world.done(pruner="asha", trials=18, parallel=3)
     trials, runs = sweep.trials(), {run.plan.run_id: run for run in world.runs.all.values()}
     assert {trial.state for trial in trials} == {"COMPLETE", "PRUNED"}
     assert Counter(world.runs.begun.values()) == {1: 18}
@@ -229,9 +224,8 @@ def test_asha_pauses_trials_and_continues_the_promoted_ones_from_their_checkpoin
     assert sum(trial.last for trial in trials) < 18 * 9 / 2
     # The curve of the best one equals the curve of an undisturbed run.
     assert sweep.best().last == 9
-    assert {trial.why for trial in trials if trial.state == "PRUNED"} <= {
-        f"not among the best third after {epochs}" for epochs in ("1 epoch", "3 epochs", "9 epochs")
-    }
+    rungs = {f"not among the best third after {epochs}" for epochs in ("1 epoch", "3 epochs", "9 epochs")}
+    assert {trial.why for trial in trials if trial.state == "PRUNED"} <= rungs
 
 
 def test_asha_finds_a_value_within_half_a_point_for_at_most_half_of_the_steps(world: World) -> None:
@@ -243,8 +237,7 @@ def test_asha_finds_a_value_within_half_a_point_for_at_most_half_of_the_steps(wo
     world.runs.epochs, world.runs.score = 27, lambda plan, epoch: accuracy(plan.job.args, epoch)
     for seed in range(5):
         name, space = f"seed-{seed}", {"lr": list(RECOGNIZED), "units": UNITS}
-        sweep = world.create(name, space=space, trials=20, pruner="asha", seed=seed)
-        assert world.driver(name).run().state == "DONE"
+        sweep = world.done(name, space=space, trials=20, pruner="asha", seed=seed)
         trials = sweep.trials()
         # The random sampler proposes the same trials to a sweep without a pruner.
         lost.append(max(accuracy(trial.params, 27) for trial in trials) - sweep.best().value)
@@ -254,8 +247,7 @@ def test_asha_finds_a_value_within_half_a_point_for_at_most_half_of_the_steps(wo
 
 
 def test_the_median_pruner_cancels_a_trial_gracefully_and_does_not_continue_it(world: World) -> None:
-    sweep = world.create(pruner="median", trials=12, parallel=1)
-    assert world.driver().run().state == "DONE"
+    sweep = world.done(pruner="median", trials=12, parallel=1)
     pruned = [trial for trial in sweep.trials() if trial.state == "PRUNED"]
     assert pruned and all(trial.why.startswith("below the median after") for trial in pruned)
     states = {run.plan.run_id: (run.state, run.resumes) for run in world.runs.all.values()}
@@ -266,12 +258,9 @@ def test_the_median_pruner_cancels_a_trial_gracefully_and_does_not_continue_it(w
     ("state", "reason"),
     [(State.LOST, Reason.SUPERVISOR_LOST), (State.FAILED, Reason.PREEMPTED), (State.CHECKPOINTED, Reason.CHECKPOINTED)],
 )
-def test_a_run_that_was_taken_away_is_resumed_with_the_same_parameters(
-    world: World, state: State, reason: Reason
-) -> None:
+def test_a_run_that_was_taken_away_is_resumed_with_the_same_parameters(world, state: State, reason: Reason) -> None:
     world.runs.fails = lambda run: Status(state=state, reason=reason) if run.epochs == 4 and not run.resumes else None
-    sweep = world.create(trials=3)
-    assert world.driver().run().state == "DONE"
+    sweep = world.done(trials=3)
     assert {run.resumes for run in world.runs.all.values()} == {1}
     assert {trial.state for trial in sweep.trials()} == {"COMPLETE"}
 
@@ -317,8 +306,7 @@ def test_a_run_that_was_removed_by_hand_is_a_failed_trial(world: World, monkeypa
 def test_a_failing_trial_is_one_of_the_results(world: World) -> None:
     fails = Status(state=State.FAILED, reason=Reason.USER_ERROR)
     world.runs.fails = lambda run: fails if run.plan.run_id.startswith("one-001") and run.epochs == 2 else None
-    sweep = world.create(trials=4)
-    assert world.driver().run().state == "DONE"
+    sweep = world.done(trials=4)
     assert [trial.state for trial in sweep.trials()] == ["COMPLETE", "FAILED", "COMPLETE", "COMPLETE"]
 
 
@@ -327,9 +315,8 @@ def test_a_metric_that_is_never_reported_ends_the_sweep_after_the_first_trial(wo
     sweep = world.create(trials=8, parallel=1)
     end = world.driver().run()
     assert (end.state, len(sweep.trials())) == ("FAILED", 1)
-    assert end.why.startswith(
-        "The trial 0 has no value: the program has never reported the metric 'score'. Did you mean 'scores'?"
-    )
+    never = "The trial 0 has no value: the program has never reported the metric 'score'. Did you mean 'scores'?"
+    assert end.why.startswith(never)
 
 
 @pytest.mark.parametrize("pruner", ["none", "asha", "median"])
@@ -337,8 +324,7 @@ def test_a_trial_with_nan_has_no_value_and_does_not_end_the_sweep(world: World, 
     metrics = world.runs.metrics
     diverged = lambda url: [{**record, "metrics": {"score": None}} for record in metrics(url)]  # noqa: E731
     world.runs.metrics = lambda url: diverged(url) if "one-000" in url else metrics(url)
-    sweep = world.create(trials=6, parallel=1, pruner=pruner)
-    assert world.driver().run().state == "DONE"
+    sweep = world.done(trials=6, parallel=1, pruner=pruner)
     first, *others = sweep.trials()
     ended = ("PRUNED", "not among the best third after 1 epoch")
     ended = ended if pruner == "asha" else ("FAILED", "all values of 'score' are NaN or infinite")
@@ -370,16 +356,13 @@ def test_a_cancelled_sweep_cancels_its_runs_and_goes_on_when_it_is_resumed(world
 
 
 def test_a_sweep_continues_with_more_trials_but_with_no_other_space(world: World) -> None:
-    world.create(trials=2)
-    world.driver().run()
+    world.done(trials=2)
     with pytest.raises(sdk.InputError) as raised:
         world.create(trials=2, space={**SPACE, "lr": "log:1e-4..1.0"})
-    assert raised.value.problems == (
-        "The sweep 'one' exists: the space has another lr: it was log:0.0001..0.1, and is log:0.0001..1.0 now. Next: another "
-        "--name, or podlift sweep resume one, which continues it as it was.",
-    )
-    sweep = world.create(trials=3, parallel=1)
-    assert world.driver().run().state == "DONE"
+    changed = "The sweep 'one' exists: the space has another lr: it was log:0.0001..0.1, and is log:0.0001..1.0 now. "
+    following = "Next: another --name, or podlift sweep resume one, which continues it as it was."
+    assert raised.value.problems == (changed + following,)
+    sweep = world.done(trials=3, parallel=1)
     assert len(sweep.trials()) == 3
 
 
@@ -388,17 +371,11 @@ def test_a_sweep_continues_with_no_other_program_data_or_settings(world: World, 
     world.program = tmp_path / "other.py"
     world.program.write_text("print(2)\n")
     data = str(world.program)
-    world.given = {
-        "env": {"PRECISION": "half"},
-        "inputs": {"data": data},
-        "accelerator": "l4",
-        "local_cluster": "workers",
-    }
+    world.given = {"env": {"PRECISION": "half"}, "inputs": {"data": data}}
+    world.given |= {"accelerator": "l4", "local_cluster": "workers"}
     with pytest.raises(sdk.InputError) as raised:
         world.create(trials=3)
-    found = [
-        problem.removeprefix("The sweep 'one' exists: ").partition(". Next:")[0] for problem in raised.value.problems
-    ]
+    found = [text.removeprefix("The sweep 'one' exists: ").partition(". Next:")[0] for text in raised.value.problems]
     assert found == [
         "the code is another one (other.py, train.py)",
         "the program was 'train.py', and is 'other.py' now",
@@ -516,8 +493,7 @@ def test_writers_that_meet_take_the_next_number_and_a_missing_one_is_damage(worl
 
 
 def test_the_written_journal_is_a_study_of_optuna(world: World, tmp_path) -> None:
-    sweep = world.create(trials=3)
-    world.driver().run()
+    sweep = world.done(trials=3)
     sweep.write_journal(tmp_path / "sweep.log")
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "sweep.log")))
     study = optuna.load_study(study_name="one", storage=storage)
@@ -540,12 +516,9 @@ def test_a_part_that_optuna_does_not_know_stays_damage_and_ends_no_server(far: W
 
 @pytest.mark.parametrize("content", [b'{"half', None])
 @pytest.mark.parametrize("part", ["specs/two.json", "journals/*/logs/00000003", "plans/two/*"])
-def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(
-    world: World, part: str, content: bytes | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_sweep_is_named_with_its_object_and_hides_no_other(world, part, content, capsys) -> None:
     world.create("one", trials=2)
-    sweep = world.create("two", trials=2)
-    world.driver("two").run()
+    sweep = world.done("two", trials=2)
     (path,) = Path(world.root, "sweeps").glob(part.replace("*/logs", f"{sweep.read().record.id}/logs"))
     path.unlink() if content is None else path.write_bytes(content)
     if path.name == "two.json" and content is None:
@@ -572,30 +545,27 @@ def test_reading_a_sweep_that_no_driver_has_begun_writes_nothing(world: World) -
     assert not Path(world.root, "sweeps/journals").exists()
 
 
-def test_no_trial_starts_that_could_break_the_limit_on_the_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        driving.spending, "over_limit", lambda plan, limit, spent, **more: "budget: spent" * (spent >= limit)
-    )
-    monkeypatch.setattr(driving.spending, "most_usd", lambda plan: 2.0)
-    status = world.runs.status
-    monkeypatch.setattr(world.runs, "status", lambda url: replace(status(url), spent_usd=2.0))
-    world.given = {"max_cost_usd": 6.0}
-    sweep = world.create(trials=8)
-    assert world.driver().run().why == "budget: spent"
+@pytest.fixture
+def priced(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A trial may cost 2 USD, and costs that, and the same again when it is resumed."""
+    spending, status = driving.spending, world.runs.status
+    over = lambda plan, limit, spent, **more: "budget: spent" * (spent + 2 > limit)  # noqa: E731
+    costs = lambda url: replace(status(url), spent_usd=2.0 * (1 + world.runs.all[url].resumes))  # noqa: E731
+    monkeypatch.setattr(spending, "over_limit", over)
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 2.0)
+    monkeypatch.setattr(world.runs, "status", costs)
+    return world
+
+
+def test_no_trial_starts_that_could_break_the_limit_on_the_cost(priced: World) -> None:
+    priced.given = {"max_cost_usd": 6.0}
+    sweep = priced.create(trials=8)
+    assert priced.driver().run().why == "budget: spent"
     assert len(sweep.trials()) == 3
 
 
-def test_trials_that_asha_continues_cost_no_more_than_the_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        driving.spending, "over_limit", lambda plan, limit, spent, **more: "budget: spent" * (spent + 2 > limit)
-    )
-    monkeypatch.setattr(driving.spending, "most_usd", lambda plan: 2.0)
-    status = world.runs.status
-    monkeypatch.setattr(
-        world.runs, "status", lambda url: replace(status(url), spent_usd=2.0 * (1 + world.runs.all[url].resumes))
-    )
-    world.given = {"max_cost_usd": 9.0}
-    sweep = world.create(trials=4, pruner="asha")
-    assert world.driver().run().state == "DONE"
+def test_trials_that_asha_continues_cost_no_more_than_the_limit(priced: World) -> None:
+    priced.given = {"max_cost_usd": 9.0}
+    sweep = priced.done(trials=4, pruner="asha")
     assert len(sweep.trials()) == 4
-    assert sum(1 + run.resumes for run in world.runs.all.values()) == 4
+    assert sum(1 + run.resumes for run in priced.runs.all.values()) == 4

@@ -81,9 +81,8 @@ def undisturbed(sweep: sdk.Sweep) -> list[tuple[object, ...]]:
 def starts(sweep: sdk.Sweep) -> Counter[int]:
     """How many runs each number of a trial has."""
     name = f"{sweep.name}-"
-    return Counter(
-        int(run.id[len(name) : len(name) + 3]) for run in sdk.runs(root=sweep.root, limit=None, name=f"{name}*")
-    )
+    runs = sdk.runs(root=sweep.root, limit=None, name=f"{name}*")
+    return Counter(int(run.id[len(name) : len(name) + 3]) for run in runs)
 
 
 def spent_usd(sweep: sdk.Sweep) -> float:

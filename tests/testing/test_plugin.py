@@ -63,7 +63,9 @@ def runs_below(folder: Path) -> list[sdk.RunInfo]:
     return [info for root in folder.glob("**/podlift") for info in sdk.runs(root=root)]
 
 
-def test_a_program_runs_with_any_setting_and_its_result_comes_back(pytester, run_here, root) -> None:
+def test_a_program_runs_with_any_setting_and_no_variable_moves_it_away(pytester, run_here, root, monkeypatch) -> None:
+    monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
+    monkeypatch.setenv("PODLIFT_WORKERS", "2")
     pytester.makepyfile(
         train="""
         import os, sdk, sys
@@ -71,16 +73,23 @@ def test_a_program_runs_with_any_setting_and_its_result_comes_back(pytester, run
         while not ctx.should_stop():
             steps += 1
         ctx.report({"steps": steps, "tasks": len(ctx.tasks), "words": len(sys.argv), "mine": int(os.environ["MINE"])})
-        """
+        """,
+        endless="import signal; signal.pause()",
     )
     shown = run_here("""
+        import pytest, sdk
+
         def test_training(podlift_run, tmp_path):
-            result = podlift_run("train.py", max_steps=20, workers=2, args=["--x", "y"], env={"MINE": "7"}, name="smoke")
-            assert result.metrics == {"steps": 19, "tasks": 2, "words": 3, "mine": 7}
+            result = podlift_run("train.py", max_steps=20, args=["--x", "y"], env={"MINE": "7"}, name="smoke")
+            assert result.metrics == {"steps": 19, "tasks": 2, "words": 3, "mine": 7}, "other variables hold as ever"
             assert result.run_dir.startswith(str(tmp_path))
             assert "/smoke-" in result.run_dir
+
+        def test_limit(podlift_run):
+            with pytest.raises(sdk.RunFailedError, match="timeout='0.5s'"):
+                podlift_run("endless.py", timeout="0.5s", limit_grace=0, workers=1)
     """)
-    shown.assert_outcomes(passed=1)
+    shown.assert_outcomes(passed=2)
     assert not root.exists(), "the user's own root"
 
 
@@ -139,18 +148,6 @@ def test_mistakes_are_said_before_anything_starts(pytester, run_here) -> None:
     assert runs_below(pytester.path) == []
 
 
-def test_the_time_limit_ends_the_run(pytester, run_here) -> None:
-    pytester.makepyfile(train="import signal; signal.pause()")
-    shown = run_here("""
-        import pytest, sdk
-
-        def test_training(podlift_run):
-            with pytest.raises(sdk.RunFailedError, match="timeout='0.5s'"):
-                podlift_run("train.py", timeout="0.5s", limit_grace=0)
-    """)
-    shown.assert_outcomes(passed=1)
-
-
 @pytest.mark.full
 def test_a_run_that_still_goes_when_the_test_is_interrupted_is_cancelled(pytester, run) -> None:
     pytester.makepyfile(train="import os, signal, sys; os.kill(int(sys.argv[1]), signal.SIGUSR1); signal.pause()")
@@ -167,18 +164,6 @@ def test_a_run_that_still_goes_when_the_test_is_interrupted_is_cancelled(pyteste
     shown.assert_outcomes(failed=1)
     shown.stdout.fnmatch_lines(["*RuntimeError: interrupted*"])
     assert [info.status.state for info in runs_below(pytester.path)] == [sdk.State.CANCELLED]
-
-
-def test_neither_the_environment_nor_the_project_moves_a_tests_run_away(pytester, run_here, root, monkeypatch) -> None:
-    pytester.makepyfile(train="import sdk; sdk.context().report({'tasks': len(sdk.context().tasks)})")
-    monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
-    monkeypatch.setenv("PODLIFT_WORKERS", "2")
-    shown = run_here("""
-        def test_training(podlift_run):
-            assert podlift_run("train.py").metrics == {"tasks": 2}, "other settings hold as ever"
-    """)
-    shown.assert_outcomes(passed=1)
-    assert not root.exists()
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from page_runs import page_run
 from registered_models import register
-from support import REPO, FakeClock
+from support import REPO, FakeClock, holds
 
 import sdk
 from sdk.backends.base import LogLine
@@ -26,44 +26,28 @@ HOSTILE = '"><script>alert(1)</script>'
 RECORDS = [{"step": step, "metrics": {"loss": 1 / step, HOSTILE: 2.0}} for step in (1, 2, 3)]
 
 
-def test_a_cell_shows_a_run_with_its_root_cause_and_curves_and_without_scripts(root: Path) -> None:
+def test_a_cell_shows_a_run_with_its_root_cause_curves_and_damage_without_scripts(root: Path) -> None:
     page_run(root, "digits-aaaaaa", RECORDS, failure=f"ValueError: {HOSTILE}", traceback=f"T: {HOSTILE}")
-    cell = sdk.attach("digits-aaaaaa")._repr_html_()
-    assert "FAILED" in cell
+    run = sdk.attach("digits-aaaaaa")
+    cell = run._repr_html_()
     assert cell.count("<polyline") == 2
-    assert "podlift logs digits-aaaaaa" in cell
-    assert "<script" not in cell
-    assert "ValueError: &#34;&gt;&lt;script&gt;" in cell
+    said = ("FAILED", "podlift logs digits-aaaaaa", "ValueError: &#34;&gt;&lt;script&gt;")
+    holds(cell, *said, lacks=["<script"])
+    next(Path(run.plan.paths.events).glob("*.final.json")).write_text("no")
+    assert "is damaged" in run._repr_html_()
 
 
-def test_a_cell_of_a_damaged_run_names_the_damage(root: Path) -> None:
-    run = page_run(root, "digits-aaaaaa")
-    attached = sdk.attach("digits-aaaaaa")
-    next(Path(run.events).glob("*.final.json")).write_text("no")
-    assert "is damaged" in attached._repr_html_()
-
-
-def test_the_list_of_runs_is_a_list_that_a_notebook_shows_as_a_table(root: Path) -> None:
+def test_lists_of_runs_and_checkpoints_and_plans_are_tables(root: Path) -> None:
     page_run(root, "digits-aaaaaa", RECORDS)
     (root / "runs" / f"broken-{HOSTILE[:9]}").mkdir()
     found = sdk.runs()
     assert isinstance(found, list)
-    table = found._repr_html_()  # type: ignore[attr-defined]
-    assert "SUCCEEDED" in table
-    assert "is not a run of podlift" in table
-    assert "broken-&#34;&gt;&lt;script" in table
-
-
-def test_checkpoints_and_plans_are_tables(root: Path) -> None:
+    said = ("SUCCEEDED", "is not a run of podlift", "broken-&#34;&gt;&lt;script")
+    holds(found._repr_html_(), *said, lacks=["<script"])  # type: ignore[attr-defined]
     entry = CheckpointInfo(key="k", step=7, epoch=0, serial=1, size=2_000_000, pinned=(HOSTILE,), metrics={"loss": 0.5})
-    table = CheckpointRows([entry])._repr_html_()
-    assert "2.0 MB" in table
-    assert "<script" not in table
-    page_run(root, "digits-aaaaaa")
-    plan = sdk.attach("digits-aaaaaa").plan
-    shown = replace(plan, inputs={"data": HOSTILE})._repr_html_()
-    assert "digits-aaaaaa" in shown
-    assert "<script" not in shown
+    holds(CheckpointRows([entry])._repr_html_(), "2.0 MB", lacks=["<script"])
+    plan = replace(sdk.attach("digits-aaaaaa").plan, inputs={"data": HOSTILE})
+    holds(plan._repr_html_(), "digits-aaaaaa", lacks=["<script"])
 
 
 def test_a_result_a_status_models_and_log_lines_are_shown_as_text_whatever_they_hold(root: Path) -> None:
@@ -93,27 +77,17 @@ def test_metrics_are_rows_with_epochs_from_1_and_a_programs_names_replace_no_fie
     run = sdk.attach("digits-aaaaaa")
     first, *_, last = run.metrics()
     assert first == {"attempt": 1, "time": first["time"], "step": 1, "epoch": 1, "loss": 1.0, HOSTILE: 2.0}
-    assert last == {
-        "attempt": 1,
-        "time": last["time"],
-        "step": 4,
-        "epoch": 2,
-        "time_": 7.0,
-        "time__": 8.0,
-        "loss": None,
-    }
+    known = {"attempt": 1, "time": last["time"], "step": 4, "epoch": 2}
+    assert last == {**known, "time_": 7.0, "time__": 8.0, "loss": None}
     assert run.metric_records()[-1]["metrics"] == named and run.last_metrics()["time"] == 7.0
     table = pytest.importorskip("pandas").DataFrame(run.metrics())
     assert table["loss"].min() == 1 / 3 and list(table["epoch"]) == [1, 1, 1, 2]
 
 
-def test_a_plot_has_the_axes_of_each_metric_and_names_its_requirement(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plot_has_the_axes_of_each_metric_and_names_its_requirement(root: Path, monkeypatch) -> None:
     hostile = {"$\\frac{$": 1.0, "_mine": 2.0, "gap": None}
-    page_run(
-        root, "digits-aaaaaa", [{"step": n, "metrics": {"loss": 1 / n, "val_loss": 2 / n, **hostile}} for n in (1, 2)]
-    )
+    records = [{"step": step, "metrics": {"loss": 1 / step, "val_loss": 2 / step, **hostile}} for step in (1, 2)]
+    page_run(root, "digits-aaaaaa", records)
     run = sdk.attach("digits-aaaaaa")
     with monkeypatch.context() as without, pytest.raises(sdk.InputError, match="Next: pip install matplotlib"):
         without.setitem(sys.modules, "matplotlib", None)
@@ -169,20 +143,14 @@ def test_a_notebook_of_a_stranger_in_a_messy_folder_completes_explains_and_shows
     for module in ("ipykernel", "pandas", "matplotlib"):
         pytest.importorskip(module)
     folder = tmp_path / "Meine Übungen (neu)"
-    for name in (
-        ".ipynb_checkpoints/alt.ipynb",
-        "Untitled.ipynb",
-        "data/raw/x.csv",
-        "requirements.txt.bak",
-        "modell.h5",
-    ):
+    mess = (".ipynb_checkpoints/alt.ipynb", "Untitled.ipynb", "data/raw/x.csv", "requirements.txt.bak", "modell.h5")
+    for name in mess:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("no notebook, no requirements")
     (folder / "loop").symlink_to(folder)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    client = nbclient.NotebookClient(
-        book, timeout=300, allow_errors=True, resources={"metadata": {"path": str(folder)}}
-    )
+    where = {"metadata": {"path": str(folder)}}
+    client = nbclient.NotebookClient(book, timeout=300, allow_errors=True, resources=where)
     client.execute(env={**os.environ, "PYTHONPATH": str(REPO)})
     texts, cells = [], []
     for cell in book.cells:
@@ -195,13 +163,9 @@ def test_a_notebook_of_a_stranger_in_a_messy_folder_completes_explains_and_shows
         assert any(one.endswith(name) for one in found), (name, found)
     plain = re.sub(r"\x1b\[[\d;]*m", "", explained[0])
     assert "accelerator: 'str | None' = None" in plain and "accelerator: hardware of each task" in plain, plain
-    for shown, said in (
-        (status, "SUCCEEDED (done)"),
-        (logs, "epoch 3 &lt;script&gt;"),
-        (models, "No models."),
-        (run, "<polyline"),
-    ):
-        assert said in shown[1]["text/html"] and "<script" not in shown[1]["text/html"]
+    said = ("SUCCEEDED (done)", "epoch 3 &lt;script&gt;", "No models.", "<polyline")
+    for shown, part in zip((status, logs, models, run), said, strict=True):
+        holds(shown[1]["text/html"], part, lacks=["<script"])
     assert "<td>0.225" in table[1]["text/html"] and "image/png" in plot[1]
     assert "Unknown setting 'acelerator'. Did you mean 'accelerator'?" in wrong[0]
 
@@ -253,9 +217,7 @@ def test_an_interrupt_of_the_kernel_ends_the_watching_and_leaves_the_run_alone(r
 
 
 @pytest.mark.process
-def test_watching_without_a_notebook_shows_the_output_of_the_command(
-    root: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_watching_without_a_notebook_shows_the_output_of_the_command(root: Path, capfd) -> None:
     page_run(root, "digits-aaaaaa", failure="ValueError: bad")
     sdk.attach("digits-aaaaaa").watch()
     assert "ValueError: bad" in capfd.readouterr().err

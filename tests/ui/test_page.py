@@ -20,10 +20,9 @@ import pytest
 from checkpoint.parts import Attempt
 from page_runs import HOSTILE, Elements, page_model, page_run, page_schedule, page_sweep, preempt
 from registered_models import candidate
-from support import FINISHED_RUN, needs
+from support import FINISHED_RUN, holds, needs
 
 import sdk
-from sdk import api
 from sdk.checkpoint import restore
 from sdk.cli.ui import PageSources
 from sdk.clock import SystemClock
@@ -46,7 +45,8 @@ from sdk.ui.guard import PageGuard  # noqa: E402
 from sdk.ui.schedules import Firing, ScheduleView  # noqa: E402
 from sdk.ui.server import Pages  # noqa: E402
 
-TOKEN, PORT = "the-token", 8000
+TOKEN, PORT, OWN = "the-token", 8000, "http://127.0.0.1:8000"
+NEWEST = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
 RECORDS = [{"step": step, "metrics": {"loss": 1 / step}} for step in range(1, 6)]
 
 
@@ -75,15 +75,7 @@ class Visitor:
         app = Pages([str(root) for root in roots], self.sources, SystemClock()).app()
         self._app = PageGuard(app, TOKEN, PORT, acting)
 
-    def get(
-        self,
-        target: str,
-        *,
-        method: str = "GET",
-        hosts: tuple[str, ...] = ("127.0.0.1:8000",),
-        body: bytes = b"",
-        **headers: str,
-    ) -> Answer:
+    def get(self, target: str, *, method="GET", hosts=("127.0.0.1:8000",), body: bytes = b"", **headers: str) -> Answer:
         path, _, query = target.partition("?")
         sent = [(b"host", host.encode()) for host in hosts]
         sent += [(name.encode(), value.encode()) for name, value in headers.items()]
@@ -105,20 +97,17 @@ class Visitor:
             await self._app(scope, receive, send)
 
         asyncio.run(ask())
-        found = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
-        self.given = [
-            value.decode().partition(";")[0] for name, value in messages[0]["headers"] if name == b"set-cookie"
-        ]
-        return Answer(messages[0]["status"], found, b"".join(each.get("body", b"") for each in messages[1:]).decode())
+        headers = [(name.decode(), value.decode()) for name, value in messages[0]["headers"]]
+        self.given = [value.partition(";")[0] for name, value in headers if name == "set-cookie"]
+        text = b"".join(each.get("body", b"") for each in messages[1:]).decode()
+        return Answer(messages[0]["status"], dict(headers), text)
 
     def let_in(self, actions: str = "") -> Visitor:
         self.get(f"/?token={TOKEN}{f'&actions={actions}' if actions else ''}")
         self.cookie = "; ".join(self.given)
         return self
 
-    def act(
-        self, page: str, do: str, origin: str = "http://127.0.0.1:8000", *, kind: str = "run", **form: str
-    ) -> Answer:
+    def act(self, page: str, do: str, origin: str = OWN, *, kind: str = "run", **form: str) -> Answer:
         body = urlencode({"do": do, **form}).encode()
         return self.get(f"/{kind}/0/{page}/act", method="POST", body=body, **({"origin": origin} if origin else {}))
 
@@ -144,8 +133,7 @@ def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_made_from_i
     answer = visitor.get(f"/run/0/digits-aaaaaa?part=live&token={TOKEN}", cookie="")
     assert (answer.status, answer.headers["location"]) == (303, "/run/0/digits-aaaaaa?part=live")
     cookie = answer.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    holds(cookie, "httponly", "samesite=strict")
     assert TOKEN not in cookie
     assert visitor.get("/run/0/digits-aaaaaa").status == 200
 
@@ -162,15 +150,13 @@ def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_made_from_i
         ({"origin": "null"}, 403),
         ({"origin": "http://127.0.0.1:9999"}, 403),
         ({"method": "POST"}, 405),
-        ({"origin": "http://127.0.0.1:8000"}, 200),
+        ({"origin": OWN}, 200),
         ({"hosts": ("localhost:1234",)}, 200),
         ({"hosts": ("[::1]:1234",)}, 200),
         ({"method": "HEAD"}, 200),
     ],
 )
-def test_foreign_hosts_foreign_origins_and_writes_are_refused_even_with_the_cookie(
-    visitor: Visitor, asked: dict, status: int
-) -> None:
+def test_foreign_hosts_foreign_origins_and_writes_are_refused_even_with_the_cookie(visitor, asked, status: int) -> None:
     answer = visitor.get("/", **asked)
     assert answer.status == status
     assert (status == 405) == ("read-only" in answer.text)
@@ -180,40 +166,27 @@ def test_every_answer_forbids_foreign_and_inline_scripts(visitor: Visitor) -> No
     for way in WAYS:
         for cookie in ({}, {"cookie": ""}):
             headers = visitor.get(way, **cookie).headers
-            assert headers["content-security-policy"].startswith(
-                "default-src 'none'; script-src 'self'; style-src 'self'"
-            )
-            assert headers["x-content-type-options"] == "nosniff"
-            assert headers["cache-control"] == "no-store"
+            policy = "default-src 'none'; script-src 'self'; style-src 'self'"
+            assert headers["content-security-policy"].startswith(policy)
+            assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
     for way in WAYS[:10]:
-        for (tag, names), _ in Elements(visitor.get(way).text).found.items():
-            assert tag != "style"
-            assert "style" not in names
+        for tag, names in Elements(visitor.get(way).text).found:
+            assert "style" not in (tag, *names)
             assert tag != "script" or names in (("src",), ("type", "id"))
             assert not [name for name in names if name.startswith("on")]
 
 
-def test_the_first_answer_holds_the_rows_and_a_damaged_run_has_one_with_the_reason(visitor: Visitor) -> None:
+def test_the_first_answer_holds_the_rows_and_a_damaged_run_has_one_with_the_reason(visitor: Visitor, root) -> None:
     text = visitor.get("/").text
-    assert 'href="/run/0/digits-aaaaaa"' in text and 'href="/run/0/digits-bbbbbb"' in text
-    assert "3 of 3 runs" in text
-    assert "UNREADABLE" in text
-    assert "is not a run of podlift" in text
-    assert 'hx-trigger="every' in text
-    part = visitor.get("/?part=rows&q=digits&state=FAILED").text
-    assert part.startswith('<section id="list"')
-    assert "1 of 3 runs" in part
-
-
-def test_many_tabs_read_a_root_once(visitor: Visitor, root: Path) -> None:
+    holds(text, 'href="/run/0/digits-aaaaaa"', 'href="/run/0/digits-bbbbbb"', "3 of 3 runs", "UNREADABLE")
+    holds(text, "is not a run of podlift", 'hx-trigger="every')
     for _ in range(5):
-        visitor.get("/?part=rows")
-    assert visitor.sources.listed[str(root)] == 1
+        part = visitor.get("/?part=rows&q=digits&state=FAILED").text
+    assert part.startswith('<section id="list"') and "1 of 3 runs" in part
+    assert visitor.sources.listed == {str(root): 1}, "many tabs read a root once"
 
 
-def test_known_runs_are_shown_while_another_tab_waits_for_an_answer(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_runs_are_shown_while_another_tab_waits_for_an_answer(visitor: Visitor, monkeypatch) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     visitor.get("/")
     asked, go, read = threading.Event(), threading.Event(), visitor.sources.runs
@@ -237,13 +210,8 @@ def test_known_runs_are_shown_while_another_tab_waits_for_an_answer(
 
 def test_a_runs_page_begins_with_why_and_asks_again_only_while_the_run_may_change(visitor: Visitor, root: Path) -> None:
     text = visitor.get("/run/0/digits-bbbbbb").text
-    assert (
-        text.index('class="state failed"')
-        < text.index("Root cause")
-        < text.index("podlift logs digits-bbbbbb")
-        < text.index("Timeline")
-    )
-    assert "hx-trigger" not in text
+    at = [text.index(part) for part in ('class="state failed"', "Root cause", "podlift logs digits-bbbbbb", "Timeline")]
+    assert at == sorted(at) and "hx-trigger" not in text
     chart = visitor.get("/run/0/digits-bbbbbb/curves.json").text
     assert json.loads(chart)[0]["series"][0]["value"][:2] == [1, 0.5]
     run = page_run(root, "live-dddddd", RECORDS)
@@ -258,43 +226,31 @@ def test_a_runs_page_begins_with_why_and_asks_again_only_while_the_run_may_chang
 def test_a_run_that_disappears_says_so_and_a_damaged_one_names_the_damage(visitor: Visitor, root: Path) -> None:
     run = page_run(root, "gone-dddddd")
     next(Path(run.events).glob("*.final.json")).write_text("no")
-    damaged = visitor.get("/run/0/gone-dddddd").text
-    assert "The run is damaged." in damaged
-    assert "hx-trigger" in damaged
+    holds(visitor.get("/run/0/gone-dddddd").text, "The run is damaged.", "hx-trigger")
     shutil.rmtree(run.url)
     page = Visitor(root).let_in().get("/run/0/gone-dddddd?part=live")
     assert page.status == 200
-    assert "No such run" in page.text
-    assert "hx-trigger" not in page.text
+    holds(page.text, "No such run", lacks=["hx-trigger"])
 
 
-PLACES = ("..", ".hidden", "..%2f..%2fetc", "%2fetc%2fpasswd", "digits-aaaaaa%2f..%2f..", "%00", "a" * 3000)
-
-
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize(
+    "name", ["..", ".hidden", "..%2f..%2fetc", "%2fetc%2fpasswd", "digits-aaaaaa%2f..%2f..", "%00", "a" * 3000]
+)
 def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
-    for way in (
-        f"/run/0/{name}",
-        f"/run/7/{name}",
-        f"/run/0/{name}/logs",
-        f"/compare?run=0/{name}&run=x/{name}&run=9/{name}",
-    ):
+    for way in ("/run/0/{0}", "/run/7/{0}", "/run/0/{0}/logs", "/compare?run=0/{0}&run=x/{0}&run=9/{0}"):
+        way = way.format(name)
         answer = visitor.get(way)
         assert answer.status in (200, 307, 404)
-        assert "SUCCEEDED" not in answer.text
-        assert "root:" not in answer.text
+        holds(answer.text, lacks=["SUCCEEDED", "root:"])
         if name in ("..", ".hidden") or way.startswith("/run/7"):
             assert answer.status != 200 or "No such run" in answer.text
     assert visitor.get(f"/assets/{name}").status in (307, 404)
 
 
 def test_logs_are_searched_and_their_content_is_text(visitor: Visitor) -> None:
-    text = visitor.get("/run/0/digits-aaaaaa/logs").text
-    assert "first line" in text
-    assert "second &lt;b&gt;line" in text
+    holds(visitor.get("/run/0/digits-aaaaaa/logs").text, "first line", "second &lt;b&gt;line")
     found = visitor.get("/run/0/digits-aaaaaa/logs?q=SECOND&task=chief-0&attempt=1").text
-    assert "second &lt;b&gt;line" in found
-    assert "first line" not in found
+    holds(found, "second &lt;b&gt;line", lacks=["first line"])
     assert "no attempt 7" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&attempt=7").text
     assert "no task" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&task=nobody").text
     assert "No such run" in visitor.get("/run/0/nothing-aaaaaa/logs").text
@@ -302,8 +258,7 @@ def test_logs_are_searched_and_their_content_is_text(visitor: Visitor) -> None:
 
 def test_runs_are_compared_and_one_that_is_not_there_has_the_reason(visitor: Visitor) -> None:
     text = visitor.get("/compare?run=0/digits-aaaaaa&run=0/digits-bbbbbb&run=0/nothing-aaaaaa").text
-    assert "The same in all of them." in text
-    assert "No such run" in text
+    holds(text, "The same in all of them.", "No such run")
     data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert [each["run"] for each in data[0]["series"]] == ["digits-aaaaaa", "digits-bbbbbb"]
 
@@ -326,89 +281,53 @@ def test_hostile_runs_are_text_on_their_pages(root: Path) -> None:
     assert made("hostile-bbbbbb", HOSTILE) == made("plain-aaaaaa", plain)
 
 
+def of(text: str, names: str) -> dict[str, str]:
+    """Return fields that all have one text."""
+    return dict.fromkeys(names.split(), text)
+
+
 def test_hostile_schedules_models_and_sweeps_are_text_on_their_pages(root: Path) -> None:
     model = page_model(root, "digits", [0.9, 0.95], ["digits-aaaaaa", "digits-bbbbbb"])
-    seen, shared = (
-        models.look(model),
-        {"problems": [], "now": 1.0, "roots": [], "refresh": 3, "acts": True, "root": 0, "at": "/"},
-    )
+    seen = models.look(model)
     evidence = seen.versions[-1].evidence
 
     def made(text: str) -> list[Counter]:
-        firing = Firing(
-            time=1.0, state=text, reason=text, cause=text, run=text, registered=Registered(model=text, version=1)
-        )
-        about = {
-            "name": text,
-            "cron": text,
-            "time_zone": text,
-            "state": text,
-            "backend": text,
-            "paused": text,
-            "program": text,
-        }
-        schedule = ScheduleView(
-            **about, problems=[text], coming=[2.0], firings=[firing], arguments=[(text, text)], rules=[(text, text)]
-        )
+        firing = Firing(time=1.0, registered=Registered(model=text, version=1), **of(text, "state reason cause run"))
+        pairs = {"arguments": [(text, text)], "rules": [(text, text)], "problems": [text]}
+        about = of(text, "name cron time_zone state backend paused program")
+        schedule = ScheduleView(coming=[2.0], firings=[firing], **about, **pairs)
         guard = GuardResult(guard=text, holds=None, value=1.0, bound=1.0, note=text)
-        judged = replace(
-            evidence, reason=text, metrics={text: 1.0}, champion_metrics={text: 2.0}, guards=(guard,),
-            gate=replace(evidence.gate, evaluate="a:b"),
-        )  # fmt: skip
-        versions = [
-            replace(each, schedule=text, evidence=judged, record=replace(each.record, run=text, ask=text))
-            for each in seen.versions
-        ]
+        measured = {"metrics": {text: 1.0}, "champion_metrics": {text: 2.0}, "guards": (guard,)}
+        judged = replace(evidence, reason=text, gate=replace(evidence.gate, evaluate="a:b"), **measured)
+        records = [replace(each.record, run=text, ask=text) for each in seen.versions]
+        about = {"schedule": text, "evidence": judged}
+        versions = [replace(each, record=of_it, **about) for each, of_it in zip(seen.versions, records, strict=True)]
         moves = [replace(move, note=text, by=text) for move in seen.moves]
         view = replace(seen, name=text, metric=text, versions=versions, moves=moves, problems=[text])
-        trial = sweeps.TrialView(
-            number=0, state=text, params={text: text}, value=1.0, curve={1: 1.0, 2: 0.5}, run=text, why=text
-        )
-        swept = sweeps.SweepView(
-            name=text, state=text, why=text, metric=text, of=1, done=1, begun=1, trials=[trial], best=trial,
-            steps=[(0, 1.0)], axes=[sweeps.Axis(name=text, options=[text])], program=text, arguments=[(text, text)],
-            rules=[(text, text)], problems=[text],
-        )  # fmt: skip
-        values = {**shared, "problems": [text], "roots": [text]}
-        return [
-            Elements(pages.render(template, **values, **more)).found
-            for template, more in (
-                ("schedules.html", {"rows": [(0, schedule)]}),
-                ("schedule.html", {"view": schedule, "click": "a"}),
-                ("models.html", {"rows": [(0, view)]}),
-                ("model.html", {"view": view}),
-                ("sweeps.html", {"rows": [(0, swept)]}),
-                ("sweep.html", {"view": swept}),
-            )
-        ] + [Elements(pages.sweep_report(swept, 1.0)).found]
+        about = {"params": {text: text}, "curve": {1: 1.0, 2: 0.5}, **of(text, "state run why")}
+        trial = sweeps.TrialView(number=0, value=1.0, **about)
+        axis = sweeps.Axis(name=text, options=[text])
+        drawn = {"trials": [trial], "best": trial, "steps": [(0, 1.0)], "axes": [axis]}
+        swept = sweeps.SweepView(of=1, done=1, begun=1, **drawn, **of(text, "name state why metric program"), **pairs)
+        shared = {"problems": [text], "roots": [text], "now": 1.0, "refresh": 3, "acts": True, "root": 0, "at": "/"}
+        shown = [Elements(pages.sweep_report(swept, 1.0)).found]
+        for name, each in {"schedule": schedule, "model": view, "sweep": swept}.items():
+            for template, about in ((f"{name}s", {"rows": [(0, each)]}), (name, {"view": each, "click": "a"})):
+                shown.append(Elements(pages.render(f"{template}.html", **shared, **about)).found)
+        return shown
 
     plain = made("plain")
     for text in HOSTILE:
         assert made(text or "none") == plain, text
 
 
-class Acted:
-    """A run of this machine, and the actions on it."""
-
-    def __init__(self, run: sdk.Run, done: list[str]) -> None:
-        self._run, self._done = run, done
-
-    def __getattr__(self, name: str):
-        return getattr(self._run, name)
-
-    def cancel(self) -> None:
-        self._done.append("cancel")
-
-    def resume(self) -> str:
-        self._done.append("resume")
-        return "the code is the same"
-
-
 @pytest.fixture
 def done(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The actions on a run that has failed."""
     page_run(root, "digits-bbbbbb", RECORDS, failure="ValueError: bad", traceback="T: bad")
     found = list[str]()
-    monkeypatch.setattr(Runs, "attach", lambda self, url: Acted(api.attach(url), found))
+    monkeypatch.setattr(sdk.Run, "cancel", lambda self: found.append("cancel"))
+    monkeypatch.setattr(sdk.Run, "resume", lambda self: found.append("resume") or "the code is the same")
     return found
 
 
@@ -418,10 +337,12 @@ def test_only_the_second_token_shows_the_actions_and_does_them(root: Path, done:
     answer = page.act("digits-bbbbbb", "resume")
     assert (answer.status, answer.headers["location"], done) == (303, where, ["resume"])
     assert page.act("digits-bbbbbb", "cancel").status == 303
-    for token in ("", "wrong", TOKEN):
-        page.cookie = ""
-        assert "Actions" not in page.let_in(token).get(where).text
-        assert page.act("digits-bbbbbb", "cancel").status == 403
+    # A page without the flag has no second token.
+    for visitor, tokens, status in ((page, ("", "wrong", TOKEN), 403), (Visitor(root), ("", "second"), 405)):
+        for token in tokens:
+            visitor.cookie = ""
+            assert "Actions" not in visitor.let_in(token).get(where).text
+            assert visitor.act("digits-bbbbbb", "cancel").status == status
     assert done == ["resume", "cancel"]
 
 
@@ -430,18 +351,8 @@ def test_an_action_needs_the_origin_of_the_page_and_a_post(root: Path, done: lis
     for origin in ("", "null", "http://evil.example", "http://127.0.0.1:9999", "https://127.0.0.1:8000"):
         assert page.act("digits-bbbbbb", "cancel", origin).status == 403
     for method in ("GET", "HEAD", "PUT", "DELETE"):
-        answer = page.get("/run/0/digits-bbbbbb/act?do=cancel", method=method, origin="http://127.0.0.1:8000")
-        assert answer.status == 405
+        assert page.get("/run/0/digits-bbbbbb/act?do=cancel", method=method, origin=OWN).status == 405
     assert page.act("digits-bbbbbb", "cancel", "http://127.0.0.1:8000", name="x" * 20_000).status == 413
-    assert done == []
-
-
-def test_without_the_flag_nothing_changes_a_run(root: Path, done: list[str]) -> None:
-    page = Visitor(root)
-    for token in ("", "second"):
-        page.cookie = ""
-        assert "Actions" not in page.let_in(token).get("/run/0/digits-bbbbbb").text
-        assert page.act("digits-bbbbbb", "cancel").status == 405
     assert done == []
 
 
@@ -461,14 +372,11 @@ def test_an_action_that_fails_says_why_and_a_checkpoint_is_pinned(root: Path, do
     ):
         answer = page.act("digits-bbbbbb", **form)
         assert answer.status == 409
-        assert "Nothing was done." in answer.text
-        assert sentence in answer.text
+        holds(answer.text, "Nothing was done.", sentence)
     assert "No such run" in page.act("nothing-aaaaaa", "cancel").text
 
 
-def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed(root, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     page_run(root, "digits-aaaaaa", RECORDS, log="first line\n")
     other = tmp_path / "other"
@@ -487,18 +395,14 @@ def test_a_bucket_with_expired_credentials_is_named_and_shown_again_once_renewed
     monkeypatch.setattr(Runs, "attach", checked(Runs.attach))
     assert "2 of 2 runs" in page.get("/").text
     expired[0] = True
-    text = page.get("/?part=rows").text
-    assert "1 of 1 runs" in text
-    assert "gcloud auth application-default login" in text
+    holds(page.get("/?part=rows").text, "1 of 1 runs", "gcloud auth application-default login")
     seen = page.get("/run/0/digits-aaaaaa?part=live").text
-    assert "The run is not readable." in seen
-    assert "gcloud auth application-default login" in seen
+    holds(seen, "The run is not readable.", "gcloud auth application-default login")
     # It is asked again.
     assert "hx-trigger" in seen
     for way in ("logs", "lines?task=chief-0&attempt=1&after=0"):
         answer = page.get(f"/run/0/digits-aaaaaa/{way}")
-        assert answer.status == 200
-        assert "gcloud auth application-default login" in answer.text
+        assert (answer.status, "gcloud auth application-default login" in answer.text) == (200, True)
     assert "hx-trigger" in answer.text
     expired[0] = False
     assert "2 of 2 runs" in page.get("/?part=rows").text
@@ -509,68 +413,43 @@ def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) 
     log = root / "runs" / "digits-aaaaaa" / "attempts" / "0001" / "logs" / "chief-0.log"
     log.write_text("".join(f"line {number}\n" for number in range(1100)))
     text = visitor.get("/run/0/digits-aaaaaa/logs?task=chief-0").text
-    assert "line 1099" in text
-    assert "line 599\n" not in text
+    holds(text, "line 1099", lacks=["line 599\n"])
     earlier = re.search(r'href="([^"]*before=\d+)"', text)
     assert earlier is not None
-    before = visitor.get(earlier[1].replace("&amp;", "&")).text
-    assert "line 599\n" in before
-    assert "line 600\n" not in before
+    holds(visitor.get(earlier[1].replace("&amp;", "&")).text, "line 599\n", lacks=["line 600\n"])
     # A page follows a run that goes on; a run that has ended says so.
     size = log.stat().st_size
     with log.open("a") as file:
         file.write("one more\nnot who")
     found = visitor.get(f"/run/0/digits-aaaaaa/lines?task=chief-0&attempt=1&after={size}").text
-    assert "one more" in found
-    assert "not who" not in found
-    assert "The run has ended" in found
+    holds(found, "one more", "The run has ended", lacks=["not who"])
     assert "no task" in visitor.get("/run/0/digits-aaaaaa/lines?task=nobody&after=0").text
     assert "hx-get" not in visitor.get("/run/0/nothing-aaaaaa/lines?task=chief-0&after=0").text
 
 
 def test_a_missing_page_is_404_with_a_link(visitor: Visitor) -> None:
-    for way, place in (
-        ("/run/0/nothing-aaaaaa", "/"),
-        ("/run/0/nothing-aaaaaa/logs", "/"),
-        ("/schedule/0/nothing", "/schedules"),
-        ("/model/0/nothing", "/models"),
-        ("/sweep/0/nothing", "/sweeps"),
-        ("/nowhere", "/"),
-    ):
+    lists = {f"/{kind}/0/nothing": f"/{kind}s" for kind in ("schedule", "model", "sweep")}
+    runs = dict.fromkeys(("/run/0/nothing-aaaaaa", "/run/0/nothing-aaaaaa/logs", "/nowhere"), "/")
+    for way, place in {**lists, **runs}.items():
         answer = visitor.get(way)
-        assert answer.status == 404
-        assert f'<a href="{place}">Show all' in answer.text
+        assert (answer.status, f'<a href="{place}">Show all' in answer.text) == (404, True), way
     assert "No such run" in visitor.get("/run/0/nothing-aaaaaa").text
     assert "No such schedule below" in visitor.get("/schedule/0/nothing").text
 
 
-def test_a_page_of_a_bucket_that_fails_says_so_and_is_asked_for_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_of_a_bucket_that_fails_says_so_and_is_asked_for_again(root: Path, monkeypatch) -> None:
     root.mkdir()
 
     def denied(self, root: str, name: str):
         raise sdk.PodliftError("Access to the bucket was denied.")
 
-    monkeypatch.setattr(Runs, "schedule", denied)
-    monkeypatch.setattr(Runs, "model", denied)
-    monkeypatch.setattr(Runs, "sweep", denied)
     page = Visitor(root).let_in()
-    for way in ("/schedule/0/nightly", "/model/0/digits", "/sweep/0/search"):
-        assert page.get(way).status == 502
-        part = page.get(f"{way}?part=live")
-        assert part.status == 200
-        assert part.text.startswith('<main id="live"')
-        assert "Access to the bucket was denied." in part.text
-        assert "hx-trigger" in part.text
-
-
-def test_empty_pages_name_the_next_step(root: Path) -> None:
-    root.mkdir()
-    page = Visitor(root).let_in()
-    assert "podlift submit train.py" in page.get("/").text
-    assert "podlift schedule create weekly train.py" in page.get("/schedules").text
-    assert "podlift models add latest" in page.get("/models").text
+    for kind in ("schedule", "model", "sweep"):
+        monkeypatch.setattr(Runs, kind, denied)
+        assert page.get(f"/{kind}/0/any").status == 502
+        part = page.get(f"/{kind}/0/any?part=live")
+        assert part.status == 200 and part.text.startswith('<main id="live"')
+        holds(part.text, "Access to the bucket was denied.", "hx-trigger")
 
 
 def test_arguments_are_columns_tiles_and_the_first_table_of_a_comparison(root: Path) -> None:
@@ -587,49 +466,38 @@ def test_arguments_are_columns_tiles_and_the_first_table_of_a_comparison(root: P
     assert '<th scope="row">lr</th><td class="differs">0.1</td><td class="differs">0.02</td>' in text
     assert '<th scope="row">batch</th><td class="same">64</td><td class="same">64</td>' in text
     # The request follows from the settings.
-    assert "workerPoolSpecs" not in text
-    assert "The same in all of them." in text
+    holds(text, "The same in all of them.", lacks=["workerPoolSpecs"])
 
 
 @pytest.fixture
 def registered(root: Path) -> tuple[list[str], Model]:
     """A schedule with a failure and a skipped slot, and a model with a version of each of its first runs."""
-    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     states = ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "SKIPPED", "FAILED"]
-    runs = page_schedule(root, "nightly", states, newest=newest, max_cost_usd_per_month=60.0)
+    runs = page_schedule(root, "nightly", states, newest=NEWEST, max_cost_usd_per_month=60.0)
     return runs, page_model(root, "digits", [0.9, 0.95, 0.96], runs[:3], asks=True)
 
 
-def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_a_schedule_has_its_firings_failures_and_the_cost_of_the_month(root, registered, monkeypatch) -> None:
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
     page = Visitor(root).let_in()
     text = page.get("/schedules").text
-    assert "the last 5 firings: 1 failed, 1 skipped, 3 succeeded" in text
-    assert "of 4 runs" in text
-    assert "5.23 USD" in text
-    assert "of 60.00 USD" in text
+    holds(text, "the last 5 firings: 1 failed, 1 skipped, 3 succeeded", "of 4 runs", "5.23 USD", "of 60.00 USD")
     assert 'datetime="2026-11-29T' in text
     run = registered[0][0]
     page_run(root, run, RECORDS)
-    assert f'href="/run/0/{run}"' in page.get("/schedule/0/nightly").text
-    assert "data_changed(train)" in page.get("/schedule/0/nightly").text
+    holds(page.get("/schedule/0/nightly").text, f'href="/run/0/{run}"', "data_changed(train)")
     assert 'href="/schedule/0/nightly"' in page.get(f"/run/0/{run}").text
     # All runs of a schedule have one label.
     assert "<option>nightly</option>" in page.get("/").text
     assert "1 of 1 runs" in page.get("/?label=nightly").text
 
 
-def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(root: Path, monkeypatch) -> None:
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime(2026, 11, 28, 12, tzinfo=timezone.utc).timestamp())
-    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
     code = json.loads((FINISHED_RUN / "plan.json").read_text())["job"]["code"]
     job = {"args": {"key": "hunter2"}, "code": {**code, "allow_secret": ["args"]}}
     states, apart = ["SUCCEEDED", *["SKIPPED"] * 120], timedelta(hours=1)
-    page_schedule(root, "hourly", states, newest=newest, apart=apart, job=job, max_cost_usd_per_month=5.0)
+    page_schedule(root, "hourly", states, newest=NEWEST, apart=apart, job=job, max_cost_usd_per_month=5.0)
     page = Visitor(root).let_in()
     for way in ("/schedules", "/schedule/0/hourly"):
         text = page.get(way).text
@@ -637,42 +505,34 @@ def test_a_month_of_skips_hides_no_cost_and_allowed_secrets_are_on_no_page(
         assert "hunter2" not in text
 
 
-def test_a_model_shows_its_champion_curve_and_the_table_of_its_gate(
-    root: Path, registered: tuple[list[str], Model]
-) -> None:
+def test_a_model_has_its_champion_curve_and_table_of_its_gate_beside_a_damaged_one(root: Path, registered) -> None:
     runs, _ = registered
+    page_model(root, "mnist", [0.5], ["mnist-aaaaaa"])
+    next((root / "models" / "records" / "mnist" / "versions").glob("*.json")).write_text("no")
     page = Visitor(root).let_in()
-    assert 'href="/model/0/digits#version-2"' in page.get("/models").text
+    damage = "The record of version 1 of &#39;mnist&#39; is damaged"
+    holds(page.get("/models").text, damage, 'href="/model/0/digits#version-2"')
     text = page.get("/model/0/digits").text
     assert "accuracy of the versions: version 1 0.9, version 2 0.95, version 3 0.96" in text
-    assert "Version 3 against version 2" in text
-    assert "decides: more is better" in text
-    assert "loss &lt;= champion * 1.05" in text
-    for run in runs[:3]:
-        assert f'href="/run/0/{run}"' in text
-    assert 'href="/schedule/0/nightly"' in text
+    holds(text, "Version 3 against version 2", "decides: more is better", "loss &lt;= champion * 1.05")
+    holds(text, *(f'href="/run/0/{run}"' for run in runs[:3]), 'href="/schedule/0/nightly"')
 
 
 def test_a_version_that_awaits_an_approval_without_an_evaluation_has_its_page(root: Path, tmp_path: Path) -> None:
     (tmp_path / "model.keras").write_bytes(b"weights")
     root.mkdir()
     Model(str(root), "digits").add(candidate(str(tmp_path), "digits-aaaaaa", run_url="x"), ask="look at it")
-    text = Visitor(root).let_in().get("/model/0/digits").text
-    assert "look at it" in text
-    assert "awaits approval" in text
+    holds(Visitor(root).let_in().get("/model/0/digits").text, "look at it", "awaits approval")
 
 
-def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(root, registered, monkeypatch) -> None:
     model, page = registered[1], Visitor(root, acting="second").let_in("second")
     assert "Promote a version" in page.get("/model/0/digits").text
     answer = page.act("digits", "promote", kind="model", version="3", expect="2", note="seen")
     assert (answer.status, answer.headers["location"]) == (303, "/model/0/digits")
     assert (model.champion().number, model.history()[-1].note) == (3, "seen")
     stale = page.act("digits", "promote", kind="model", version="1", expect="2")
-    assert stale.status == 409
-    assert "Expected: version 2. It is version 3" in stale.text
+    assert (stale.status, "Expected: version 2. It is version 3" in stale.text) == (409, True)
     assert page.act("digits", "rollback", kind="model", expect="2").status == 409
     assert page.act("digits", "rollback", kind="model", expect="3").status == 303
     assert model.champion().number == 2
@@ -698,17 +558,13 @@ def test_a_champion_is_promoted_and_rolled_back_and_a_stale_page_is_refused(
     assert model.champion().number == 2
 
 
-def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_is_paused_resumed_and_fired_on_the_page(root: Path, registered, monkeypatch) -> None:
     fired = []
     monkeypatch.setattr(Schedule, "run", lambda self: fired.append(self.name))
     page = Visitor(root, acting="second").let_in("second")
     assert page.act("nightly", "pause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == "by hand"
-    text = page.get("/schedule/0/nightly").text
-    assert "Resume the schedule" in text
-    assert "Paused: by hand" in text
+    holds(page.get("/schedule/0/nightly").text, "Resume the schedule", "Paused: by hand")
     assert page.act("nightly", "unpause", kind="schedule").status == 303
     assert Schedule("nightly", root=root).record.paused == ""
     for _ in range(2):
@@ -726,9 +582,7 @@ def test_a_schedule_is_paused_resumed_and_fired_on_the_page(
     assert reader.act("nightly", "pause", kind="schedule").status == 403
 
 
-def test_an_answer_from_before_an_action_is_not_shown_after_it(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_from_before_an_action_is_not_shown_after_it(root: Path, registered, monkeypatch) -> None:
     page, read, acted = Visitor(root, acting="second").let_in("second"), Runs.schedule, threading.Event()
     began = threading.Event()
 
@@ -749,31 +603,15 @@ def test_an_answer_from_before_an_action_is_not_shown_after_it(
 
 
 def test_failures_without_a_run_are_failures() -> None:
-    firings = [
-        Firing(time=1.0, state=state, run=run) for state, run in (("FAILED", ""), ("LOST", ""), ("SUCCEEDED", "a"))
-    ]
-    about = {"name": "a", "cron": "", "time_zone": "", "state": "", "backend": ""}
-    found = ScheduleView(firings=firings, **about)
+    ends = (("FAILED", ""), ("LOST", ""), ("SUCCEEDED", "a"))
+    firings = [Firing(time=1.0, state=state, run=run) for state, run in ends]
+    found = ScheduleView(firings=firings, **of("", "name cron time_zone state backend"))
     assert (found.failures, found.runs) == (2, 3)
 
 
-def test_a_damaged_model_leaves_the_others_and_names_the_damage(
-    root: Path, registered: tuple[list[str], Model]
-) -> None:
-    page_model(root, "mnist", [0.5], ["mnist-aaaaaa"])
-    place = next((root / "models" / "records" / "mnist" / "versions").glob("*.json"))
-    place.write_text("no")
-    text = Visitor(root).let_in().get("/models").text
-    assert "The record of version 1 of &#39;mnist&#39; is damaged" in text
-    assert 'href="/model/0/digits#version-2"' in text
-
-
-def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
-    root: Path, registered: tuple[list[str], Model]
-) -> None:
-    newest = datetime(2026, 11, 28, 3, tzinfo=ZoneInfo("Europe/Berlin"))
+def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(root: Path, registered) -> None:
     for name in ("broken", "senseless", "weekly"):
-        page_schedule(root, name, ["SUCCEEDED"] * 3, newest=newest)
+        page_schedule(root, name, ["SUCCEEDED"] * 3, newest=NEWEST)
     records = root / "schedules"
     (records / "specs" / "broken.json").write_text("no")
     stored = PosixStore(records)
@@ -784,17 +622,13 @@ def test_a_damaged_schedule_or_slot_leaves_the_others_and_names_the_damage(
     page = Visitor(root).let_in()
     text = page.get("/schedules").text
     assert "The schedule broken is not listed: The object" in text
-    assert "The schedule senseless is not shown: cron: expected five fields" in text
-    assert 'href="/schedule/0/nightly"' in text
+    holds(text, "The schedule senseless is not shown: cron: expected five fields", 'href="/schedule/0/nightly"')
     assert "the last 3 firings: 2 succeeded, 1 unreadable" in text
     own = page.get("/schedule/0/weekly").text
-    assert "is damaged: its last line is not the one that was written" in own
-    assert "The cost of this month is unknown" in own
+    holds(own, "is damaged: its last line is not the one that was written", "The cost of this month is unknown")
 
 
-def test_slots_that_have_not_changed_are_read_once(
-    root: Path, registered: tuple[list[str], Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slots_that_have_not_changed_are_read_once(root: Path, registered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     page, read, asked = Visitor(root).let_in(), PosixStore.get, Counter[str]()
 
@@ -821,10 +655,12 @@ def swept(root: Path) -> list[Any]:
     return page_sweep(root, "search", 6, of=8, end="", max_cost_usd=12.0)
 
 
-def test_the_header_names_sweeps_when_there_are_some(root: Path) -> None:
+def test_empty_pages_name_the_next_step_and_the_header_names_sweeps_if_there_are_any(root: Path) -> None:
     root.mkdir()
     page = Visitor(root).let_in()
-    assert ">Sweeps</a>" not in page.get("/").text + page.get("/models").text
+    holds(page.get("/").text, "podlift submit train.py", lacks=[">Sweeps</a>"])
+    holds(page.get("/models").text, "podlift models add latest", lacks=[">Sweeps</a>"])
+    assert "podlift schedule create weekly train.py" in page.get("/schedules").text
     assert "podlift sweep create train.py" in page.get("/sweeps").text
     page_sweep(root, "search", 1)
     page = Visitor(root).let_in()
@@ -833,9 +669,7 @@ def test_the_header_names_sweeps_when_there_are_some(root: Path) -> None:
     assert '<a href="/sweeps" aria-current="page">Sweeps</a>' in page.get("/sweeps").text
 
 
-def test_a_bucket_that_does_not_answer_holds_no_page_of_another_root(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_that_does_not_answer_holds_no_page_of_another_root(root: Path, tmp_path: Path, monkeypatch) -> None:
     page_run(root, "local-aaaaaa", RECORDS)
     shown, any_sweep, silent = threading.Event(), Runs.has_sweeps, tmp_path / "silent"
     answered = list[str]()
@@ -860,51 +694,35 @@ def test_without_optuna_no_sweep_is_damaged(root: Path, swept: list[Any], monkey
     page_run(root, swept[2].run, RECORDS)
     page = Visitor(root).let_in()
     for way in ("/sweeps", "/sweep/0/search"):
-        text = page.get(way).text
-        assert "Next: pip install &#39;podlift[sweep]&#39;" in text
-        assert "damaged" not in text
+        holds(page.get(way).text, "Next: pip install &#39;podlift[sweep]&#39;", lacks=["damaged"])
     assert "A trial of the sweep" in page.get(f"/run/0/{swept[2].run}").text
-
-
-def test_a_run_has_its_page_when_sweeps_cannot_be_read(
-    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page_run(root, swept[2].run, RECORDS)
-
-    def denied(self, name: str):
-        raise StoreError("the sweeps are denied")
-
-    monkeypatch.setattr(sweep_records.Book, "find", denied)
-    assert '<span class="state succeeded">' in Visitor(root).let_in().get(f"/run/0/{swept[2].run}").text
 
 
 def test_a_sweep_shows_its_best_arguments_its_charts_and_each_trial(root: Path, swept: list[Any]) -> None:
     page, best = Visitor(root).let_in(), max(swept[0], swept[3], key=lambda each: each.value)
     rows, own = page.get("/sweeps").text, page.get("/sweep/0/search").text
     cost = f"{0.04 * (9 + 1 + 3 + 9 + 1):.2f} USD"
-    for text in (
-        'href="/sweep/0/search"', f"{best.value:.5g}", f"<b>{best.params['lr']:.4g}</b>", "5 of 8", cost, "of 12.00 USD"
-    ):  # fmt: skip
-        assert text in rows
-    for text in (
-        f"<dt>lr of the best</dt><dd>{best.params['lr']:.4g}</dd>",
-        f"best val_accuracy so far: {swept[0].value:.5g} from trial 0",
-        "val_accuracy by epoch of 6 trials, until epoch 9",
-        "dropout, lr, optimizer, units, val_accuracy of 6 trials; the table below has the same numbers",
-        "podlift sweep resume search",
-        "not among the best third after 3 epochs",
-    ):
-        assert text in own
+    holds(rows, 'href="/sweep/0/search"', f"{best.value:.5g}", f"<b>{best.params['lr']:.4g}</b>")
+    holds(rows, "5 of 8", cost, "of 12.00 USD")
+    assert f"<dt>lr of the best</dt><dd>{best.params['lr']:.4g}</dd>" in own
+    assert f"best val_accuracy so far: {swept[0].value:.5g} from trial 0" in own
+    assert "val_accuracy by epoch of 6 trials, until epoch 9" in own
+    assert "dropout, lr, optimizer, units, val_accuracy of 6 trials; the table below has the same numbers" in own
+    holds(own, "podlift sweep resume search", "not among the best third after 3 epochs")
     # Trials that were stopped early are dashed, in both charts.
     assert own.count(" stopped-early") == 2 * sum(each.state == "PRUNED" for each in swept)
     for each in swept:
         row = own.partition(f'<tr id="trial-{each.number}"')[2].partition("</tr>")[0]
-        assert f'<span class="state {each.state.lower()}">{each.state.lower()}</span>' in row
-        assert f'href="/run/0/{each.run}"' in row
+        holds(row, f'<span class="state {each.state.lower()}">{each.state.lower()}</span>', f'href="/run/0/{each.run}"')
         assert row.index(f"{each.params['lr']:.4g}") < row.index(f"{each.value:.5g}") < row.index(each.run)
 
 
-def test_a_run_of_a_sweep_links_its_sweep_and_another_run_of_that_form_does_not(root: Path, swept: list[Any]) -> None:
+def test_a_run_of_a_readable_sweep_links_it_and_another_run_of_that_form_does_not(
+    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self, name: str):
+        raise StoreError("the sweeps are denied")
+
     page_run(root, swept[2].run, RECORDS)
     page_run(root, "search-002-aaaaaa", RECORDS)
     page = Visitor(root).let_in()
@@ -913,11 +731,11 @@ def test_a_run_of_a_sweep_links_its_sweep_and_another_run_of_that_form_does_not(
     assert "A trial of the sweep" not in page.get("/run/0/search-002-aaaaaa").text
     # All runs of a sweep have one label.
     assert "<option>search</option>" in page.get("/").text
+    monkeypatch.setattr(sweep_records.Book, "find", denied)
+    assert '<span class="state succeeded">' in Visitor(root).let_in().get(f"/run/0/{swept[2].run}").text
 
 
-def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
-    root: Path, swept: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(root: Path, swept: list[Any], monkeypatch) -> None:
     page_sweep(root, "ended", 5)
     monkeypatch.setattr(server, "_FRESH_S", 0.0)
     page, read, asked = Visitor(root).let_in(), PosixStore.get, list[str]()
@@ -933,8 +751,7 @@ def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
         patch.setattr(PosixStore, "swap", None)
         patch.setattr(PosixStore, "put_new", None)
         text = page.get("/sweeps").text
-    assert "5 of 8" in text
-    assert "5 of 5" in text
+    holds(text, "5 of 8", "5 of 5")
     # Only of the sweep that goes on, and the place of the next object of its journal.
     assert [key for key in asked if "ended" in key] == []
     assert Counter(key.split("/")[0] for key in asked)["journals"] == 1
@@ -945,9 +762,7 @@ def test_a_look_at_sweeps_reads_new_records_only_and_writes_nothing(
 
 
 @pytest.mark.parametrize("kind", ["trial", "value", "study"])
-def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(
-    root: Path, swept: list[Any], kind: str
-) -> None:
+def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(root: Path, swept, kind: str) -> None:
     book = sweep_records.Book(str(root))
     prefix = f"journals/{book.read('search').id}/logs/"
     logs = {stat.key: json.loads(bytes(book.store.get(stat.key)))["logs"] for stat in book.store.list(prefix)}
@@ -958,9 +773,8 @@ def test_a_damaged_part_of_a_sweep_leaves_the_others_and_names_the_damage(
     assert key in text
     assert "The other trials are shown." in text
     rows = {each.number: text.partition(f'<tr id="trial-{each.number}"')[2].partition("</tr>")[0] for each in swept}
-    shown = [
-        each.number for each in swept if each.run in rows[each.number] and f"{each.value:.5g}" in rows[each.number]
-    ]
+    whole = {each.number: (each.run, f"{each.value:.5g}") for each in swept}
+    shown = [number for number, parts in whole.items() if all(part in rows[number] for part in parts)]
     # An object has all points of a curve that were read at once.
     assert shown == [each.number for each in swept if kind != "value" or each.number > 0]
     assert ("a part of its record is damaged" in text) == (kind == "trial")
@@ -970,10 +784,7 @@ def test_a_damaged_sweep_leaves_the_others_and_names_the_damage(root: Path, swep
     page_sweep(root, "broken-one", 2)
     (root / "sweeps" / "specs" / "broken-one.json").write_text("no")
     page = Visitor(root).let_in()
-    text = page.get("/sweeps").text
-    assert "5 of 8" in text
-    assert '<span class="state damaged">' in text
-    assert "specs/broken-one.json" in text
+    holds(page.get("/sweeps").text, "5 of 8", '<span class="state damaged">', "specs/broken-one.json")
     assert page.get("/sweep/0/broken-one").status == 200
 
 
@@ -985,9 +796,8 @@ def test_charts_of_a_sweep_have_a_place_for_every_value() -> None:
     for count, marks in ((12, 12), (13, 7), (100, 12)):
         assert len(sweeps.Axis(name="many", options=range(count)).marks()) == marks
     one = sweeps.TrialView(number=0, state="complete", params={"lr": 1e-3}, value=0.5, curve={1: 0.5})
-    seen = sweeps.SweepView(
-        name="one", state="done", metric="loss", trials=[one], best=one, steps=[(0, 0.5)], axes=[lr], begun=1
-    )
+    about = {"name": "one", "state": "done", "metric": "loss", "begun": 1}
+    seen = sweeps.SweepView(trials=[one], best=one, steps=[(0, 0.5)], axes=[lr], **about)
     assert seen.curves() is None, "one epoch is no curve"
     far = [replace(one, number=at, value=value, curve={1: value, 2: 0.0}) for at, value in enumerate((-1e308, 1e308))]
     for each in (seen, replace(seen, trials=far, best=far[0], steps=[(0, -1e308)], begun=2)):
@@ -998,9 +808,7 @@ def test_charts_of_a_sweep_have_a_place_for_every_value() -> None:
 
 
 def test_a_preemption_is_said_where_it_happened(root: Path) -> None:
-    run = page_run(
-        root, "digits-aaaaaa", [{"step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (20, 40, 60)]
-    )
-    preempt(run, 60.0, 40, 120.0)
+    records = [{"step": step, "epoch": step // 20, "metrics": {"loss": 1.0}} for step in (20, 40, 60)]
+    preempt(page_run(root, "digits-aaaaaa", records), 60.0, 40, 120.0)
     text = Visitor(root).let_in().get("/run/0/digits-aaaaaa").text
     assert "The machine of worker-0 was taken away (preempted)." in text

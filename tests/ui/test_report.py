@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from page_runs import HOSTILE, Elements, page_run, page_sweep
-from support import REPO
+from support import REPO, command, holds
 
 from sdk.checkpoint.catalog import CheckpointInfo
 from sdk.cli import app, sweep_view
@@ -44,27 +44,11 @@ def test_a_failed_runs_report_begins_with_the_root_cause_and_holds_all_known_fac
     trace = 'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n    raise ValueError("bad")'
     page_run(root, "digits-aaaaaa", steps(3), failure="ValueError: bad", traceback=trace, log="first\nlast line\n")
     text = report("digits-aaaaaa")
-    order = [
-        "state failed",
-        "Root cause",
-        "train.py&#34;, line 7",
-        "podlift logs digits-aaaaaa",
-        "Curves",
-        "Timeline",
-        "Tasks",
-    ]
-    at = [text.index(part, text.index("<main>")) for part in order]
+    cause = ["state failed", "Root cause", "train.py&#34;, line 7", "podlift logs digits-aaaaaa"]
+    at = [text.index(part, text.index("<main>")) for part in (*cause, "Curves", "Timeline", "Tasks")]
     assert at == sorted(at)
-    shown = (
-        "worker-0",
-        "Last log lines",
-        "last line",
-        "Plan and environment",
-        "Files of the bundle",
-        "The whole explan",
-    )
-    for part in shown:
-        assert part in text
+    holds(text, "worker-0", "Last log lines", "last line")
+    holds(text, "Plan and environment", "Files of the bundle", "The whole explan")
     chart = json.loads(Elements(text).data)[0]
     assert (chart["name"], chart["series"][0]["value"]) == ("loss", [1, 0.5, 0.333333])
 
@@ -72,47 +56,31 @@ def test_a_failed_runs_report_begins_with_the_root_cause_and_holds_all_known_fac
 def test_a_report_loads_no_other_file_or_host_and_its_policy_allows_only_its_scripts(root: Path, report) -> None:
     page_run(root, "digits-aaaaaa", steps(3))
     text = report("digits-aaaaaa")
-    elements = Elements(text).found
-    assert not [each for each in elements if each[0] in ("link", "img", "iframe", "base", "object")]
-    assert not [
-        each for each in elements if {"src", "style"} & set(each[1]) or any(n.startswith("on") for n in each[1])
-    ]
+    for tag, names in Elements(text).found:
+        assert tag not in ("link", "img", "iframe", "base", "object")
+        assert not {"src", "style"} & {*names} and not any(name.startswith("on") for name in names)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
-    assert policy is not None
-    assert policy[1].startswith("default-src &#39;none&#39;")
-    assert "unsafe" not in policy[1]
-    assert policy[1].count("sha256-") == 4
+    assert policy is not None and policy[1].startswith("default-src &#39;none&#39;")
+    assert (policy[1].count("unsafe"), policy[1].count("sha256-")) == (0, 4)
 
 
 def view(text: str) -> RunView:
     """A run that holds one text wherever a text can be."""
     saved = CheckpointInfo(key=text, step=1, epoch=0, serial=1, pinned=(text,), quarantined=text, metrics={text: 1.0})
-    texts = {name: text for name in ("id", "url", "ref", "state", "reason", "why")}
+    bars = [Bar(begin=0, length=length, title=text, kind=text) for length in (1, 0)]
     return RunView(
-        **texts,
-        sentence=[text],
+        **dict.fromkeys(("id", "url", "ref", "state", "reason", "why"), text),
+        **{name: [text] for name in ("sentence", "commands", "problems")},
+        **{name: [(text, text)] for name in ("facts", "arguments", "remarks", "plan", "files")},
         failure=Failure(task=text, message=text, traceback=f"T: {text}"),
-        facts=[(text, text)],
-        arguments=[(text, text)],
-        remarks=[(text, text)],
         partial=frozenset([text]),
         metrics={text: 1.0},
         curves={text: [Point(1.0, 0.0, 0.0, 1.0, 1)]},
         moments=[Moment(time=1.0, source=text, text=text, causes=(text,))],
-        lanes=[
-            Lane(
-                name=text,
-                bars=[Bar(begin=0, length=1, title=text, kind=text), Bar(begin=0, length=0, title=text, kind=text)],
-                note=text,
-            )
-        ],
+        lanes=[Lane(name=text, bars=bars, note=text)],
         tasks=[TaskView(name=text, state=text)],
         tails=[Tail(task=text, attempt=1, text=text)],
         checkpoints=[saved],
-        plan=[(text, text)],
-        files=[(text, text)],
-        commands=[text],
-        problems=[text],
     )
 
 
@@ -137,16 +105,8 @@ def test_the_metrics_and_logs_of_a_hostile_run_arrive_as_they_are(root: Path, re
     assert "&lt;img src=x onerror=alert(1)&gt;\n" in text
 
 
-def test_colours_of_a_log_are_classes(root: Path, report) -> None:
-    page_run(root, "digits-aaaaaa", log="\x1b[1;31mred <b>\x1b[0m plain \x1b[32mgreen\n")
-    assert '<span class="a1 a31">red &lt;b&gt;</span> plain <span class="a32">green</span>' in report("digits-aaaaaa")
-
-
 def test_a_report_of_a_hundred_thousand_points_has_at_most_500_kb_and_keeps_the_peak(root: Path, report) -> None:
-    records = [
-        {"step": step, "metrics": {name: 1 / (step + at) for at, name in enumerate("abcdefghij")}}
-        for step in range(1, 10_001)
-    ]
+    records = steps(10_000, *"abcdefghij")
     records[7_776]["metrics"]["b"] = 12345.5
     page_run(root, "long-aaaaaa", records)
     text = report("long-aaaaaa")
@@ -161,51 +121,40 @@ def test_several_runs_are_overlaid_and_compared_and_a_damaged_one_has_its_reason
     text = report("first-aaaaaa", "second-bbbbbb", "broken-cccccc", "first-aaaaaa")
     charts = {chart["name"]: [each["run"] for each in chart["series"]] for chart in json.loads(Elements(text).data)}
     assert charts == {"acc": ["second-bbbbbb"], "loss": ["first-aaaaaa", "second-bbbbbb"]}
-    assert "The same in all of them." in text
-    assert "is not a run of podlift" in text
+    holds(text, "The same in all of them.", "is not a run of podlift")
     assert text.count("<article") == 3
 
 
-def test_a_part_that_is_damaged_leaves_the_others(root: Path, report) -> None:
-    run = page_run(root, "digits-aaaaaa", log="still here\n")
+def test_a_part_that_is_damaged_leaves_the_others_and_colours_of_a_log_are_classes(root: Path, report) -> None:
+    run = page_run(root, "digits-aaaaaa", log="\x1b[1;31mred <b>\x1b[0m plain \x1b[32mgreen\n")
+    coloured = '<span class="a1 a31">red &lt;b&gt;</span> plain <span class="a32">green</span>'
     Path(run.metrics(1, "chief-0")).write_text("not json\n")
-    text = report("digits-aaaaaa")
-    assert "Not shown: the metrics." in text
-    assert "still here" in text
+    holds(report("digits-aaaaaa"), "Not shown: the metrics.", coloured)
 
 
-def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(root: Path, capsys) -> None:
     hostile = "<b> | `x` [y](z) @all"
     page_run(root, "digits-aaaaaa", steps(2, hostile), failure=f"E: {hostile}", traceback="T: ```\n# heading")
     assert app.run(["export", "md", "digits-aaaaaa"]) == 0
     text = capsys.readouterr().out
-    assert "## digits-aaaaaa: FAILED" in text
-    assert r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |" in text
-    assert "````text\nT: ```" in text
+    holds(text, "## digits-aaaaaa: FAILED", r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |", "````text\nT: ```")
 
 
-def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(root: Path, tmp_path: Path, capsys) -> None:
     page_run(root, "digits-aaaaaa")
-    assert app.run(["export", "html", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html")]) == 2
-    said = capsys.readouterr().err
-    assert "nowhere-aaaaaa" in said
-    assert "nothing-bbbbbb" in said
-    assert app.run(["export", "pdf", "digits-aaaaaa"]) == 2
-    assert "Received: 'pdf'" in capsys.readouterr().err
-    for words, said in (
-        (("html", "--into", "x"), "--into is for a tracker"),
-        (("mlflow", "-o", "x"), "--output is for html"),
-    ):
-        assert app.run(["export", *words, "digits-aaaaaa"]) == 2
-        assert said in capsys.readouterr().err
+    shown = command(capsys, "export", "html", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html"))
+    assert shown.code == 2
+    holds(shown.stderr, "nowhere-aaaaaa", "nothing-bbbbbb")
     other = tmp_path / "thesis.html"
     other.write_text("mine")
-    assert app.run(["export", "html", "digits-aaaaaa", "-o", str(other)]) == 2
-    assert "exists and is not a report" in capsys.readouterr().err
+    for words, said in (
+        (("pdf",), "Received: 'pdf'"),
+        (("html", "--into", "x"), "--into is for a tracker"),
+        (("mlflow", "-o", "x"), "--output is for html"),
+        (("html", "-o", str(other)), "exists and is not a report"),
+    ):
+        shown = command(capsys, "export", *words, "digits-aaaaaa")
+        assert (shown.code, said in shown.stderr) == (2, True), words
     assert other.read_text() == "mine"
     place = tmp_path / "r.html"
     assert [app.run(["export", "html", "digits-aaaaaa", "-o", str(place)]) for _ in range(2)] == [0, 0]
@@ -214,23 +163,14 @@ def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
 def test_a_sweep_is_written_by_its_name_with_its_charts_and_trials(root: Path, report, capsys) -> None:
     trials = page_sweep(root, "search", 6)
     text = report("search")
-    for part in (
-        "Best val_accuracy so far",
-        "val_accuracy of each trial",
-        "Parameters and val_accuracy",
-        trials[5].run,
-    ):
-        assert part in text
-    assert 'href="/' not in text
-    assert " src=" not in text
+    holds(text, "Best val_accuracy so far", "val_accuracy of each trial", "Parameters and val_accuracy", trials[5].run)
+    holds(text, lacks=['href="/', " src="])
     assert app.run(["export", "md", "search"]) == 2
     assert "A sweep is written as html, by itself. Received: md search." in capsys.readouterr().err
     assert app.run(["export", "html", "search", trials[0].run]) == 2
 
 
-def test_of_more_trials_than_a_page_has_the_best_one_is_there(
-    root: Path, report, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_more_trials_than_a_page_has_the_best_one_is_there(root: Path, report, monkeypatch) -> None:
     from sdk.sweeps.study import PRUNED, Study
 
     # The one that was stopped early has a better value than the ones that trained to their end.
@@ -244,9 +184,7 @@ def test_of_more_trials_than_a_page_has_the_best_one_is_there(
     assert 'id="trial-0"' in text and 'id="trial-2"' not in text
 
 
-def test_a_bucket_that_does_not_answer_holds_no_report_of_a_run_here(
-    root: Path, report, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_that_does_not_answer_holds_no_report_of_a_run_here(root: Path, report, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "gs://silent")
     monkeypatch.setattr(references, "_runs", lambda *args, **about: [])
     page_run(root, "seen-aaaaaa", [{"step": 1, "metrics": {"loss": 1.0}}])

@@ -80,13 +80,8 @@ def environment() -> dict[str, str]:
 
 
 def command(*words: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*(before or []), sys.executable, "-m", "sdk", "remove", *words],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    line = [*(before or []), sys.executable, "-m", "sdk", "remove", *words]
+    return subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def test_old_runs_and_their_bundles_go_and_the_newest_stay_however_old_they_are(make, find, root: Path) -> None:
@@ -134,7 +129,8 @@ def test_a_copied_root_of_cloud_runs_and_names_in_other_folders_are_understood_t
     assert names(find(keep=1), "runtime") == [], "it is younger than a day"
     age(files[1], 1.5)
     (root / "schedules").mkdir()
-    (root / "schedules" / "nightly.json").write_text(json.dumps({"run": "b-aaaaaa", "entrypoint": "3" * 64}))
+    # The text of the record has a letter before the name: of its escaped line end.
+    (root / "schedules" / "nightly.json").write_text(json.dumps({"run": "it was\nb-aaaaaa", "entrypoint": "3" * 64}))
     (root / ".cache").mkdir()
     (root / ".cache" / "x.json").write_text("c-aaaaaa")
     found = find(keep=1)
@@ -156,16 +152,19 @@ def test_a_container_copy_of_podlift_leaves_the_cache_after_a_long_time_without_
     assert not archive.exists()
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [("SUCCEEDED", "done"), ("LOST", "supervisor_lost"), ("RUNNING", "training"), ("PENDING", "submitted")],
-)
-def test_only_a_run_that_is_over_goes(make, find, state: str, reason: str) -> None:
-    run = make("a", days=400, state=state, reason=reason)
-    over = sdk.State(state).terminal
-    assert names(find()) == ([run.name] if over else [])
-    assert why(find()) == ({} if over else {run.name: f"the run is {state}"})
-    assert names(find(), "bundle") == (["a" * 64] if over else []), "a run that stays needs its bundle"
+def test_only_a_run_that_is_over_goes_and_a_damaged_one_stays_with_its_bundle(make, find, root: Path) -> None:
+    states = ("SUCCEEDED", "done"), ("LOST", "supervisor_lost"), ("RUNNING", "training"), ("PENDING", "submitted")
+    for name, (state, reason) in zip("abcd", states, strict=True):
+        make(name, days=400, state=state, reason=reason)
+    shutil.rmtree(make("e", days=40) / "events")
+    (root / "runs" / "f-aaaaaa" / "events").mkdir(parents=True)  # of a submit of this moment
+    found = find()
+    assert (names(found), names(found, "bundle")) == (["a-aaaaaa", "b-aaaaaa"], ["a" * 64, "b" * 64])
+    said = why(found)
+    assert "its records (events/) are missing" in said.pop("e-aaaaaa")
+    assert said == {"c-aaaaaa": "the run is RUNNING", "d-aaaaaa": "the run is PENDING"}
+    age(root / "runs" / "f-aaaaaa", 1)
+    assert "f-aaaaaa" in why(find())
 
 
 def test_a_run_that_trains_stays_and_one_with_a_killed_supervisor_goes(write, root: Path) -> None:
@@ -228,25 +227,20 @@ def test_a_bundle_that_a_submit_takes_up_is_put_back(make, find, root: Path) -> 
 
 
 @pytest.mark.parametrize("times", [2, full_only(8)])
-def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(
-    write, root: Path, tmp_path: Path, times: int
-) -> None:
-    text = f"""
-        import os, time
-        while not os.path.exists({str(tmp_path / "go")!r}):
-            time.sleep(0.01)
-    """
-    write("train.py", text)
+def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(write, root: Path, tmp_path: Path, times) -> None:
+    write("train.py", f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n")
+
+    def tidy() -> None:
+        remove.remove(remove.find(root, older_than_s=0, keep=0, now=time.time()))
+
     for _ in range(times):
         (tmp_path / "go").unlink(missing_ok=True)
         for bundle in root.glob("bundles/*"):
             age(bundle, 1)
-        tidy = threading.Thread(
-            target=lambda: remove.remove(remove.find(root, older_than_s=0, keep=0, now=time.time()))
-        )
-        tidy.start()
+        tidying = threading.Thread(target=tidy)
+        tidying.start()
         run = sdk.submit("train.py")
-        tidy.join()
+        tidying.join()
         (tmp_path / "go").touch()
         status = run.wait(LIMIT_S)
         assert status.state is sdk.State.SUCCEEDED, status.failure
@@ -255,36 +249,21 @@ def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(
     assert [info.id for info in sdk.runs()] == [run.id]
 
 
-@pytest.mark.parametrize("damage", ["no JSON", "", "[" * 100_000])
-def test_no_bundle_goes_while_a_plan_does_not_tell_which_one_it_needs(make, find, root: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["no JSON", "", "[" * 100_000, "plans", "jobs"])
+def test_no_bundle_goes_while_a_run_does_not_tell_which_one_it_needs(make, find, root: Path, damage: str) -> None:
     make("a", days=40)
     plan = make("b", days=40) / "plan.json"
-    plan.write_text(damage)
-    found = find()
-    assert (names(found), names(found, "bundle")) == (["a-aaaaaa"], [])
-    assert why(found)["bundles"].startswith(f"it is unknown what {str(plan)!r} needs")
-    assert "b-aaaaaa" in why(found), "and the damaged run is reported"
-    remove.remove(found)
-    assert len(list((root / "bundles").iterdir())) == 2
-    assert plan.read_text() == damage
-
-
-@pytest.mark.parametrize("folder", ["plans", "jobs"])
-def test_no_bundle_goes_while_a_folder_of_a_run_that_may_need_it_cannot_be_listed(
-    make, find, root: Path, folder: str
-) -> None:
-    make("a", days=40)
-    (make("b") / folder).symlink_to(folder)
+    if damage in ("plans", "jobs"):
+        (plan.parent / damage).symlink_to(damage)  # a folder that cannot be listed
+    else:
+        plan.write_text(damage)
+        assert "b-aaaaaa" in why(find()), "and the damaged run is reported"
+        assert why(find())["bundles"].startswith(f"it is unknown what {str(plan)!r} needs")
     found = find()
     assert (names(found), names(found, "bundle")) == (["a-aaaaaa"], [])
     assert why(found)["bundles"].startswith("it is unknown what ")
-
-
-def test_a_damaged_run_stays_and_its_bundle_too(make, find) -> None:
-    shutil.rmtree(make("a", days=40) / "events")
-    found = find()
-    assert found.items == ()
-    assert "its records (events/) are missing" in why(found)["a-aaaaaa"]
+    remove.remove(found)
+    assert plan.exists() and len(list((root / "bundles").iterdir())) == 2
 
 
 def test_a_foreign_file_is_reported_and_stays(make, find, root: Path, tmp_path: Path) -> None:
@@ -304,13 +283,6 @@ def test_a_foreign_file_is_reported_and_stays(make, find, root: Path, tmp_path: 
     assert said["pipe-aaaaaa"] == "its plan.json is not a file"
     assert names(find()) == names(remove.remove(find())) == ["a-aaaaaa"]
     assert {path.name for path in (root / "runs").iterdir()} == {"notes", "todo.txt", "pipe-aaaaaa"}
-
-
-def test_a_submit_of_this_moment_is_no_damaged_run(find, root: Path) -> None:
-    (root / "runs" / "a-aaaaaa" / "events").mkdir(parents=True)
-    assert find().skipped == ()
-    age(root / "runs" / "a-aaaaaa", 1)
-    assert set(why(find())) == {"a-aaaaaa"}
 
 
 def test_links_are_never_followed(make, find, root: Path, tmp_path: Path) -> None:
@@ -358,13 +330,6 @@ def test_where_records_lie_behind_a_link_everything_stays(make, find, root: Path
         (folder / link).unlink()
 
 
-def test_a_run_that_a_record_names_behind_an_escaped_line_end_stays(make, find, root: Path) -> None:
-    make("a", days=40)
-    (root / "notes").mkdir()
-    (root / "notes" / "b.json").write_text(json.dumps({"from": "begun with\na-aaaaaa"}))
-    assert names(find()) == []
-
-
 def test_a_root_with_the_prefix_runs_keeps_files_that_are_not_uploaded(make, find, tmp_path: Path) -> None:
     copies = tmp_path / "cache" / "gs" / "bucket" / "runs"
     shutil.copytree(make("a", days=40), copies / "runs" / "a-aaaaaa")
@@ -401,13 +366,7 @@ def test_caches_go_by_their_age(find, tmp_path: Path) -> None:
 
 def test_an_environment_goes_when_no_run_has_asked_for_it_for_long_and_none_uses_it(root: Path, tmp_path: Path) -> None:
     cache, python = tmp_path / "cache", environments.EnvironmentSpec(python=sys.executable)
-    how = {
-        "cache": cache,
-        "log": tmp_path / "log",
-        "environ": os.environ,
-        "clock": SystemClock(),
-        "stop": lambda: False,
-    }
+    how = dict(cache=cache, log=tmp_path / "log", environ=os.environ, clock=SystemClock(), stop=lambda: False)
     with environments.using(python, **how) as interpreter:
         home = interpreter.parents[2]
     later = time.time() + 40 * DAY_S
@@ -444,18 +403,6 @@ READER = ("--reuid=65534", "--clear-groups", "--inh-caps=+dac_override", "--ambi
 ALL = ("--older-than", "0s", "--keep", "0", "--yes")
 
 
-def test_folders_that_their_owner_has_closed_do_not_stop_it(make, root: Path) -> None:
-    run = make("a")
-    for name in ("closed", "readable/closed", "readable"):
-        (run / name).mkdir(parents=True, exist_ok=True)
-        (run / name / "file").write_text("x")
-    for name, mode in (("closed", 0), ("readable/closed", 0), ("readable", 0o500)):
-        (run / name).chmod(mode)
-    shown = command(*ALL, before=as_somebody(*POWERLESS))
-    assert (shown.returncode, shown.stdout.split("\t")[:3]) == (0, ["run", "a-aaaaaa", "SUCCEEDED"]), shown.stderr
-    assert list((root / "runs").iterdir()) == []
-
-
 def test_a_folder_that_cannot_be_removed_is_a_sentence_and_the_others_go(make, root: Path) -> None:
     for name in "ab":
         make(name)
@@ -486,14 +433,20 @@ def test_runs_of_another_user_stay(make, root: Path) -> None:
     assert [info.id for info in sdk.runs()] == ["a-aaaaaa"]
 
 
-def test_a_run_that_may_not_be_read_is_reported_and_the_others_go(make, root: Path) -> None:
+def test_a_run_that_may_not_be_read_is_reported_and_one_with_closed_folders_goes(make, root: Path) -> None:
     (make("a") / "plan.json").chmod(0)
     make("b").chmod(0)
-    make("c")
+    run = make("c")
+    for name in ("closed", "readable/closed", "readable"):
+        (run / name).mkdir(parents=True, exist_ok=True)
+        (run / name / "file").write_text("x")
+    for name, mode in (("closed", 0), ("readable/closed", 0), ("readable", 0o500)):
+        (run / name).chmod(mode)
     age(root / "bundles", 1)
     shown = command(*ALL, before=as_somebody(*POWERLESS))
     (root / "runs" / "b-aaaaaa").chmod(0o700)
-    assert (shown.returncode, [line.split("\t")[1] for line in shown.stdout.splitlines()]) == (0, ["c-aaaaaa"])
+    assert (shown.returncode, shown.stdout.split("\t")[:3]) == (0, ["run", "c-aaaaaa", "SUCCEEDED"]), shown.stderr
+    assert len(shown.stdout.splitlines()) == 1 and not run.exists()
     for name in ("a-aaaaaa", "b-aaaaaa"):
         assert f"{name}: " in shown.stderr
     assert "it is unknown what" in shown.stderr

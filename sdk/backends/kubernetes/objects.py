@@ -50,7 +50,8 @@ _BACKOFF = 100
 _USER = 1000
 _INDEX_LABEL = "metadata.labels['batch.kubernetes.io/job-completion-index']"
 _GPU, _TPU = "nvidia.com/gpu", "google.com/tpu"
-# The names of GPUs in GKE's label cloud.google.com/gke-accelerator, by the family in the table of accelerators.
+_GKE_GPU = "cloud.google.com/gke-accelerator"
+# The names of GPUs in that label of GKE, by the family in the table of accelerators.
 _GKE_GPUS = {
     "t4": "nvidia-tesla-t4", "v100": "nvidia-tesla-v100", "p100": "nvidia-tesla-p100", "p4": "nvidia-tesla-p4",
     "l4": "nvidia-l4", "a100": "nvidia-tesla-a100", "a100-80gb": "nvidia-a100-80gb", "h100": "nvidia-h100-80gb",
@@ -92,6 +93,10 @@ def findings(plan: Plan) -> list[Finding]:
     ):
         text = f"You are root here, and the pods run as user {_USER}, who cannot write into folders of root"
         plan_findings.append(warning(f"{text}. Next: submit as another user"))
+    row = accelerators.lookup(plan.job.resources.accelerator)
+    if target.on_gke and row.family == "gpu" and _gke_gpu(row) is None and _GKE_GPU not in target.node_selector:
+        text = f"podlift does not know GKE's name of {row.name}, so the pods may get nodes with other GPUs"
+        plan_findings.append(warning(f"{text}. Next: --kubernetes-node-selector {_GKE_GPU}=NAME"))
     folder = path_of(root) if in_folder(root) else ""
     inside = target.claim_folder and (folder + "/").startswith(target.claim_folder + "/")
     if folder and not target.claim:
@@ -290,14 +295,18 @@ def _hardware(plan: Plan, task: Task) -> tuple[dict[str, str], dict[str, str]]:
     if row.family == "cpu" or row.name not in accelerators.names("kubernetes") or task.role in ("ps", "evaluator"):
         return {}, {}
     if row.family == "gpu":
-        kind = _GKE_GPUS.get(row.name.partition(":")[0])
-        selector = {"cloud.google.com/gke-accelerator": kind} if on_gke and kind else {}
+        kind = _gke_gpu(row)
+        selector = {_GKE_GPU: kind} if on_gke and kind else {}
         return {_GPU: str(row.count or row.chips)}, selector
     generation = row.name.partition("-")[0]
     return {_TPU: str(row.chips)}, {
         "cloud.google.com/gke-tpu-accelerator": _GKE_TPUS[generation],
         "cloud.google.com/gke-tpu-topology": _TPU_TOPOLOGIES[row.chips],
     }
+
+
+def _gke_gpu(row: accelerators.Accelerator) -> str | None:
+    return _GKE_GPUS.get(row.name.partition(":")[0])
 
 
 def _variables(plan: Plan, name: str, role: str) -> list[dict[str, object]]:

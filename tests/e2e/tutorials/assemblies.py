@@ -11,6 +11,10 @@ def _cells(seed: str, *numbers: int) -> tuple[Part, ...]:
     return tuple(Part(f"{seed}-{number:02d}") for number in numbers)
 
 
+def _program(name: str, *parts: Part | Ours, **more: Any) -> Program:
+    return Program(name=name, parts=parts, **more)
+
+
 _DATA = "generated data instead of a download"
 _OFFLINE = Ours("import mnist_offline")
 _TF = Ours("import tensorflow as tf")
@@ -37,6 +41,7 @@ def _pair(name: str, *edits: tuple[str, str], **ends: Any) -> Program:
 
 # TensorFlow 2.21 no longer brings the package that the callback needs.
 _NO_BOARD = ("keras.callbacks.TensorBoard(", "# keras.callbacks.TensorBoard(")
+_BOARD_LEFT_OUT = "the TensorBoard callback is left out"
 _OUTLINE = "an outline: `...` stands where code would"
 _OUTLINES = "the `...` of the two outlines left out; their own TF_CONFIG and ports, in a network of the job's own"
 
@@ -44,21 +49,18 @@ _NO_KERAS_FILE = Fails("ValueError", _NO_SUFFIX, "000-08 000-09")
 _UNFINISHED = Fails("InputError", "positional argument follows keyword argument", "000-02")
 
 _GUIDE = [
-    Program(name="guide", parts=(_OFFLINE, *_cells("000", 1, 3, 4)), says="Epoch 2/2", notes=_DATA),
-    Program(name="guide-outline", parts=_cells("000", 1, 2), notes=_OUTLINE, keras3=_UNFINISHED, legacy=_UNFINISHED),
-    Program(
-        name="guide-resume",
-        parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 6, 10)),
+    _program("guide", _OFFLINE, *_cells("000", 1, 3, 4), says="Epoch 2/2", notes=_DATA),
+    _program("guide-outline", *_cells("000", 1, 2), notes=_OUTLINE, keras3=_UNFINISHED, legacy=_UNFINISHED),
+    _program(
+        "guide-resume",
+        *(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 6, 10)),
         notes=_DATA,
         keras3=Fails("ValueError", _NO_SUFFIX, "000-06"),
         says="Restoring from ./ckpt/ckpt-1",
     ),
-    Program(
-        name="guide-resume-file",
-        notes=_DATA,
-        changed=_KERAS_FILE,
-        says="Restoring from ./ckpt/ckpt-1.keras",
-        parts=(
+    _program(
+        "guide-resume-file",
+        *(
             _OFFLINE,
             *_cells("000", 1, 3),
             _DATASETS,
@@ -66,32 +68,25 @@ _GUIDE = [
             Part("000-06", edits=(("-{epoch}", "-{epoch}.keras"),)),
             *_cells("000", 10),
         ),
+        notes=_DATA,
+        changed=_KERAS_FILE,
+        says="Restoring from ./ckpt/ckpt-1.keras",
     ),
-    Program(
-        name="guide-evaluator",
-        parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 10)),
+    _program(
+        "guide-evaluator",
+        *(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 10)),
         says="Creating a new model",
         notes=f"{_DATA}; runs as a separate job, without a checkpoint",
     ),
-    Program(name="guide-config", parts=(Ours("import json, os"), *_cells("000", 7))),
+    _program("guide-config", Ours("import json, os"), *_cells("000", 7)),
     _pair(
         "guide-cluster",
         absent="tensorboard",
         keras3=_NO_KERAS_FILE,
         legacy=Fails("TBNotInstalledError", "TensorBoard is not installed", "000-08 000-09"),
     ),
-    _pair(
-        "guide-cluster-no-board",
-        _NO_BOARD,
-        keras3=_NO_KERAS_FILE,
-        changed="the TensorBoard callback is left out (legacy)",
-    ),
-    _pair(
-        "guide-cluster-file",
-        _NO_BOARD,
-        ("/ckpt'", "/ckpt.keras'"),
-        changed=f"{_KERAS_FILE} and the TensorBoard callback is left out",
-    ),
+    _pair("guide-cluster-no-board", _NO_BOARD, keras3=_NO_KERAS_FILE, changed=f"{_BOARD_LEFT_OUT} (legacy)"),
+    _pair("guide-cluster-file", _NO_BOARD, ("/ckpt'", "/ckpt.keras'"), changed=f"{_KERAS_FILE} and {_BOARD_LEFT_OUT}"),
 ]
 
 # --- 002: Ray Train ---------------------------------------------------------------------------------------------------
@@ -103,30 +98,28 @@ def _same(fails: Fails) -> dict[str, Outcome]:
 
 def _needs_ray(number: int, module: str) -> Program:
     fails = Fails("InputError", f"imports '{module}'", f"002-{number:02d}")
-    return Program(
-        name=f"ray-{number:02d}", parts=_cells("002", number), notes="needs Ray", absent="ray", **_same(fails)
-    )
+    return _program(f"ray-{number:02d}", *_cells("002", number), notes="needs Ray", absent="ray", **_same(fails))
 
 
 _RAY = [
     *(_needs_ray(number, "ray") for number in (1, 7, 9, 10)),
     *(_needs_ray(number, "ray.train") for number in (4, 5)),
     _needs_ray(8, "ray.train.tensorflow.keras"),
-    Program(
-        name="ray-02",
-        parts=(_TF, *_cells("002", 2)),
+    _program(
+        "ray-02",
+        *(_TF, *_cells("002", 2)),
         notes=_OUTLINE,
         **_same(Fails("AttributeError", "'ellipsis' object has no attribute 'compile'", "002-02")),
     ),
-    Program(
-        name="ray-03",
-        parts=_cells("002", 3),
+    _program(
+        "ray-03",
+        *_cells("002", 3),
         notes="an outline: lines of a patch",
         **_same(Fails("InputError", "cannot assign to expression", "002-03")),
     ),
-    Program(
-        name="ray-06",
-        parts=_cells("002", 6),
+    _program(
+        "ray-06",
+        *_cells("002", 6),
         notes="needs Ray; the trainer is defined in another cell",
         **_same(Fails("NameError", "name 'trainer' is not defined", "002-06")),
     ),
@@ -168,43 +161,33 @@ coordinator.join()
 assert float(total) == 4.0 and total.device.startswith('/job:ps/'), total"""
 
 _OVERVIEW = [
-    Program(
-        name="overview-mirrored",
-        parts=(_TF, *_cells("003", 1, 9, 10), Ours("model.fit(dataset, epochs=2)")),
-        says="Epoch 2/2",
+    _program(
+        "overview-mirrored", *(_TF, *_cells("003", 1, 9, 10), Ours("model.fit(dataset, epochs=2)")), says="Epoch 2/2"
     ),
-    Program(name="overview-two-gpus", parts=(_TF, *_cells("003", 2), Ours(_ONE)), accelerator="t4:2", says="sum 2.0"),
-    Program(
-        name="overview-hierarchical", parts=(_TF, *_cells("003", 3), Ours(_ONE)), accelerator="t4:2", says="sum 2.0"
-    ),
-    Program(
-        name="overview-tpu",
-        parts=(_TF, Ours("tpu_address = ''"), *_cells("003", 4)),
+    _program("overview-two-gpus", _TF, *_cells("003", 2), Ours(_ONE), accelerator="t4:2", says="sum 2.0"),
+    _program("overview-hierarchical", _TF, *_cells("003", 3), Ours(_ONE), accelerator="t4:2", says="sum 2.0"),
+    _program(
+        "overview-tpu",
+        *(_TF, Ours("tpu_address = ''"), *_cells("003", 4)),
         notes="no TPU",
         **_same(Fails("ValueError", "Please provide a TPU Name to connect to.", "003-04")),
     ),
-    Program(name="overview-multi-worker", parts=(_TF, *_cells("003", 5), Ours(_GLOBAL_SUM)), workers=2, says="sum 2.0"),
-    Program(
-        name="overview-nccl",
-        parts=(_TF, *_cells("003", 6), Ours(_GLOBAL_SUM)),
-        workers=2,
-        accelerator="t4:2",
-        says="sum 4.0",
+    _program("overview-multi-worker", _TF, *_cells("003", 5), Ours(_GLOBAL_SUM), workers=2, says="sum 2.0"),
+    _program(
+        "overview-nccl", *(_TF, *_cells("003", 6), Ours(_GLOBAL_SUM)), workers=2, accelerator="t4:2", says="sum 4.0"
     ),
-    Program(
-        name="overview-parameter-server",
-        parts=(_TF, Ours(_SERVE), *_cells("003", 7), Ours(_SCHEDULED)),
+    _program(
+        "overview-parameter-server",
+        *(_TF, Ours(_SERVE), *_cells("003", 7), Ours(_SCHEDULED)),
         workers=2,
         ps=1,
         cluster="chief",
         says="task",
         notes="workers and servers run `tf.distribute.Server`, as the text asks for",
     ),
-    Program(name="overview-central-storage", parts=(_TF, *_cells("003", 8), Ours(_CENTRAL)), says="loss"),
-    Program(
-        name="overview-loop",
-        parts=(_TF, *_cells("003", 9, 10), Ours(_OPTIMIZER), *_cells("003", 11), Ours(_LOOP)),
-        says="loss",
+    _program("overview-central-storage", _TF, *_cells("003", 8), Ours(_CENTRAL), says="loss"),
+    _program(
+        "overview-loop", *(_TF, *_cells("003", 9, 10), Ours(_OPTIMIZER), *_cells("003", 11), Ours(_LOOP)), says="loss"
     ),
 ]
 
@@ -233,13 +216,8 @@ _TUTORIAL = [
     _lesson(
         "notebook",
         _cells("004", 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 24, *range(26, 38)),
-        **{
-            "files": _BOTH,
-            "workers": 1,
-            "accelerator": "t4",
-            "notes": f"{_FOLDERS}; {_SHELL_CELLS}",
-            "says": "Epoch 3/3",
-        },
+        **{"files": _BOTH, "workers": 1, "accelerator": "t4", "says": "Epoch 3/3"},
+        notes=f"{_FOLDERS}; {_SHELL_CELLS}",
         keras3=_NO_EXTENSION,
     ),
     _lesson("notebook-file", (*_cells("004", 1, 6, 8, 13, 14), *_SAVED), workers=1, changed=_KERAS_FILE),

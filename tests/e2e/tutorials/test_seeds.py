@@ -11,7 +11,6 @@ import pytest
 from . import report, running, seeds
 from .assemblies import PROGRAMS
 from .cells import CELLS, DIGEST, SHELL
-from .parts import Program
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full, pytest.mark.xdist_group("tutorials")]
 
@@ -24,9 +23,7 @@ needs_seeds = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(("program", "mode"), _CASES)
-def test_a_program_of_cells_has_the_documented_outcome(
-    program: Program, mode: str, tmp_path: Path, measurements: report.Measurements
-) -> None:
+def test_a_program_of_cells_has_the_documented_outcome(program, mode: str, tmp_path: Path, measurements) -> None:
     if program.cells and not seeds.here():
         pytest.skip("TUTORIAL_SEEDS names no folder with the texts of the tutorials")
     if program.absent and importlib.util.find_spec(program.absent):

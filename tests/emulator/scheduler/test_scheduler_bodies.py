@@ -28,16 +28,9 @@ TARGET = st.fixed_dictionaries(
         "oauthToken": st.just({"serviceAccountEmail": "a@acme.iam.gserviceaccount.com"}),
     },
 )
-RETRIES = st.fixed_dictionaries(
-    {},
-    optional={
-        "retryCount": st.integers(0, 5),
-        "maxRetryDuration": DURATION,
-        "minBackoffDuration": DURATION,
-        "maxBackoffDuration": DURATION,
-        "maxDoublings": st.integers(0, 2**31 - 1),
-    },
-)
+DURATIONS = dict.fromkeys(("maxRetryDuration", "minBackoffDuration", "maxBackoffDuration"), DURATION)
+COUNTS = {"retryCount": st.integers(0, 5), "maxDoublings": st.integers(0, 2**31 - 1)}
+RETRIES = st.fixed_dictionaries({}, optional={**COUNTS, **DURATIONS})
 VALID = st.fixed_dictionaries(
     {"httpTarget": TARGET, "schedule": st.sampled_from(["* * * * *", "0 3 * * 1", "*/7 0-5 1,15 * *"])},
     optional={
@@ -87,9 +80,7 @@ def test_a_body_that_google_can_read_is_read_the_same_and_shown_with_its_default
 
 @settings(max_examples=60, deadline=None)
 @given(VALID, st.integers(0, 4_000_000_000), st.integers(0, 10_000), st.integers(0, 20))
-def test_the_next_attempt_lies_ahead_and_a_slot_follows_every_slot(
-    job: dict, slot: float, lasted_s: int, retries: int
-) -> None:
+def test_the_next_attempt_lies_ahead_and_a_slot_follows_every_slot(job, slot, lasted_s, retries) -> None:
     job = bodies.with_defaults(read({**job, "httpTarget": {"uri": "http://localhost/"}}))
     execution = Execution(slot=slot, at=slot, first=slot, retries=retries)
     retry = executions.retried(job, execution, slot, slot + lasted_s)
@@ -103,6 +94,5 @@ def test_the_next_attempt_lies_ahead_and_a_slot_follows_every_slot(
 def test_only_this_machine_and_the_services_of_the_emulator_are_ever_asked(uri: str) -> None:
     if not refusal(uri):
         host = uri.partition("//")[2].partition("/")[0].rpartition("@")[2]
-        assert host.startswith(("localhost", "127.0.0.1", "[::1]")) or host.partition(":")[0].endswith(
-            ".googleapis.com"
-        )
+        is_here = host.startswith(("localhost", "127.0.0.1", "[::1]"))
+        assert is_here or host.partition(":")[0].endswith(".googleapis.com")

@@ -35,7 +35,6 @@ class Timetable(Served):
         return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=round(now * 1e6))
 
     def custom_jobs(self) -> list[Any]:
-        """The custom jobs, the oldest first."""
         return list(self.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S))[::-1]
 
 

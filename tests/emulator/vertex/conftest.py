@@ -19,7 +19,6 @@ def _one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def vertex(_one: Served) -> Served:
-    """An emulator without jobs."""
     assert _one.ask("POST", "/_reset").status_code == 200
     _one.launcher.made.clear()
     _one.launcher.script = lambda group: None

@@ -116,7 +116,7 @@ def buckets() -> Iterator[Rule]:
     account = "serviceAccount:a@acme.iam.gserviceaccount.com"
     policy = {"bindings": [{"role": "roles/storage.admin", "members": [account]}]}
     absent = ("POST", "/_project", {"absent": ["//iam.googleapis.com/projects/-/serviceAccounts/" + account[15:]]})
-    here = [BUCKET]
+    here, misspelt = [BUCKET], f"{path}?ifMetagenerationmatch=1"
     for says, method, where, body, code, words, before in (
         ("a bucket exists once", "POST", BUCKETS, {"name": "mine"}, 409, "conflict", here),
         ("a bucket that is not there", "GET", path, None, 404, "notFound", []),
@@ -125,15 +125,7 @@ def buckets() -> Iterator[Rule]:
         ("a bucket is not moved by PATCH", "PATCH", path, {"location": "EU"}, 400, "cannot be changed", here),
         ("a metageneration matches", "PATCH", f"{path}?ifMetagenerationMatch=7", {}, 412, "conditionNotMet", here),
         ("a patch follows the rules too", "PATCH", path, hour, 400, "7 to 90 days", here),
-        (
-            "a precondition is spelt right",
-            "GET",
-            f"{path}?ifMetagenerationmatch=1",
-            None,
-            400,
-            "has no parameter",
-            here,
-        ),
+        ("a precondition is spelt right", "GET", misspelt, None, 400, "has no parameter", here),
         ("a policy names accounts that exist", "PUT", f"{path}/iam", policy, 400, "does not exist", [BUCKET, absent]),
     ):
         yield Rule(says=says, method=method, path=where, body=body, code=code, part=words, before=before)
@@ -157,10 +149,8 @@ def objects() -> Iterator[Rule]:
     ):
         yield upload(says, name, 400, part="Invalid object name")
     yield upload("an upload has a name", "", 400, part="Required")
-    yield Rule(
-        says="an upload has a type", path=f"{UPLOADS}?name=x", data=b"x", code=400, part="uploadType", before=here
-    )
-    there = [BUCKET, put("x")]
+    untyped, there = f"{UPLOADS}?name=x", [BUCKET, put("x")]
+    yield Rule(says="an upload has a type", path=untyped, data=b"x", code=400, part="uploadType", before=here)
     over, one = f"{UPLOADS}?uploadType=media&name=x", f"{path}/x?"
     for method, where, query, code, name in (
         ("POST", over, "&ifGenerationMatch=-1", 400, "invalid"),
@@ -191,9 +181,7 @@ def objects() -> Iterator[Rule]:
 def metadata() -> Iterator[Rule]:
     here, path = [BUCKET, put("x")], "/storage/v1/b/mine/o/x"
 
-    def patch(
-        says: str, body: Any, part: str = "", before: Any = (), *, method: str = "PATCH", code: int = 400
-    ) -> Rule:
+    def patch(says: str, body: Any, part: str = "", before: Any = (), method: str = "PATCH", code: int = 400) -> Rule:
         name, before = "invalid" if code == 400 else "", [*here, *before]
         return Rule(says=says, method=method, path=path, body=body, code=code, part=part, name=name, before=before)
 
@@ -257,6 +245,4 @@ def resumable() -> Iterator[Rule]:
     yield Rule(says=cancelled, method="DELETE", path="", code=499, before=[BUCKET], found=session)
 
 
-RULES = [
-    *names(), *settings(), *lifecycle(), *buckets(), *objects(), *metadata(), *compose(), *resumable(),
-]  # fmt: skip
+RULES = [*names(), *settings(), *lifecycle(), *buckets(), *objects(), *metadata(), *compose(), *resumable()]

@@ -15,8 +15,6 @@ from sdk.emulator.vertex.bucket_fs import BucketFs, StateThread
 
 
 class Stored:
-    """The state, and the operations of a client on it."""
-
     def __init__(self, state: StorageState, thread: StateThread, view: BucketFs) -> None:
         self.state, self.thread, self.view = state, thread, view
 

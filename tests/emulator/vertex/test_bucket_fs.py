@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from stored import Stored
 from support import until
+
+from sdk.clock import SystemClock
+from sdk.emulator.connections import Connections, Journal
+from sdk.emulator.faults import FaultRules
+from sdk.emulator.gcs.app import StorageApp
+from sdk.emulator.project.state import ProjectState
+from sdk.emulator.vertex import bucket_fs
 
 
 @pytest.fixture
@@ -135,3 +147,52 @@ def test_a_file_that_can_be_no_object_is_reported_once(stored, gcs, capfd) -> No
     stored.view.flush()
     assert stored.names() == ["x"]
     assert capfd.readouterr().err.count("cannot be an object") == 1
+
+
+def test_bytes_stay_until_the_transaction_that_removes_their_object_is_committed(stored) -> None:
+    stored.put("x", b"old")
+    state = stored.state
+    record = stored.thread.run(lambda: state.get("bucket", "x"))
+
+    def removed(interrupted: bool) -> None:
+        with suppress(KeyboardInterrupt), state.transaction():
+            state.delete(record, permanently=False)
+            assert state.find("bucket", "x") is None
+            if interrupted:
+                raise KeyboardInterrupt
+        assert state.find("bucket", "x") == (record if interrupted else None)
+
+    stored.thread.run(lambda: removed(interrupted=True))
+    assert stored.get("x") == b"old", "as after a kill, it is there again with its bytes"
+    stored.thread.run(lambda: removed(interrupted=False))
+    assert not state.blobs.path(record.blob).exists()
+
+
+def test_a_list_of_objects_has_a_file_that_was_closed_just_before_it(stored, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(bucket_fs, "_POLL_S", 3600.0)
+    stored.view.mount()
+    (stored.view.folder / "bucket" / "model.keras").write_bytes(b"trained")
+    listed = listed_by_a_client(stored, tmp_path)
+    stored.view.unmount()
+    (stored.view.folder / "bucket" / "after.keras").write_bytes(b"no job sees it")
+    assert (listed, listed_by_a_client(stored, tmp_path)) == (["model.keras"], ["model.keras"])
+
+
+def listed_by_a_client(stored: Stored, folder: Path) -> list[str]:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def ask() -> None:
+        project, faults = ProjectState(folder / "project.json"), FaultRules(SystemClock().now)
+        app = StorageApp(stored.state, project, faults, Journal(Connections()))
+        path = "/storage/v1/b/bucket/o"
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+        await app({**scope, "headers": [], "client": ("127.0.0.1", 1)}, receive, send)
+
+    asyncio.run_coroutine_threadsafe(ask(), stored.thread._loop).result(60.0)
+    return [each["name"] for each in json.loads(sent[1]["body"]).get("items", [])]

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from served import Served
+from google.api_core import exceptions
+from served import PARENT as PLACE
+from served import Served, body
 
-PLACE = "projects/podlift/locations/us-central1"
-IMAGE = "us-central1-docker.pkg.dev/podlift/podlift/cpu:t1"
+NAME = "us-central1-docker.pkg.dev/acme/podlift/cpu"
 STEP = {"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}
 
 Ask = Callable[..., tuple[int, Any]]
@@ -25,7 +26,7 @@ def ask(vertex: Served) -> Ask:
 
 
 def finished(ask: Ask, **build: Any) -> dict[str, Any]:
-    status, operation = ask("POST", "builds", {"steps": [STEP], "images": [IMAGE], **build})
+    status, operation = ask("POST", "builds", {"steps": [STEP], "images": [f"{NAME}:t1"], **build})
     assert status == 200, operation
     id = operation["metadata"]["build"]["id"]
     states = [ask("GET", f"builds/{id}")[1]["status"] for _ in range(3)]
@@ -43,7 +44,7 @@ def test_a_build_pushes_a_digest_of_its_steps_with_its_tag(ask: Ask) -> None:
     tag = ask("GET", f"{repository}/packages/cpu/tags/t1")[1]
     assert tag["version"].startswith(f"{PLACE}/{repository}/packages/cpu/versions/sha256:")
     image = ask("GET", f"{repository}/dockerImages/cpu@{digest}")[1]
-    assert (image["uri"], image["tags"]) == (f"{IMAGE.rpartition(':')[0]}@{digest}", ["t1"])
+    assert (image["uri"], image["tags"]) == (f"{NAME}@{digest}", ["t1"])
     assert len(ask("GET", f"{repository}/dockerImages")[1]["dockerImages"]) == 2
     assert ask("GET", f"{repository}/packages/cpu/tags/t2")[0] == 404
 
@@ -53,17 +54,6 @@ def test_a_push_without_a_repository_fails_as_the_real_one_does(ask: Ask, vertex
     vertex.ask("POST", "/_project", {"absent": [name]})
     found = finished(ask)
     assert (found["status"], found["failureInfo"]["type"]) == ("FAILURE", "PUSH_FAILED")
-
-
-def test_a_built_image_survives_a_restart_and_not_a_reset(serve: Callable[..., Served]) -> None:
-    path = f"/v1/{PLACE}/builds"
-    server = serve()
-    server.ask("POST", path, {"steps": [STEP]})
-    server.stop()
-    server = serve()
-    assert len(server.ask("GET", path).json()["builds"]) == 1
-    server.ask("POST", "/_reset")
-    assert server.ask("GET", path).json() == {}
 
 
 def test_builds_are_found_by_their_tags_and_their_status(ask: Ask) -> None:
@@ -78,3 +68,23 @@ def test_builds_are_found_by_their_tags_and_their_status(ask: Ask) -> None:
     assert ask("GET", "builds?filter=create_time>1")[0] == 400
     assert ask("POST", f"builds/{id}:cancel")[1]["status"] == "CANCELLED"
     assert ask("POST", f"builds/{id}:cancel")[0] == 400
+
+
+def test_an_image_that_was_built_and_is_gone_is_not_run(ask: Ask, vertex: Served) -> None:
+    digest = finished(ask)["results"]["images"][0]["digest"]
+
+    def create(image: str) -> None:
+        job = body()
+        job["job_spec"]["worker_pool_specs"][0]["container_spec"]["image_uri"] = image
+        vertex.create(job)
+
+    for there in (f"{NAME}:t1", f"{NAME}@{digest}", f"{NAME}:emulated@{digest}"):
+        create(there)
+    for gone in (f"{NAME}:t2", NAME, f"{NAME}@sha256:{'0' * 64}", f"{NAME}:emulated@sha256:{'0' * 64}"):
+        with pytest.raises(exceptions.BadRequest, match="was not found"):
+            create(gone)
+    # An image that the registry has never had may be anywhere.
+    create("us-central1-docker.pkg.dev/acme/podlift/other:1")
+    vertex.ask("POST", "/_reset")
+    with pytest.raises(exceptions.BadRequest, match="was not found"):
+        create(f"{NAME}:emulated@{digest}")

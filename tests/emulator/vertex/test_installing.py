@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import TERMINAL, WAIT_S
-from support import until
+from served import created, reached, texts
 from wheels import module, wheel
 
 from sdk.testing.vertex import Cloud
@@ -67,12 +66,8 @@ def wheels(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
     pip = files_of_pip()
     pip["pip/__init__.py"] = pip["pip/__init__.py"].replace(b"__version__ = ", b'__version__ = "99.0" or ')
-    wheel(
-        folder,
-        "pip",
-        "99.0",
-        {**pip, "pip-99.0.dist-info/entry_points.txt": b"[console_scripts]\npip = pip._internal.cli.main:main\n"},
-    )
+    pip["pip-99.0.dist-info/entry_points.txt"] = b"[console_scripts]\npip = pip._internal.cli.main:main\n"
+    wheel(folder, "pip", "99.0", pip)
     wheel(folder, "tiny", "1.0", {"tiny.py": module("1.0")})
     wheel(folder, "seen", "2.0", {"seen.py": module("2.0")})
     return folder
@@ -109,42 +104,16 @@ def cloud(request, developer, tmp_path, monkeypatch) -> Iterator[Cloud]:
         yield cloud
 
 
-def finished(cloud: Cloud, **spec) -> tuple[str, str]:
-    """The name and the state of a job that has ended."""
-    client = cloud.jobs()
-    pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, **spec}
-    job = {"display_name": "installs", "job_spec": {"worker_pool_specs": [pool]}}
-    made = client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S).name
-
-    def state() -> str:
-        return client.get_custom_job(name=made, timeout=WAIT_S).state.name
-
-    until(lambda: state() in TERMINAL)
-    found = made, state()
-    client.transport.close()
-    return found
-
-
-def texts(cloud: Cloud, job: str) -> list[str]:
-    return [each["textPayload"] for each in cloud.entries(job, "workerpool0-0")]
-
-
-def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
-    """The output of a job of Google's client; the environment of the developer is the same before and after."""
-    before = listing(developer)
-    made, state = finished(cloud, **spec)
-    said = texts(cloud, made)
-    assert listing(developer) == before, said
-    assert state == "JOB_STATE_SUCCEEDED", said
-    return said
-
-
 @pytest.mark.full
 def test_a_jobs_installs_upgrades_and_removals_leave_the_developers_packages_alone(cloud, developer, wheels) -> None:
     given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_COMPILE": "1"}
     given["SITE"] = str(developer / PACKAGES)
     env = [{"name": name, "value": value} for name, value in given.items()]
-    said = run(cloud, developer, container_spec={"image_uri": "any", "command": ["sh", "-c", PROGRAM], "env": env})
+    before = listing(developer)
+    job = reached(cloud, created(cloud, {"command": ["sh", "-c", PROGRAM], "env": env}))
+    said = texts(cloud, job)
+    assert listing(developer) == before, said
+    assert job.state.name == "JOB_STATE_SUCCEEDED", said
     heard = [line for line in said if line.split()[0] in ("pip", "user", "seen", "script")]
     assert heard == ["pip 99.0", "user 1.0", "seen 2.0 2.0", "script 2.0", "seen 1.0"]
     assert ("writable" in said) is cloud.denied
@@ -156,6 +125,6 @@ def test_a_job_works_with_its_data_folder_within_the_developers_environment(deve
     command = ["sh", "-c", "echo x > here && echo y > $TMPDIR/there && echo z > /gcs/mine/z && cat here"]
     with Cloud(developer / "data") as cloud:
         cloud.client().create_bucket("mine", location="us-central1")
-        made, state = finished(cloud, container_spec={"image_uri": "any", "command": command})
-        assert (state, texts(cloud, made)) == ("JOB_STATE_SUCCEEDED", ["x"])
+        job = reached(cloud, created(cloud, {"command": command}))
+        assert (job.state.name, texts(cloud, job)) == ("JOB_STATE_SUCCEEDED", ["x"])
     shutil.rmtree(developer / "data")

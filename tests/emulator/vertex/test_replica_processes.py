@@ -27,8 +27,6 @@ URL = "http://127.0.0.1:9"
 
 
 class Jobs:
-    """Makes launchers, and keeps their output."""
-
     def __init__(self, stored: Stored, home: Path) -> None:
         self.stored, self._home = stored, home
         self.lines: list[tuple[str, str, str]] = []
@@ -78,7 +76,6 @@ def python(text: str, count: int = 1) -> dict:
 
 
 def living(marker: str) -> list[int]:
-    """The processes of this machine that have a word in their command."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -100,9 +97,6 @@ def rooted() -> None:
     reason = replicas.missing_isolation()
     if reason is not None:
         pytest.skip(reason)
-
-
-# The view of a program
 
 
 @pytest.mark.fidelity("gcs-folder", "emulator")
@@ -182,20 +176,13 @@ def test_replicas_talk_to_each_other_by_name_and_each_at_its_own_port(jobs, root
     assert jobs.said() == ["hello from the worker"]
 
 
-# Who is who
-
-
 def described(*counts: int) -> dict[str, dict[str, dict]]:
     specs = [pool("x", count=count) if count else {} for count in counts]
     job = {"jobSpec": {"workerPoolSpecs": specs}}
     members = environment.replicas(job)
     addresses = {member: f"{member.host('0123456789')}:2222" for member in members}
-    return {
-        member.name: {
-            name: json.loads(text) for name, text in environment.cluster_env(member, addresses, job["jobSpec"]).items()
-        }
-        for member in members
-    }
+    found = {member.name: environment.cluster_env(member, addresses, job["jobSpec"]) for member in members}
+    return {name: {variable: json.loads(text) for variable, text in given.items()} for name, given in found.items()}
 
 
 @pytest.mark.fidelity("cluster-variables", "emulator")
@@ -208,11 +195,11 @@ def test_a_single_replica_has_a_cluster_spec_and_no_tf_config() -> None:
 @pytest.mark.fidelity("cluster-variables", "emulator")
 def test_an_evaluator_is_in_nobodys_cluster_and_empty_pools_keep_their_place() -> None:
     found = described(1, 2, 0, 1)
-    for name, (kind, index) in {
-        "workerpool0-0": ("chief", 0),
-        "workerpool1-1": ("worker", 1),
-        "workerpool3-0": ("evaluator", 0),
-    }.items():
+    for name, kind, index in (
+        ("workerpool0-0", "chief", 0),
+        ("workerpool1-1", "worker", 1),
+        ("workerpool3-0", "evaluator", 0),
+    ):
         config, spec = found[name]["TF_CONFIG"], found[name]["CLUSTER_SPEC"]
         assert (config["task"]["type"], config["task"]["index"]) == (kind, index)
         assert {role: len(hosts) for role, hosts in config["cluster"].items()} == {"chief": 1, "worker": 2}
@@ -236,9 +223,6 @@ def test_variables_are_expanded_as_kubernetes_does(value: str, expanded: str) ->
     given = [("EARLIER", "first"), ("ONCE", "$$(JOB)"), ("OWN", value), ("LATER", "last")]
     pairs = [{"name": name, "value": text} for name, text in given]
     assert environment.expand_env(pairs, {"JOB": "7"})["OWN"] == expanded
-
-
-# How it ends
 
 
 @pytest.mark.parametrize(
@@ -310,9 +294,9 @@ def test_a_preempted_replica_leaves_the_others_alone_and_returns_with_its_identi
     assert again == [files, first, "up"], "nor does it see its earlier files on its own disk"
 
 
-def leaves(marker: str) -> dict:
+def leaves(marker: str, then: str = "echo up; wait") -> dict:
     """A program that leaves a child, and an orphan in another session, and continues."""
-    return shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo up; wait")
+    return shell(f"sleep {marker} & (setsid sleep {marker} &) ; {then}")
 
 
 @pytest.mark.parametrize("how", ["terminate", "close"])
@@ -341,8 +325,7 @@ def test_the_next_emulator_removes_the_scratch_folders_of_one_that_was_killed(st
 
 def test_a_killed_container_runtime_ends_its_replicas_and_their_shared_memory(jobs, rooted) -> None:
     marker, shared = f"1002.{os.getpid()}", f"/dev/shm/podlift-test-{os.getpid()}"
-    left = f"echo state > {shared}; sleep {marker} & (setsid sleep {marker} &) ; cat {shared}; wait"
-    group = jobs.make(shell(left))
+    group = jobs.make(leaves(marker, f"echo state > {shared}; cat {shared}; wait"))
     group.start()
     jobs.wait_for("workerpool0-0", "state")
     assert not Path(shared).exists(), "each container has a separate folder there"
@@ -391,9 +374,7 @@ def test_where_the_system_permits_nothing_jobs_run_and_no_process_stays(jobs, st
     unshare("    raise PermissionError(1, 'not permitted')")
     assert "no /gcs" in replicas.missing_isolation() and "not permitted" in replicas.missing_isolation()
     marker = f"1003.{os.getpid()}"
-    group = jobs.make(
-        shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo $TF_CONFIG; exit 5"), shell("sleep 100")
-    )
+    group = jobs.make(leaves(marker, "echo $TF_CONFIG; exit 5"), shell("sleep 100"))
     group.start()
     assert group.wait(LIMIT_S) == {"workerpool0-0": 5}
     assert living(marker) == []
@@ -401,9 +382,6 @@ def test_where_the_system_permits_nothing_jobs_run_and_no_process_stays(jobs, st
     assert config["cluster"]["worker"][0].startswith("localhost:")
     group.terminate(1.0)
     assert group.exited() == {"workerpool0-0": 5, "workerpool1-0": 143}
-
-
-# Python packages
 
 
 def packaged(uri: str) -> dict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import chain
 
 import pytest
 from google.cloud.aiplatform_v1.types import CustomJob, TrainingPipeline
@@ -46,12 +45,8 @@ def kind(field) -> str:
 
 def below(descriptor, seen: dict) -> dict:
     """All messages that a message holds."""
-    if (
-        named(descriptor) in seen
-        or named(descriptor) in OPAQUE
-        or descriptor.full_name in WELL_KNOWN
-        or descriptor.GetOptions().map_entry
-    ):
+    known = named(descriptor) in {*seen, *OPAQUE} or descriptor.full_name in WELL_KNOWN
+    if known or descriptor.GetOptions().map_entry:
         return seen
     seen[named(descriptor)] = descriptor
     for field in descriptor.fields:
@@ -66,16 +61,11 @@ def test_the_table_equals_googles_descriptors() -> None:
         below(message.pb().DESCRIPTOR, found)
     fields = {name: {field.json_name: kind(field) for field in each.fields} for name, each in found.items()}
     assert fields == MESSAGES
-    types = [
-        field.enum_type for field in chain.from_iterable(each.fields for each in found.values()) if field.enum_type
-    ]
+    types = [field.enum_type for each in found.values() for field in each.fields if field.enum_type]
     assert {named(each): {value.name: value.number for value in each.values} for each in types} == ENUMS
-    oneofs = {
-        name: {oneof.name: {field.json_name for field in oneof.fields} for oneof in each.oneofs}
-        for name, each in found.items()
-        if each.oneofs
-    }
-    assert oneofs == {name: {each: set(members) for each, members in of.items()} for name, of in ONEOFS.items()}
+    oneofs = {name: each.oneofs for name, each in found.items() if each.oneofs}
+    members = {name: {one.name: {each.json_name for each in one.fields} for one in of} for name, of in oneofs.items()}
+    assert members == {name: {each: set(names) for each, names in of.items()} for name, of in ONEOFS.items()}
 
 
 def read(job) -> dict:
@@ -140,12 +130,8 @@ def test_a_body_that_is_no_custom_job_is_refused_in_googles_words(job, expected)
 FIELDS = sorted({name for each in MESSAGES.values() for name in each})
 JSON = any_json(st.floats(), st.sampled_from(["1s", "SPOT", "1"]), keys=st.sampled_from(FIELDS), leaves=20)
 # Values of the right type at the right place, so that most bodies get past the first door.
-VALUES = {
-    "string": st.text(max_size=8),
-    "bool": st.booleans(),
-    "int32": st.integers(-9, 9),
-    "int64": st.integers(-9, 9),
-}
+SMALL = st.integers(-9, 9)
+VALUES = {"string": st.text(max_size=8), "bool": st.booleans(), "int32": SMALL, "int64": SMALL}
 
 
 def honest(message: str) -> st.SearchStrategy:

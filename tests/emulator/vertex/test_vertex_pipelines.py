@@ -16,13 +16,8 @@ from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
 
 # As CustomTrainingJob.run sends it.
-SCHEDULING = {
-    "timeout": None,
-    "restart_job_on_worker_restart": False,
-    "disable_retries": True,
-    "strategy": 4,
-    "max_wait_duration": None,
-}
+UNSET = {"timeout": None, "max_wait_duration": None}
+SCHEDULING = {**UNSET, "restart_job_on_worker_restart": False, "disable_retries": True, "strategy": 4}
 
 
 def inputs(**more) -> dict:
@@ -93,7 +88,6 @@ def test_lists_have_filters_pages_and_masks_and_hold_nothing_of_jobs(vertex, cli
     vertex.create(body(0))
     made = [create(client, name).name for name in ("one", "two", "three")]
     end(vertex, get(client, TrainingPipeline(name=made[0])))
-
     assert names(client) == names(client, page_size=2) == made[::-1]
     assert names(client, filter='display_name:"t*" AND state!="PIPELINE_STATE_FAILED"') == [made[2], made[1]]
     assert names(client, filter='state="PIPELINE_STATE_SUCCEEDED"') == [made[0]]
@@ -124,8 +118,10 @@ def names(client: PipelineServiceClient, **more) -> list[str]:
     return [each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)]
 
 
-def test_pipelines_survive_the_server_and_a_reset_removes_them(serve) -> None:
+def test_pipelines_and_builds_survive_the_server_and_a_reset_removes_them(serve) -> None:
+    builds, lists = f"/v1/{PARENT}/builds", [f"/v1/{PARENT}/{each}" for each in ("trainingPipelines", "builds")]
     server = serve()
+    server.ask("POST", builds, {"steps": [{"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}]})
     client = server.connect(PipelineServiceClient)
     made = create(client)
     end(server, made)
@@ -136,8 +132,9 @@ def test_pipelines_survive_the_server_and_a_reset_removes_them(serve) -> None:
     assert get(client, made) == before
     newer = create(client)
     assert int(newer.name.rpartition("/")[2]) > int(made.name.rpartition("/")[2])
+    assert len(server.ask("GET", builds).json()["builds"]) == 1
     server.ask("POST", "/_reset")
-    assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
+    assert [server.ask("GET", each).json() for each in lists] == [{}, {}]
 
 
 KEYS = st.sampled_from(["worker_pool_specs", "scheduling", "strategy", "command", "x"])
@@ -147,8 +144,7 @@ JSON = any_json(st.floats(), st.just(1e300), keys=KEYS, leaves=100)
 @settings(max_examples=60, deadline=None)
 @given(JSON)
 def test_no_inputs_are_a_defect_of_the_emulator(value) -> None:
+    pipeline = {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": value}
     with pytest.raises(VertexApiError) as caught:
-        custom_job(
-            {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": value}, "us-central1"
-        )
+        custom_job(pipeline, "us-central1")
     assert caught.value.code == 400

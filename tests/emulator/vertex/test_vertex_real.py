@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 from gcloud_command import command
-from served import TERMINAL, WAIT_S, pool
+from served import WAIT_S, created, reached, texts
 from support import REPO, until
 
 from sdk.testing.vertex import Cloud
@@ -47,39 +47,14 @@ def cloud(tmp_path_factory):
 @pytest.fixture
 def run(cloud):
     cloud.reset()
-    client = cloud.jobs()
-
-    def create(*commands: list[str], **spec):
-        pools = [pool(container_spec={"image_uri": "any", "command": command}) for command in commands]
-        job = {"display_name": "real", "job_spec": {"worker_pool_specs": pools, **spec}}
-        return client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
-
-    yield create
-    client.transport.close()
-
-
-def reached(cloud, job, *states):
-    """The job as soon as it is in one of these states, or has ended."""
-    client = cloud.jobs()
-
-    def found():
-        return client.get_custom_job(name=job.name, timeout=WAIT_S)
-
-    until(lambda: found().state.name in (states or TERMINAL))
-    job = found()
-    client.transport.close()
-    return job
-
-
-def texts(cloud, job, task: str) -> list[str]:
-    return [each["textPayload"] for each in cloud.entries(job.name, task)]
+    return lambda *commands, **spec: created(cloud, *({"command": each} for each in commands), **spec)
 
 
 def test_the_token_is_in_no_line_of_a_job(cloud, run) -> None:
     token = cloud.url.rpartition("/")[2]
     job = run(["/bin/sh", "-c", "echo $PODLIFT_EMULATOR $https_proxy; echo $STORAGE_EMULATOR_HOST >&2"])
     reached(cloud, job)
-    said = " ".join(texts(cloud, job, "workerpool0-0"))
+    said = " ".join(texts(cloud, job))
     assert said.count("TOKEN") == 3 and token not in said
     spec = json.dumps(requests.get(f"{cloud.url}/v1/{job.name}", timeout=WAIT_S).json())
     assert token not in spec
@@ -91,9 +66,8 @@ def test_a_replica_that_is_preempted_is_told_and_comes_back(cloud, run) -> None:
     job = run(["sleep", "600"], ["python3", "-c", TRAPPED], scheduling=spot)
     until(lambda: sum(text.startswith("step 1") for text in texts(cloud, job, "workerpool1-0")) == 2)
     assert texts(cloud, job, "workerpool1-0") == ["step 1 FALSE", "preempted: TRUE", "step 1 FALSE"]
-    client = cloud.jobs()
-    client.cancel_custom_job(name=job.name, timeout=WAIT_S)
-    client.transport.close()
+    with cloud.jobs() as client:
+        client.cancel_custom_job(name=job.name, timeout=WAIT_S)
     gone = reached(cloud, job)
     assert (gone.state.name, gone.error.code) == ("JOB_STATE_CANCELLED", 1)
 
@@ -139,7 +113,6 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
 
 
 def running(job: str) -> int:
-    """How many processes of the job there are."""
     mark = f"CLOUD_ML_JOB_ID={job.rpartition('/')[2]}".encode()
     found = 0
     for each in Path("/proc").glob("[0-9]*/environ"):
