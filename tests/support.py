@@ -178,13 +178,16 @@ class FakeClock:
 
 
 @contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]) -> Iterator[str]:
-    """Answer each GET, HEAD and POST with what `answer` returns, a status and a body; yield "127.0.0.1:PORT"."""
+def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes] | None]) -> Iterator[str]:
+    """Answer each GET, HEAD and POST with what `answer` returns, a status and a body, or not; yield "127.0.0.1:PORT"."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, body = answer(self)
+            answered = answer(self)
+            if answered is None:
+                return
+            status, body = answered
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

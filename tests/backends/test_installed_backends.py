@@ -42,19 +42,16 @@ print("the shelf is loaded")
 def podlift(tmp_path: Path, root: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command with or without a package that adds backends: `podlift("list", installed=True)`."""
     site = tmp_path / "site"
-    site.mkdir()
-    (site / "leaves.py").write_text("raise SystemExit(3)")
-    about = site / "shelf_backend-1.0.dist-info"
-    about.mkdir()
-    (site / "shelf_backend.py").write_text(PACKAGE)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf-backend\nVersion: 1.0\n")
-    lines = [
-        "shelf = shelf_backend:ShelfBackend",
-        "broken = nothing_here:Backend",
-        "leaving = leaves:Backend",
-        "local = shelf_backend:ShelfBackend",
-    ]
-    (about / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINTS}]", *lines]))
+    places = {"shelf": "shelf_backend:ShelfBackend", "broken": "nothing_here:Backend", "leaving": "leaves:Backend"}
+    lines = [f"{name} = {place}" for name, place in {**places, "local": "shelf_backend:ShelfBackend"}.items()]
+    for path, text in {
+        "leaves.py": "raise SystemExit(3)",
+        "shelf_backend.py": PACKAGE,
+        "shelf_backend-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: shelf-backend\nVersion: 1.0\n",
+        "shelf_backend-1.0.dist-info/entry_points.txt": "\n".join([f"[{ENTRY_POINTS}]", *lines]),
+    }.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
 
     def run(*words: str, installed: bool) -> subprocess.CompletedProcess[str]:
         paths = [str(REPO), *([str(site)] if installed else [])]
@@ -65,9 +62,7 @@ def podlift(tmp_path: Path, root: Path) -> Callable[..., subprocess.CompletedPro
     return run
 
 
-def test_runs_of_an_installed_backend_are_read_where_it_is_not_installed(
-    podlift: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_runs_of_an_installed_backend_are_read_where_it_is_not_installed(podlift, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('on the shelf')")
     submitted = podlift("submit", "train.py", "--backend", "shelf", "--shelf-level", "3", "--json", installed=True)
     assert submitted.returncode == 0, submitted.stderr
@@ -78,10 +73,8 @@ def test_runs_of_an_installed_backend_are_read_where_it_is_not_installed(
     assert "The installed backend 'local' (shelf_backend:ShelfBackend) is left out. " in submitted.stderr
     (listed,) = json.loads(podlift("list", "--json", installed=False).stdout)
     assert (listed["state"], listed["backend"]) == ("SUCCEEDED", "shelf")
-    assert podlift("status", installed=False).stdout.splitlines()[1:3] == [
-        "state      SUCCEEDED (done)",
-        "backend    shelf",
-    ]
+    state = ["state      SUCCEEDED (done)", "backend    shelf"]
+    assert podlift("status", installed=False).stdout.splitlines()[1:3] == state
     assert podlift("logs", installed=False).stdout == "on the shelf\n"
     refused = podlift("plan", "train.py", "--backend", "shelf", installed=False)
     assert (refused.returncode, "Unknown backend. Received: 'shelf'." in refused.stderr) == (2, True)

@@ -11,9 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import sdk
 from sdk.backends.containers import bucket_of, key_of
 from sdk.backends.vertex.job import request
+from sdk.errors import AlreadyExistsError
 from sdk.job import cluster
 from sdk.job.container import RESTART_CODE
 from sdk.job.layout import RootPaths, RunPaths
@@ -32,12 +35,7 @@ RANGES = {"tensorflow": [], "python": ["3.10", "3.13"]}
 
 
 class Container:
-    """A container that was started.
-
-    Args:
-        process: it.
-        log: its output.
-    """
+    """A container that was started, with its output in a file."""
 
     def __init__(self, process: subprocess.Popen, log: Path) -> None:
         self.process = process
@@ -53,19 +51,13 @@ class Container:
 
 
 class Cloud:
-    """A bucket, and containers that know it.
+    """A bucket, and containers that know it: `folder` has their files, `remembered` is the client's cache.
 
-    Args:
-        gcs: the storage.
-        folder: where containers have their files.
-        remembered: the cache folder of the client.
-        root: of the runs, in the bucket or in a folder that all containers see.
+    The root of runs is in the bucket or in a folder that all containers see.
     """
 
     def __init__(self, gcs: GcsServer, folder: Path, remembered: Path, root: str = ROOT) -> None:
-        self.gcs = gcs
-        self.folder, self.root = folder, root
-        self._remembered = remembered
+        self.gcs, self.folder, self.root, self._remembered = gcs, folder, root, remembered
         self._started: list[Container] = []
         self._reservations: dict[str, PortReservation] = {}
         gcs.client().create_bucket(BUCKET)
@@ -76,12 +68,10 @@ class Cloud:
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
         """Upload the files that the containers of a vendor's job need; return the arguments after the loader."""
         files = open_files(self.root)
-        members = plan.code.files
         archive = self.folder / "bundle.tar"
         archive.unlink(missing_ok=True)
-        bundle.write(
-            bundle.Bundle(plan.code.digest, members, generated=plan.code.generated), Path(plan.code.project), archive
-        )
+        packed = bundle.Bundle(plan.code.digest, plan.code.files, generated=plan.code.generated)
+        bundle.write(packed, Path(plan.code.project), archive)
         podlift = runtime_archive(self._remembered)
         place = RootPaths(key_of(self.root))
         files.upload(f"bundles/{plan.code.digest}.tar", str(archive), None)
@@ -161,6 +151,12 @@ class Cloud:
     def events(self, plan: Plan, *kinds: str) -> list[Event]:
         return stored_events(plan, *kinds)
 
+    def objects(self, plan: Plan, prefix: str = "") -> dict[str, bytes]:
+        """Return the objects of a run whose names in its directory begin so."""
+        place = f"{key_of(plan.url)}/"
+        blobs = self.gcs.client().list_blobs(BUCKET, prefix=place + prefix)
+        return {blob.name.removeprefix(place): blob.download_as_bytes() for blob in blobs}
+
     def until(self, holds, what: str, *containers: Container) -> None:
         """Wait until something is so, while the containers run."""
         until = time.monotonic() + WAIT_S
@@ -169,6 +165,17 @@ class Cloud:
             assert not gone, gone[0]
             assert time.monotonic() < until, f"not so within {WAIT_S:g} s: {what}"
             time.sleep(0.05)
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """Let the store write new objects, and answer that they were there."""
+    put_new = store.put_new
+
+    def lose(key: str, data: list[bytes]) -> None:
+        put_new(key, data)
+        raise AlreadyExistsError(key)
+
+    monkeypatch.setattr(store, "put_new", lose)
 
 
 def stored_events(plan: Plan, *kinds: str) -> list[Event]:

@@ -168,9 +168,9 @@ class Player(ABC):
     def wait(self) -> None:
         """Wait for the end of the run."""
 
-    @abstractmethod
     def events(self, *kinds: str) -> list[Event]:
         """Return the run's records, in the order of attempts and time."""
+        return stored_events(self.plan, *kinds)
 
     @abstractmethod
     def output(self, task: str, attempt: int) -> str:
@@ -263,11 +263,8 @@ class OnRay(Submitted):
 
     def _agent(self, task: str) -> tuple[psutil.Process, psutil.Process]:
         """Return the process group of a task's agent, by its leader, and the process of Ray that has started it."""
-        leader = next(
-            each
-            for each in psutil.Process(self.pid(task)).parents()
-            if any("ENDS_WITH" in word for word in each.cmdline())
-        )
+        parents = psutil.Process(self.pid(task)).parents()
+        leader = next(each for each in parents if any("ENDS_WITH" in word for word in each.cmdline()))
         actor = leader.parent()
         assert actor is not None
         return leader, actor
@@ -284,9 +281,6 @@ class OnRay(Submitted):
     @property
     def started(self) -> int:
         return len(self.plan.tasks) + len(self.events("container_restarting"))
-
-    def events(self, *kinds: str) -> list[Event]:
-        return stored_events(self.plan, *kinds)
 
 
 class OnKubernetes(Submitted):
@@ -324,9 +318,6 @@ class OnKubernetes(Submitted):
         self._count()
         return len(self._names)
 
-    def events(self, *kinds: str) -> list[Event]:
-        return stored_events(self.plan, *kinds)
-
 
 class Containers(Player):
     """A run of containers, each with an agent; the actions of Vertex AI are played."""
@@ -361,9 +352,6 @@ class Containers(Player):
 
     def wait(self) -> None:
         self.codes = {task: container.code() for task, container in self.containers.items()}
-
-    def events(self, *kinds: str) -> list[Event]:
-        return stored_events(self.plan, *kinds)
 
     def output(self, task: str, attempt: int) -> str:
         store = self._cloud.store(self.plan)

@@ -21,23 +21,16 @@ def ran(case: str, folder: Path) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_signal_ends_the_wait_of_a_task_for_its_restart_and_starts_nothing(tmp_path: Path) -> None:
-    end = ran("stopped while it waits", tmp_path)
-    assert (end["reason"], end["started"]) == ("preempted", 1)
+ENDS = {
+    "a signal ends a task's wait for its restart, and nothing starts": ("stopped while it waits", "preempted", ""),
+    "a failure before a restart elsewhere explains no later end": ("an old failure", "killed", "was killed by SIGKILL"),
+    "a process that holds its output ends with it": ("its output is held", "user_error", "ended with exit code 3"),
+    "processes that it has left are no zombies": ("zombies", "user_error", "ended with exit code 5"),
+}
 
 
-def test_a_failure_from_before_a_restart_in_another_container_explains_no_later_end(tmp_path: Path) -> None:
-    end = ran("an old failure", tmp_path)
-    assert end["reason"] == "killed"
-    assert "evaluator-0 was killed by SIGKILL" in end["message"]
-
-
-def test_a_process_that_holds_the_output_of_a_task_that_has_ended_ends_with_it(tmp_path: Path) -> None:
-    end = ran("its output is held", tmp_path)
-    assert "ended with exit code 3" in end["message"]
-    assert end["lasted_s"] < 30, "60 s if its output is awaited"
-
-
-def test_processes_that_a_task_has_left_are_no_zombies_once_they_end(tmp_path: Path) -> None:
-    end = ran("zombies", tmp_path)
-    assert "ended with exit code 5" in end["message"]
+@pytest.mark.parametrize(("case", "reason", "message"), ENDS.values(), ids=ENDS)
+def test_an_attempt_of_one_task_ends_for_its_own_reason(tmp_path: Path, case: str, reason: str, message: str) -> None:
+    end = ran(case, tmp_path)
+    assert (end["reason"], message in end["message"], end["started"]) == (reason, True, 1)
+    assert end["lasted_s"] < 30 or "held" not in case, "60 s if its output is awaited"

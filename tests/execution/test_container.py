@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from nvml import one_gpu
 
 import sdk
 from sdk.job.layout import RunPaths
+from sdk.job.values import changed
 
-from .cloud import BUCKET, Cloud
+from .cloud import Cloud
 from .hosts import Given, Play
 
 HELLO = """
@@ -29,63 +33,49 @@ def test_one_container_runs_the_program_and_leaves_its_records_in_the_bucket(clo
     container = cloud.start(plan, cloud.order(plan), AIP_MODEL_DIR="gs://elsewhere/podlift/model/")
     assert container.code() == 0, container.said
     assert f"task chief-0 {plan.url}/model {plan.url}/model/ ['--epochs', '2']" in container.said
-    kinds = [
-        event.kind
-        for event in cloud.events(plan, "attempt_started", "entry", "first_step", "done", "exited", "collected")
-    ]
-    assert kinds == ["attempt_started", "entry", "first_step", "done", "exited", "collected"]
-    blobs = {blob.name.removeprefix(f"podlift/runs/{plan.run_id}/") for blob in cloud.gcs.client().list_blobs(BUCKET)}
-    assert {"outputs/work/left.txt", "attempts/0001/membership.json"} <= blobs
-    assert any(name.startswith("attempts/0001/metrics/chief-0.jsonl/") for name in blobs)
+    kinds = ["attempt_started", "entry", "first_step", "done", "exited", "collected"]
+    assert [event.kind for event in cloud.events(plan, *kinds)] == kinds
+    objects = cloud.objects(plan)
+    assert {"outputs/work/left.txt", "attempts/0001/membership.json"} <= objects.keys()
+    assert any(name.startswith("attempts/0001/metrics/chief-0.jsonl/") for name in objects)
     assert list(cloud.folder.glob("tmp-0/*")) == []
 
 
 @pytest.mark.full
-def test_a_container_keeps_the_use_of_its_task_where_every_client_finds_it(cloud: Cloud, write, monkeypatch) -> None:
+def test_a_container_keeps_the_use_of_its_task_where_every_client_finds_it(cloud: Cloud, write) -> None:
     write("train.py", "import time; time.sleep(5)")
     plan = cloud.plan("train.py")
     container = cloud.start(plan, cloud.order(plan))
     assert container.code() == 0, container.said
-    key = f"podlift/runs/{plan.run_id}/attempts/0001/machine/chief-0.jsonl/000000000000000.part"
-    (sample, *_) = cloud.gcs.client().bucket(BUCKET).blob(key).download_as_bytes().splitlines()
+    (sample, *_) = cloud.objects(plan)["attempts/0001/machine/chief-0.jsonl/000000000000000.part"].splitlines()
     assert json.loads(sample)["memory_bytes"] > 1_000_000
 
 
 @pytest.mark.full
-def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(cloud: Cloud, write, monkeypatch) -> None:
+def test_values_of_the_caller_are_hidden_in_the_record_of_an_error(cloud: Cloud, write, monkeypatch) -> None:
     write("train.py", "import os; raise ValueError('no such data ' + os.environ.pop('KEY'))")
     monkeypatch.setenv("KEY", "s3cr3t-value")
-    plan = cloud.plan("train.py", env={"KEY": sdk.FromCaller()})
-    container = cloud.start(plan, cloud.order(plan), KEY="s3cr3t-value")
-    assert container.code() == 1
-    assert "ValueError: no such data s3cr3t-value" in container.said
-    [failed] = cloud.events(plan, "failed")
-    assert failed.data["message"] == "no such data ***", "as in the last output, values of the caller are not stored"
-    assert "s3cr3t-value" not in failed.data["traceback"]
-    again = cloud.plan("train.py", retry={"user_errors": 1})
-    words = cloud.order(again)
-    assert cloud.start(again, words).code() == 1
-    assert [event.attempt for event in cloud.events(again, "restarting")] == [1]
-    assert [event.attempt for event in cloud.events(again, "failed")] == [1, 2]
+    plan = cloud.plan("train.py", env={"KEY": sdk.FromCaller()}, retry={"user_errors": 1})
+    words = cloud.order(plan)
     # The service starts the container once more all the same.
-    assert cloud.start(again, words).code() == 1
-    assert [event.attempt for event in cloud.events(again, "attempt_started")] == [1, 2]
+    for _ in (1, 2):
+        container = cloud.start(plan, words, KEY="s3cr3t-value")
+        assert container.code() == 1
+    assert "run has ended" in container.said
+    records = cloud.events(plan, "failed")
+    assert [record.attempt for record in records] == [1, 2]
+    assert {record.data["message"] for record in records} == {"no such data ***"}
+    assert "s3cr3t-value" not in records[0].data["traceback"]
 
 
-# Refused containers, and their messages.
 REFUSED = {
     "every write": ({}, ["permission denied (403)", "roles/storage.objectUser"]),
-    "all after the beginning of the attempt": (
-        {"nth": list(range(3, 1000))},
-        ["trained", "records and outputs could not be uploaded"],
-    ),
+    "all after its beginning": ({"nth": [*range(3, 1000)]}, ["trained", "records and outputs could not be uploaded"]),
 }
 
 
 @pytest.mark.parametrize(("which", "words"), REFUSED.values(), ids=REFUSED)
-def test_a_missing_write_permission_is_reported_and_the_job_is_not_restarted(
-    cloud: Cloud, write, which: dict[str, object], words: list[str]
-) -> None:
+def test_a_missing_write_permission_is_reported_and_the_job_is_not_restarted(cloud, write, which, words) -> None:
     write("train.py", "print('trained')")
     plan = cloud.plan("train.py")
     order = cloud.order(plan)
@@ -117,3 +107,33 @@ def test_preempted_tasks_stop_after_the_same_step_also_where_the_storage_fails(c
     assert exits == dict.fromkeys(player.plan.tasks, (75, "checkpointed"))
     claims = [json.loads(bytes(store.get(RunPaths("").membership(number)))) for number in (1, 2)]
     assert claims[0]["members"] == claims[1]["members"]
+
+
+# They end when the test says so.
+WAITS = """
+import os, pathlib, time
+while not pathlib.Path(os.environ["SHARED"], "end").exists():
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.full
+def test_one_that_computes_keeps_the_run_going_until_it_is_idle_too(cloud: Cloud, write, tmp_path: Path) -> None:
+    write("train.py", WAITS)
+    # This machine has no GPUs, so that a plan of it would be refused.
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    plan = replace(plan, job=changed(plan.job, limits=changed(plan.job.limits, idle_accelerator_s=1.5)))
+    words, files, containers = cloud.order(plan), {}, {}
+    for task, use in {"chief-0": 0, "worker-0": 50}.items():
+        variables, files[task] = one_gpu(tmp_path / task, use)
+        variables |= {"CUDA_VISIBLE_DEVICES": "0", "SHARED": str(tmp_path)}
+        containers[task] = cloud.start(plan, words, task, **variables)
+
+    def idle() -> set[str]:
+        return {Path(name).stem for name in cloud.objects(plan, "attempts/0001/idle/")}
+
+    cloud.until(lambda: idle() == {"chief-0"}, "the chief is idle", *containers.values())
+    files["chief-0"].write_text("50")
+    cloud.until(lambda: idle() == set(), "the chief is used again", *containers.values())
+    (tmp_path / "end").touch()
+    assert {task: container.code() for task, container in containers.items()} == dict.fromkeys(plan.tasks, 0)

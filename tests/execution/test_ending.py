@@ -20,6 +20,7 @@ SERVED = ("chief-0", "worker-0", "ps-0", "evaluator-0")
 LIMITS = Limits(grace_s=5.0, exit_wait_s=60.0)
 LOST = {"type": "UnavailableError", "message": "Socket closed"}
 WRONG = {"type": "ValueError", "message": "no such column"}
+MANY = {"type": "OSError", "message": "[Errno 24] Too many open files"}
 FULL = {"type": "OSError", "message": "[Errno 28] No space left on device"}
 
 
@@ -54,76 +55,54 @@ def end_of(view: View) -> AttemptEnd | None:
     return cause and ending.explained(cause, view, Evidence())
 
 
-# The observation: exit codes, records of failures; then: state, reason, task of the failure.
+FAILED = {task: record(task, WRONG) for task in TASKS}
+CHIEF_LOST, LATER = record("chief-0", LOST), record("worker-0", WRONG, 2.0)
+# The observation: exit codes, records of failures; then the reason, and the task of the failure.
 ENDS = {
-    "nothing has ended": ({}, [], None),
-    "a worker is done": ({"worker-0": 0}, [], None),
-    "the first task is done": ({"chief-0": 0}, [], ("SUCCEEDED", "done", "")),
-    "the first task is done, and a worker failed": (
-        {"chief-0": 0, "worker-0": 1},
-        [record("worker-0", WRONG)],
-        ("SUCCEEDED", "done", ""),
-    ),
-    "a task asks for a restart": ({"worker-0": 75}, [], ("CHECKPOINTED", "checkpointed", "")),
-    "an error": ({}, [record("worker-0", WRONG)], ("FAILED", "user_error", "worker-0")),
-    "the earliest error": (
-        {},
-        [record("worker-1", WRONG, 2.0), record("worker-0", WRONG, 1.0)],
-        ("FAILED", "user_error", "worker-0"),
-    ),
-    "an error that is not the consequence of another": (
-        {},
-        [record("chief-0", LOST, 1.0), record("worker-0", WRONG, 2.0)],
-        ("FAILED", "user_error", "worker-0"),
-    ),
-    "a peer is lost": ({}, [record("chief-0", LOST)], ("FAILED", "infrastructure", "chief-0")),
-    "a peer was done before": (
-        {"worker-0": 0},
-        [record("chief-0", LOST)],
-        ("FAILED", "user_error", "chief-0"),
-    ),
-    "a silent end explains a lost peer": (
-        {"worker-0": 3},
-        [record("chief-0", LOST)],
-        ("FAILED", "user_error", "worker-0"),
-    ),
-    "SIGKILL explains every error": ({"worker-0": -9}, [record("chief-0", WRONG)], ("FAILED", "killed", "worker-0")),
-    "SIGKILL explains SIGABRT": ({"chief-0": -6, "worker-0": -9}, [], ("FAILED", "killed", "worker-0")),
-    "the memory was full": ({"worker-1": -9}, [], ("FAILED", "out_of_memory", "worker-1")),
-    "SIGTERM from outside": ({"worker-0": -15}, [], ("FAILED", "preempted", "worker-0")),
-    "SIGKILL without a full memory": ({"worker-0": -9}, [], ("FAILED", "killed", "worker-0")),
-    "an abort on a machine with a full memory": ({"worker-1": -6}, [], ("FAILED", "killed", "worker-1")),
-    "a worker asks for a restart, and another has failed": (
-        {"worker-0": 75, "worker-1": 1},
-        [record("worker-1", WRONG)],
-        ("CHECKPOINTED", "checkpointed", ""),
-    ),
-    "a silent end, and an error of another": (
-        {"worker-0": 3},
-        [record("chief-0", WRONG)],
-        ("FAILED", "user_error", "chief-0"),
-    ),
-    "an exit code without an error": ({"chief-0": 3}, [], ("FAILED", "user_error", "chief-0")),
-    "a full disk": ({}, [record("chief-0", FULL)], ("FAILED", "infrastructure", "chief-0")),
+    "nothing has ended": ({}, [], ""),
+    "a worker is done": ({"worker-0": 0}, [], ""),
+    "the first task is done": ({"chief-0": 0}, [], "done"),
+    "the first task is done, and a worker failed": ({"chief-0": 0, "worker-0": 1}, [FAILED["worker-0"]], "done"),
+    "a task asks for a restart": ({"worker-0": 75}, [], "checkpointed"),
+    "an error": ({}, [FAILED["worker-0"]], "user_error worker-0"),
+    "the earliest error": ({}, [record("worker-1", WRONG, 2.0), FAILED["worker-0"]], "user_error worker-0"),
+    "an error that is not the consequence of another": ({}, [CHIEF_LOST, LATER], "user_error worker-0"),
+    "a peer is lost": ({}, [CHIEF_LOST], "infrastructure chief-0"),
+    "a peer was done before": ({"worker-0": 0}, [CHIEF_LOST], "user_error chief-0"),
+    "a silent end explains a lost peer": ({"worker-0": 3}, [CHIEF_LOST], "user_error worker-0"),
+    "SIGKILL explains every error": ({"worker-0": -9}, [FAILED["chief-0"]], "killed worker-0"),
+    "SIGKILL explains SIGABRT": ({"chief-0": -6, "worker-0": -9}, [], "killed worker-0"),
+    "the memory was full": ({"worker-1": -9}, [], "out_of_memory worker-1"),
+    "SIGTERM from outside": ({"worker-0": -15}, [], "preempted worker-0"),
+    "SIGKILL without a full memory": ({"worker-0": -9}, [], "killed worker-0"),
+    "an abort on a machine with a full memory": ({"worker-1": -6}, [], "killed worker-1"),
+    "one asks for a restart, another failed": ({"worker-0": 75, "worker-1": 1}, [FAILED["worker-1"]], "checkpointed"),
+    "a silent end, and an error of another": ({"worker-0": 3}, [FAILED["chief-0"]], "user_error chief-0"),
+    "an exit code without an error": ({"chief-0": 3}, [], "user_error chief-0"),
+    "a full disk": ({}, [record("chief-0", FULL)], "infrastructure chief-0"),
 }
+STATES = {"done": "SUCCEEDED", "checkpointed": "CHECKPOINTED"}
 
 
 @pytest.mark.parametrize(("codes", "failed", "wanted"), ENDS.values(), ids=ENDS)
 def test_codes_and_records_say_why_an_attempt_ends(codes, failed, wanted) -> None:
     view = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed)
     end, cause = end_of(view), ending.cause(view)
-    assert (cause is not None and cause.is_asked) is (wanted is not None and wanted[0] != "FAILED")
-    assert (end and (end.state.value, end.reason.value, end.failure.task if end.failure else "")) == wanted
+    assert (cause is not None and cause.is_asked) is (wanted in STATES)
+    assert (end is None) is (wanted == "")
+    if end:
+        assert f"{end.reason.value} {end.failure.task if end.failure else ''}".strip() == wanted
+        assert end.state.value == STATES.get(wanted, "FAILED")
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"), [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]
-)
+ASKED_ENDS = [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]
+
+
+@pytest.mark.parametrize(("code", "reason"), ASKED_ENDS)
 def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reason) -> None:
     failed = [record("chief-0", WRONG)] if code == 1 else []
     view = View(tasks=TASKS, own=["chief-0"], codes={"chief-0": code}, failed=failed, stop_requested=True)
     end = end_of(view)
-    assert end is not None
     assert end.reason is reason
 
 
@@ -133,15 +112,11 @@ def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reas
         (WRONG, "chief-0 failed: ValueError: no such column"),
         (LOST, "Lost contact. chief-0 failed: UnavailableError: Socket closed"),
         (FULL, "chief-0 failed: OSError: [Errno 28] No space left on device: the disk is full."),
-        (
-            {"type": "OSError", "message": "[Errno 24] Too many open files"},
-            "chief-0 failed: OSError: [Errno 24] Too many open files: the process reached its limit of open files (ulimit -n).",
-        ),
+        (MANY, f"chief-0 failed: OSError: {MANY['message']}: the process reached its limit of open files (ulimit -n)."),
     ],
 )
 def test_a_failure_is_explained_with_the_findings_of_the_agent(data, message) -> None:
     end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=[record("chief-0", data)]))
-    assert end is not None
     assert end.failure == Failure(task="chief-0", message=message, traceback="here", log="chief-0.log")
 
 
@@ -150,42 +125,33 @@ def test_an_exit_with_a_number_shows_the_last_five_lines_of_the_output(said: str
     seen = [record("chief-0", {"type": "SystemExit", "message": said})]
     end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=seen))
     lines = "\nLast lines of its output:\n4\n5\n6\n7\n8" if printed else ""
-    assert end is not None
-    assert end.failure is not None
     assert end.failure.traceback == f"here{lines}"
 
 
 # The observation of an agent of all tasks, and of the agent of chief-0 alone; how long each waits for the first failure.
 ECHOES = {
-    "its own error": ({"chief-0": 1}, [record("chief-0", WRONG)], (), 0.0, 0.0),
-    "a lost peer": ({"chief-0": 1}, [record("chief-0", LOST)], (), 3.0, 5.0),
-    "it aborted": ({"chief-0": -6}, [], (), 0.0, 5.0),
-    "it was killed": ({"chief-0": -9}, [], (), 0.0, 0.0),
-    "one aborted, one was killed": ({"chief-0": -6, "worker-0": -9}, [], (), 0.0, 0.0),
-    "nothing": ({}, [], (), 0.0, 0.0),
+    "its own error": ({"chief-0": 1}, [FAILED["chief-0"]], 0.0, 0.0),
+    "a lost peer": ({"chief-0": 1}, [CHIEF_LOST], 3.0, 5.0),
+    "it aborted": ({"chief-0": -6}, [], 0.0, 5.0),
+    "it was killed": ({"chief-0": -9}, [], 0.0, 0.0),
+    "one aborted, one was killed": ({"chief-0": -6, "worker-0": -9}, [], 0.0, 0.0),
+    "nothing": ({}, [], 0.0, 0.0),
 }
 
 
-@pytest.mark.parametrize(("codes", "failed", "done", "whole_s", "shared_s"), ECHOES.values(), ids=ECHOES)
-def test_the_consequence_of_another_failure_waits_for_it(codes, failed, done, whole_s, shared_s) -> None:
-    whole = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed, done=done)
-    shared = View(tasks=TASKS, own=["chief-0"], codes=codes, failed=failed, done=done)
+@pytest.mark.parametrize(("codes", "failed", "whole_s", "shared_s"), ECHOES.values(), ids=ECHOES)
+def test_the_consequence_of_another_failure_waits_for_it(codes, failed, whole_s, shared_s) -> None:
+    whole = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed)
+    shared = replace(whole, own=["chief-0"])
     assert (ending.echo_s(whole, WHOLE, LIMITS), ending.echo_s(shared, SHARED, LIMITS)) == (whole_s, shared_s)
-    alone = View(tasks=TASKS[:1], own=TASKS[:1], codes=codes, failed=failed, done=done)
+    alone = replace(whole, tasks=TASKS[:1], own=TASKS[:1])
     assert ending.echo_s(alone, WHOLE, LIMITS) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("codes", "done", "expected"),
-    [
-        ({}, ["chief-0"], True),
-        ({"worker-1": 1}, ["chief-0"], True),
-        ({}, ["worker-1"], False),
-        ({"chief-0": 0}, ["chief-0"], False),
-    ],
-)
-def test_the_first_task_is_done_until_it_has_ended(codes, done, expected: bool) -> None:
-    assert View(tasks=TASKS, own=TASKS, codes=codes, done=done).first_is_done is expected
+def test_the_first_task_is_done_until_it_has_ended() -> None:
+    cases = ({}, "chief-0"), ({"worker-1": 1}, "chief-0"), ({}, "worker-1"), ({"chief-0": 0}, "chief-0")
+    found = [View(tasks=TASKS, own=TASKS, codes=codes, done=[done]).first_is_done for codes, done in cases]
+    assert found == [True, True, False, False]
 
 
 @pytest.mark.parametrize("codes", [{}, {"worker-0": -6}])
@@ -193,8 +159,7 @@ def test_a_first_task_that_is_done_may_take_its_time_to_exit_before_its_peers_fa
     failed = [record("worker-1", LOST)]
     view = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed, done=["chief-0"])
     assert ending.echo_s(view, WHOLE, LIMITS) == 60.0
-    ended = View(tasks=TASKS, own=TASKS, codes={**codes, "chief-0": 1}, failed=failed, done=["chief-0"])
-    assert ending.echo_s(ended, WHOLE, LIMITS) < 60.0
+    assert ending.echo_s(replace(view, codes={**codes, "chief-0": 1}), WHOLE, LIMITS) < 60.0
 
 
 ALONE = {
@@ -204,11 +169,7 @@ ALONE = {
     "the first task": ("chief-0", {"chief-0": 1}, ""),
     "a worker, and the first task too": ("worker-0", {"worker-0": 1, "chief-0": 1}, ""),
     "an evaluator that asks for a restart": ("", {"evaluator-0": 75}, "evaluator-0"),
-    "an evaluator that asks for a restart after a worker's end": (
-        "",
-        {"worker-0": 1, "evaluator-0": 75},
-        "evaluator-0",
-    ),
+    "an evaluator that asks for it after a worker's end": ("", {"worker-0": 1, "evaluator-0": 75}, "evaluator-0"),
     "a worker, while a server is done": ("worker-0", {"worker-0": 1, "ps-0": 0}, "worker-0"),
     "an error of the first task, seen with a worker's end": ("chief-0", {"worker-0": 1}, ""),
 }
@@ -243,13 +204,7 @@ STOPS = {
     "another failed": (ERROR, "worker-0", {}, Stop(grace_s=2.0), Stop()),
     "it failed too, and saves": (ERROR, "worker-0", {"saving_s": 9.0}, Stop(wait_s=9.0, grace_s=2.0), Stop(wait_s=9.0)),
     "the disk of another is full": (DISK, "worker-0", {}, Stop(grace_s=2.0), Stop()),
-    "another failed elsewhere, and it saves": (
-        READ,
-        "worker-0",
-        {"saving_s": 4.0},
-        Stop(wait_s=4.0, grace_s=2.0),
-        Stop(wait_s=4.0),
-    ),
+    "one failed elsewhere": (READ, "worker-0", {"saving_s": 4.0}, Stop(wait_s=4.0, grace_s=2.0), Stop(wait_s=4.0)),
     "another left elsewhere": (ASKED, "worker-0", {"steps": True}, Stop(wait_s=30.0, grace_s=2.0), Stop(wait_s=30.0)),
     "the time is over": (LATE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),
     "no task uses its GPU": (IDLE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),
@@ -265,22 +220,12 @@ def test_a_task_that_outlives_the_attempt_is_ended(end, task, about, whole, shar
     assert ending.stop(end, task, tasks, scope=SHARED, limits=LIMITS, **seen) == shared
 
 
-@pytest.mark.parametrize(
-    ("end", "may"),
-    [
-        (IDLE, True),
-        (LATE, True),
-        (READ, False),
-        (replace(IDLE, restart=True), False),
-        (DISK, False),
-        (ERROR, False),
-        (HUNG, False),
-        (SAVED, False),
-        (DONE, False),
-    ],
-)
-def test_a_task_may_save_on_sigterm_only_if_none_has_failed(end, may) -> None:
-    assert ending.may_save(end) is may
+MAY_SAVE = (IDLE, LATE)
+MAY_NOT_SAVE = (READ, replace(IDLE, restart=True), DISK, ERROR, HUNG, SAVED, DONE)
+
+
+def test_a_task_may_save_on_sigterm_only_if_none_has_failed() -> None:
+    assert [end for end in (*MAY_SAVE, *MAY_NOT_SAVE) if ending.may_save(end)] == [*MAY_SAVE]
 
 
 def test_a_long_grace_gives_saving_tasks_more_time_and_a_short_one_gives_others_less() -> None:

@@ -80,13 +80,8 @@ def test_pip_would_install_something_exactly_where_the_image_lacks_it(image: Pat
         broken.rename(image / "unread")
     (tmp_path / "requirements.txt").write_text("\n".join([*lines, ""]))
     (tmp_path / "constraints.txt").write_text("\n".join([*limits, ""]))
-    words = ["-m", "pip", "install", "--quiet", "--no-index", "--dry-run", "--report", "report.json"]
-    done = subprocess.run(
-        [sys.executable, *words, "-r", "requirements.txt", "-c", "constraints.txt"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(image)},
-        capture_output=True,
-        check=False,
-    )
+    words = "-m pip install --quiet --no-index --dry-run --report report.json -r requirements.txt -c constraints.txt"
+    command, env = [sys.executable, *words.split()], {"PYTHONPATH": str(image)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
     found = done.returncode == 0 and not json.loads((tmp_path / "report.json").read_bytes())["install"]
     assert found is known, done.stderr.decode()

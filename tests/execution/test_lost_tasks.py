@@ -65,9 +65,7 @@ def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(play:
     assert "saves after step" in player.output("chief-0", 1)
 
 
-def test_a_killed_worker_of_parameter_servers_restarts_alone_at_its_address(
-    play: Play, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_worker_of_parameter_servers_restarts_alone_at_its_address(play: Play, capsys) -> None:
     player = play("local 3", Given(resources={"workers": 3, "ps": 1}, retry=RETRY))
     player.reach("step")
     player.kill("worker-0")
@@ -109,9 +107,7 @@ def test_a_killed_ps_restarts_all_tasks_and_a_worker_that_exits_with_75_only_its
 
 
 @pytest.mark.full
-def test_without_ps_a_worker_restarts_all_and_an_evaluator_itself_with_both_records(
-    play: Play,
-) -> None:
+def test_without_ps_a_worker_restarts_all_and_an_evaluator_itself_with_both_records(play) -> None:
     faults = "evaluator-0 start 1 error;evaluator-0 start 2 error"
     given = Given(resources={"workers": 2, "evaluator": True}, faults=faults, retry={**RETRY, "user_errors": 1})
     player = play("local 3", given)

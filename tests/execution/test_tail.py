@@ -9,12 +9,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support import LIMIT_S, FakeClock, until
 
-from sdk.errors import AccessError, AlreadyExistsError, StoreError
+from sdk.errors import AccessError, StoreError
 from sdk.execution import tail
 from sdk.execution.output import FolderOutput
 from sdk.execution.tail import TAIL_BYTES, CopiedOutput, TailUploader
@@ -22,7 +23,7 @@ from sdk.job.layout import RunPaths
 from sdk.runtime import secret_values
 from sdk.storage.posix_store import PosixStore
 
-from .cloud import BUCKET, Cloud
+from .cloud import Cloud, lose_answers
 
 KEY = RunPaths("").tail(1, "chief-0")
 LINE = b"%07d " + b"x" * 91 + b"\n"
@@ -47,9 +48,7 @@ def stored(store: PosixStore) -> list[bytes]:
     return [bytes(store.get(each.key)) for each in store.list(f"{KEY}/")]
 
 
-def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(
-    store: PosixStore, clock: FakeClock, kept: TailUploader
-) -> None:
+def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(store, clock, kept, monkeypatch) -> None:
     for second in range(130):
         kept.buffer.add(f"line {second}\npart of ".encode())
         kept.push_if_due()
@@ -58,17 +57,17 @@ def test_complete_lines_are_uploaded_after_five_seconds_and_then_every_thirty(
     assert len(found) == 5, "after 5, 35, 65, 95 and 125 s"
     assert found[0] == b"line 0\n" + b"".join(b"part of line %d\n" % number for number in range(1, 6))
     assert all(part.endswith(b"\n") for part in found)
-    kept.finish(1.0)
-    assert (
-        b"".join(stored(store)) == b"line 0\n" + b"".join(b"part of line %d\n" % n for n in range(1, 130)) + b"part of "
-    )
+    limits: list[float] = []
+    monkeypatch.setattr(store, "set_deadline", limits.append)
+    kept.finish(8.0)
+    assert limits == [8.0], "the last upload ends in time"
+    lines = b"".join(b"part of line %d\n" % number for number in range(1, 130))
+    assert b"".join(stored(store)) == b"line 0\n" + lines + b"part of "
     offsets = [int(each.key.rpartition("/")[2].partition(".")[0]) for each in store.list(f"{KEY}/")]
     assert offsets == [sum(map(len, stored(store)[:number])) for number in range(6)]
 
 
-def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(
-    store: PosixStore, clock: FakeClock, kept: TailUploader
-) -> None:
+def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(store, clock, kept) -> None:
     written = uploaded = uploads = 0
     for _ in range(600):
         kept.buffer.add(b"".join(LINE % number for number in range(written, written + 1000)))
@@ -91,9 +90,7 @@ def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(
     assert first in (LINE % number for number in range(written)), "it begins with a whole line"
 
 
-def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(
-    store: PosixStore, kept: TailUploader, monkeypatch
-) -> None:
+def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(store, kept, monkeypatch) -> None:
     def refuse(key: str, **more: object) -> None:
         raise AccessError("403")
 
@@ -106,28 +103,19 @@ def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(
 
 
 def test_an_upload_with_a_lost_answer_is_not_another_one(store: PosixStore, kept: TailUploader, monkeypatch) -> None:
-    put_new = store.put_new
-
-    def lose(key: str, data: list[bytes]) -> None:
-        put_new(key, data)
-        raise AlreadyExistsError(key)
-
-    monkeypatch.setattr(store, "put_new", lose)
+    lose_answers(monkeypatch, store)
     kept.buffer.add(b"one\n")
     kept.push()
     assert stored(store) == [b"one\n"]
 
 
-def test_output_that_could_not_be_uploaded_is_uploaded_the_next_time(
-    store: PosixStore, kept: TailUploader, monkeypatch
-) -> None:
-    put_new, failures = store.put_new, 15
+def test_output_that_could_not_be_uploaded_is_uploaded_later_as_far_as_it_is_kept(store, kept, monkeypatch) -> None:
+    put_new, failures, sizes = store.put_new, iter(range(15)), []
 
     def fail(key: str, data: list[bytes]) -> None:
-        nonlocal failures
-        failures -= 1
-        if failures >= 0:
+        if next(failures, None) is not None:
             raise StoreError("no network")
+        sizes.append(sum(map(len, data)))
         put_new(key, data)
 
     monkeypatch.setattr(store, "put_new", fail)
@@ -138,36 +126,25 @@ def test_output_that_could_not_be_uploaded_is_uploaded_the_next_time(
     lines = b"".join(stored(store)).splitlines(keepends=True)
     assert lines == [LINE % number for number in range(20 - len(lines) // 10_000, 20) for _ in range(10_000)]
     assert len(lines) >= TAIL_BYTES // 100
+    # No more is waiting than is kept, and the rest of the output comes after it.
+    assert TAIL_BYTES <= sum(sizes) <= TAIL_BYTES + 6 * 1_000_000
 
 
 def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixStore, clock: FakeClock) -> None:
     token = "0123456789abcdef" * 2
-    environ = {
-        "KEY": "s3cr3t-value",
-        "LONG": "s3cr3t-value-2",
-        "TWO": "first half\nother half",
-        "BYTES": "not UTF-8 \udcff",
-        "N": "1",
-        "MINE": "visible",
-    }
-    environ["PODLIFT_EMULATOR"] = f"http://127.0.0.1:1/{token}"
+    environ = {"KEY": "s3cr3t-value", "LONG": "s3cr3t-value-2", "TWO": "first half\nother half", "N": "1"}
+    environ |= {"BYTES": "not UTF-8 \udcff", "MINE": "visible", "PODLIFT_EMULATOR": f"http://127.0.0.1:1/{token}"}
     copied = ["KEY", "LONG", "TWO", "BYTES", "N", "ABSENT"]
     kept = TailUploader(store, KEY, clock, secret_values.words(environ, copied))
-    for piece in (
-        b"s3cr",
-        b"3t-value and s3cr3t-value-2; first half\n",
-        b"other half, 1, not UTF-8 \xff, visible, ",
-        token.encode(),
-    ):
+    pieces = b"s3cr", b"3t-value and s3cr3t-value-2; first half\n", b"other half, 1, not UTF-8 \xff, visible, "
+    for piece in (*pieces, token.encode()):
         kept.buffer.add(piece)
         kept.push()
     kept.finish(1.0)
     assert b"".join(stored(store)) == b"*** and ***; ***\n***, 1, ***, visible, ***"
 
 
-def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_lines(
-    store: PosixStore, kept: TailUploader
-) -> None:
+def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_lines(store, kept) -> None:
     kept.buffer.add(b"x" * 1_000_000)
     kept.push()
     assert stored(store) == []
@@ -179,28 +156,6 @@ def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_line
     assert stored(store)[-1] == b"1/10\r"
 
 
-def test_while_the_bucket_is_not_reachable_no_more_is_waiting_than_is_kept(
-    store: PosixStore, kept: TailUploader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_new, uploaded, reachable = store.put_new, 0, False
-
-    def put(key: str, data: list[bytes]) -> None:
-        nonlocal uploaded
-        if not reachable:
-            raise StoreError("no network")
-        uploaded += sum(map(len, data))
-        put_new(key, data)
-
-    monkeypatch.setattr(store, "put_new", put)
-    for number in range(20):
-        kept.buffer.add(LINE % number * 20_000)
-        with suppress(StoreError):
-            kept.push()
-    reachable = True
-    kept.finish(1.0)
-    assert TAIL_BYTES <= uploaded <= TAIL_BYTES + 2 * 2_000_000, "of 40 MB"
-
-
 def test_output_dropped_before_an_upload_is_reported_by_its_size(store: PosixStore, kept: TailUploader) -> None:
     for number in range(13):
         kept.buffer.add(b"%x" % number * 450_000 + b"\n" + b"%x" % number * 450_000)
@@ -209,9 +164,7 @@ def test_output_dropped_before_an_upload_is_reported_by_its_size(store: PosixSto
     assert first == b"podlift: 1.4 MB of output before this line are not kept", "one piece, and half of the next"
 
 
-def test_a_container_in_the_place_of_another_one_goes_on_where_its_output_ended(
-    store: PosixStore, clock: FakeClock, kept: TailUploader
-) -> None:
+def test_a_container_in_the_place_of_another_one_goes_on_where_its_output_ended(store, clock, kept) -> None:
     for lines in (b"one\ntwo\n", b"three\n"):
         kept.buffer.add(lines)
         kept.push()
@@ -222,41 +175,20 @@ def test_a_container_in_the_place_of_another_one_goes_on_where_its_output_ended(
     assert [stat.key for stat in store.list(f"{KEY}/")] == [RunPaths.part(KEY, 8), RunPaths.part(KEY, 14)]
 
 
-def test_the_last_upload_ends_in_time(store: PosixStore, kept: TailUploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[float] = []
-    monkeypatch.setattr(store, "set_deadline", limits.append)
-    kept.finish(8.0)
-    assert limits == [8.0]
-
-
-@pytest.fixture
-def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Copied]]:
-    task_writes = os.write
-    with monkeypatch.context() as patch:
-
-        def copy(secrets: Sequence[str] = ()) -> Copied:
-            found = Copied(str(tmp_path), secrets)
-
-            def write(target: int, data: bytes) -> int:
-                return task_writes(target, data) if target == found.task else found.takes(bytes(data))
-
-            patch.setattr(tail.os, "write", write)
-            return found
-
-        yield copy
-
-
 class Copied:
     """The output of a task, and the output of its container, one write after the other."""
 
-    def __init__(self, folder: str, secrets: Sequence[str]) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, folder: str, secrets: Sequence[str] = ()) -> None:
         self.shown: list[bytes] = []
         self.kept: list[bytes] = []
         self.output = CopiedOutput(self.kept.append, folder, secrets)
         self.task, other = (os.open(path, os.O_WRONLY) for path in self.output.paths)
+        task_writes, self.takes = os.write, self.take
+        patch.setattr(
+            tail.os, "write", lambda to, data: task_writes(to, data) if to == self.task else self.takes(bytes(data))
+        )
         self.output.start()
         os.close(other)
-        self.takes = self.take
 
     def take(self, data: bytes) -> int:
         self.shown.append(data)
@@ -267,11 +199,19 @@ class Copied:
         os.write(self.task, data)
         until(lambda: self.output.count == before + len(data))
 
+    def ends(self) -> None:
+        os.close(self.task)
+        self.output.finish(60.0)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Copied]]:
+    with monkeypatch.context() as patch:
+        yield partial(Copied, patch, str(tmp_path))
+
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_tasks_output_is_copied_to_the_last_byte_and_needs_no_reader(
-    copied: Callable[..., Copied], monkeypatch: pytest.MonkeyPatch, broken: bool
-) -> None:
+def test_a_tasks_output_is_copied_to_the_last_byte_and_needs_no_reader(copied, monkeypatch, broken) -> None:
     output = copied()
 
     def takes(data: bytes) -> int:
@@ -292,7 +232,7 @@ def test_a_tasks_output_is_copied_to_the_last_byte_and_needs_no_reader(
     assert b"".join(output.shown) == (b"" if broken else b"one\ntwo\nthe rest")
 
 
-def test_the_last_lines_of_a_task_are_known_as_a_terminal_would_show_them(copied: Callable[..., Copied]) -> None:
+def test_the_last_lines_of_a_task_are_known_as_a_terminal_would_show_them(copied) -> None:
     output = copied()
     for piece in (b"1/9\r2/9\r\n", *(b"line %d\n" % number for number in range(19))):
         output.prints(piece)
@@ -300,20 +240,18 @@ def test_the_last_lines_of_a_task_are_known_as_a_terminal_would_show_them(copied
     output.prints(b"x" * 5000 + b"\n")
     assert output.output.last_lines[0] == "line 0"
     assert len(output.output.last_lines[-1]) < 1000
-    os.close(output.task)
-    output.output.finish(60.0)
+    output.ends()
 
 
-def test_a_secret_is_hidden_however_a_task_writes_it(copied: Callable[..., Copied]) -> None:
+def test_a_secret_is_hidden_however_a_task_writes_it(copied) -> None:
     output = copied(["s3cr3t-value-2", "s3cr3t-value", "first half", "other half"])
     for piece in (b"s3cr", b"3t-value and s3cr3t-value-2; first half\n", b"oth", b"er half, visible"):
         output.prints(piece)
-    os.close(output.task)
-    output.output.finish(60.0)
+    output.ends()
     assert b"".join(output.shown) == b"".join(output.kept) == b"*** and ***; ***\n***, visible"
 
 
-def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied: Callable[..., Copied]) -> None:
+def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied) -> None:
     output = copied()
     for piece in (b"begins", b" ", b"worker-0"):
         output.prints(piece)
@@ -321,8 +259,7 @@ def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied: C
     output.prints(b"\n")
     lines = b"".join(LINE % number for number in range(200))
     output.prints(lines)
-    os.close(output.task)
-    output.output.finish(60.0)
+    output.ends()
     assert output.shown[0] == b"begins worker-0\n"
     assert b"".join(output.shown[1:]) == lines
     # A longer write may be divided.
@@ -330,9 +267,7 @@ def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied: C
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
-    copied: Callable[..., Copied], monkeypatch: pytest.MonkeyPatch, reads: bool
-) -> None:
+def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(copied, monkeypatch, reads) -> None:
     output = copied()
     may, taken = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -361,9 +296,7 @@ def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
 
 
 @pytest.mark.parametrize("secrets", [{}, {"KEY": "s3cr3t-value"}])
-def test_logs_hold_the_output_of_tasks_without_secrets_and_an_index_of_times(
-    tmp_path: Path, clock: FakeClock, secrets: dict[str, str]
-) -> None:
+def test_logs_hold_the_output_of_tasks_without_secrets_and_an_index_of_times(tmp_path, clock, secrets) -> None:
     paths = RunPaths(str(tmp_path / "run"))
     os.makedirs(os.path.dirname(paths.log(1, "chief-0")))
     output = FolderOutput(paths, 1, ["chief-0", "worker-0"], secrets, str(tmp_path / "pipes"), clock)
@@ -387,21 +320,13 @@ def test_logs_hold_the_output_of_tasks_without_secrets_and_an_index_of_times(
 
 
 def test_a_killed_container_leaves_the_output_of_its_task_until_then(cloud: Cloud, write) -> None:
-    write(
-        "train.py",
-        """
-        import os, time
-        print("before")
-        os.write(2, b"an error\\n")
-        time.sleep(600)
-        """,
-    )
+    write("train.py", "import os, time; print('before'); os.write(2, b'an error\\n'); time.sleep(600)")
     plan = cloud.plan("train.py")
     container = cloud.start(plan, cloud.order(plan))
-    prefix = f"podlift/runs/{plan.run_id}/attempts/0001/tails/chief-0.log/"
-    until(lambda: list(cloud.gcs.client().list_blobs(BUCKET, prefix=prefix)))
+    place = "attempts/0001/tails/chief-0.log/"
+    until(lambda: cloud.objects(plan, place))
     container.process.send_signal(signal.SIGKILL)
     container.code()
-    parts = list(cloud.gcs.client().list_blobs(BUCKET, prefix=prefix))
-    assert sorted(parts[0].download_as_bytes().splitlines()) == [b"an error", b"before"]
+    first = min(cloud.objects(plan, place).items())[1]
+    assert sorted(first.splitlines()) == [b"an error", b"before"]
     assert "before\n" in container.said and "an error\n" in container.said

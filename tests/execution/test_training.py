@@ -1,16 +1,17 @@
-"""Training in containers: a killed gang ends with the same weights, and one that does not train yet ends at once."""
+"""Training in containers, whose tasks are forked: the weights after a kill, and a preemption before any training."""
 
 from __future__ import annotations
 
 import re
 import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
 from .cloud import Cloud
-
-pytestmark = pytest.mark.full
 
 # 30 steps in all, of some 0.1 s each, and the weights at the end.
 FIT = """
@@ -52,19 +53,21 @@ def undisturbed(cloud: Cloud, settings) -> str:
     return weights(containers["chief-0"])
 
 
+def children(container, program: str) -> list[psutil.Process]:
+    found = psutil.Process(container.process.pid).children()
+    return [each for each in found if program in " ".join(each.cmdline())]
+
+
 def spare_of(container) -> list[psutil.Process]:
-    return [
-        each for each in psutil.Process(container.process.pid).children() if "template.py" in " ".join(each.cmdline())
-    ]
+    return children(container, "template.py")
 
 
 def task_of(container) -> psutil.Process:
-    [found] = [
-        each for each in psutil.Process(container.process.pid).children() if "task_main.py" in str(each.cmdline())
-    ]
+    [found] = children(container, "task_main.py")
     return found
 
 
+@pytest.mark.full
 def test_a_killed_gang_is_forked_from_spare_processes_and_ends_with_equal_weights(cloud: Cloud, write) -> None:
     write("train.py", FIT)
     settings = {"resources": {"workers": 2}, "checkpoints": {"every_steps": 4}, "retry": {"infrastructure": 2}}
@@ -93,6 +96,7 @@ time.sleep(600 if os.environ["PODLIFT_ATTEMPT"] == "1" else 0)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("victim", ["chief-0", "worker-0"])
 def test_a_container_that_is_preempted_before_its_training_ends_at_once(cloud: Cloud, write, victim: str) -> None:
     write("train.py", CONNECTED)
@@ -108,3 +112,65 @@ def test_a_container_that_is_preempted_before_its_training_ends_at_once(cloud: C
     containers[victim] = cloud.start(plan, words, victim)
     assert {task: each.code() for task, each in containers.items()} == dict.fromkeys(plan.tasks, 0)
     assert {event.data["reason"] for event in cloud.events(plan, "restarting")} == {"preempted"}
+
+
+Fake = Callable[[str], dict[str, str]]
+FORKED = "import os, sdk, tensorflow\nprint('ran', sdk.context().task, os.environ['PODLIFT_TASK'], flush=True)"
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Path:
+    """The file to which each import of the fake TensorFlow adds one letter."""
+    return tmp_path / "count"
+
+
+@pytest.fixture
+def fake(tmp_path: Path, counted: Path) -> Fake:
+    """Return the variables with which a module of this text is TensorFlow."""
+    place = tmp_path / "fake"
+    place.mkdir()
+    counted.touch()
+
+    def make(text: str = "") -> dict[str, str]:
+        (place / "tensorflow.py").write_text(f"open({str(counted)!r}, 'a').write('x')\n{text}\n")
+        return {"PYTHONPATH": f"{place}:{':'.join(path for path in sys.path if path.endswith('site-packages'))}"}
+
+    return make
+
+
+def test_a_tasks_modules_are_imported_once_and_while_others_are_awaited(cloud: Cloud, write, fake, counted) -> None:
+    write("train.py", FORKED)
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    words, env = cloud.order(plan, preload=["tensorflow"]), fake()
+    chief = cloud.start(plan, words, **env)
+    cloud.until(lambda: counted.read_text(), "an import", chief)
+    assert not cloud.events(plan, "attempt_started")
+    worker = cloud.start(plan, words, "worker-0", **env)
+    assert (chief.code(), worker.code()) == (0, 0), chief.said + worker.said
+    assert "ran chief-0 chief-0" in chief.said and "ran worker-0 worker-0" in worker.said
+    assert counted.read_text() == "xx"
+
+
+def test_a_container_that_is_stopped_while_it_waits_leaves_no_process_behind(cloud: Cloud, write, fake: Fake) -> None:
+    write("train.py", FORKED)
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    chief = cloud.start(plan, cloud.order(plan, preload=["tensorflow"]), **fake("import time; time.sleep(60)"))
+    cloud.until(lambda: "waiting for worker-0" in chief.said, "a wait", chief)
+    known = psutil.Process(chief.process.pid).children(recursive=True)
+    assert known
+    chief.process.terminate()
+    assert chief.code() == 134, chief.said
+    assert list(cloud.folder.glob("tmp-0/*")) == []
+    assert psutil.wait_procs(known, timeout=20)[1] == []
+
+
+@pytest.mark.full
+def test_a_task_that_cannot_be_forked_starts_by_itself_and_ends_later_preloads(cloud, write, fake, counted) -> None:
+    steps = "import time\nfor step in range(25): sdk.context().report({'step': step}, step=step); time.sleep(0.1)"
+    write("train.py", f"{FORKED}\n{steps}")
+    plan = cloud.plan("train.py")
+    thread = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()"
+    container = cloud.start(plan, cloud.order(plan, preload=["tensorflow"]), **fake(thread))
+    assert container.code() == 0, container.said
+    assert container.said.count("the task was not forked: 2 threads") == 1
+    assert counted.read_text() == "xx"

@@ -11,6 +11,8 @@ from support import full_only
 
 import sdk
 from sdk import backends
+from sdk.backends.kubernetes import answers, client
+from sdk.cli import app
 from sdk.errors import InputError, PodliftError
 from sdk.job.plan import Plan
 
@@ -30,6 +32,7 @@ EVERYTHING: dict[str, Any] = {
     "env": {"LEVEL": "$(HOME)", "TOKEN_OF_MINE": sdk.FromCaller()},
     "kubernetes_raw": {"spec": {"template": {"spec": {"priorityClassName": "low"}}}},
 }
+RELABELED = {"spec": {"template": {"metadata": {"labels": {"podlift-run": "x"}}}}}
 CASES: dict[str, dict[str, Any]] = {
     "two workers": {"workers": 2},
     "everything": EVERYTHING,
@@ -110,33 +113,26 @@ def test_hardware_selects_nodes_by_the_labels_of_gke_and_by_devices_elsewhere() 
     for pod in (gke, plain):
         assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     tpu = rendered(accelerator="v5e-4")["spec"]["template"]["spec"]
-    assert tpu["nodeSelector"] == {
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-        "cloud.google.com/gke-tpu-topology": "2x2",
-    }
+    labels = {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}
+    assert tpu["nodeSelector"] == {f"cloud.google.com/gke-tpu-{name}": value for name, value in labels.items()}
     assert tpu["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
 
 
 def test_values_of_this_shell_come_from_a_secret_and_others_are_not_expanded() -> None:
     body = rendered(**EVERYTHING)
     env = {entry["name"]: entry for entry in body["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env["TOKEN_OF_MINE"]["valueFrom"]["secretKeyRef"] == {
-        "name": body["metadata"]["name"],
-        "key": "TOKEN_OF_MINE",
-    }
+    wanted = {"name": body["metadata"]["name"], "key": "TOKEN_OF_MINE"}
+    assert env["TOKEN_OF_MINE"]["valueFrom"]["secretKeyRef"] == wanted
     assert env["LEVEL"]["value"] == "$$(HOME)"
     assert "hidden-from-plans" not in json.dumps(body)
 
 
-def test_a_deadline_repeats_the_time_limit_and_the_grace_covers_a_save() -> None:
-    spec = rendered(timeout="2h", limit_grace="60s")["spec"]
+def test_the_objects_have_the_deadlines_and_the_ends_of_a_run() -> None:
+    spec = rendered(workers=2, timeout="2h", limit_grace="60s")["spec"]
     assert spec["activeDeadlineSeconds"] == 7200 + 86400, "the agents keep the limit; nodes may take a day"
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > 60
     assert spec["ttlSecondsAfterFinished"] == 86400
-
-
-def test_the_first_task_decides_and_only_final_codes_fail_the_job() -> None:
-    spec = rendered(workers=2)["spec"]
+    # The first task decides, and only final codes fail the job.
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
     ignored, disrupted, final = spec["podFailurePolicy"]["rules"]
     assert (ignored["action"], ignored["onExitCodes"]["values"]) == ("Ignore", [134])
@@ -146,8 +142,6 @@ def test_the_first_task_decides_and_only_final_codes_fail_the_job() -> None:
 
 
 def test_a_container_that_a_mesh_adds_is_not_taken_for_the_task() -> None:
-    from sdk.backends.kubernetes import client
-
     names = {"istio-proxy": {"running": {}}, "task": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     statuses = [{"name": name, "state": state} for name, state in names.items()]
     pod = client._pod({"metadata": {"name": "x"}, "status": {"containerStatuses": statuses}})
@@ -160,10 +154,7 @@ def test_a_container_that_a_mesh_adds_is_not_taken_for_the_task() -> None:
         ({"accelerator": "v5e-16"}, "on a TPU v5e of one machine .* Nearest: accelerator='v5e-8'"),
         ({"accelerator": "v2-8"}, "trains on CPUs, on NVIDIA GPUs"),
         ({"root": "/mnt/training"}, "pods do not see the folder '/mnt/training' .* --kubernetes-claim CLAIM:FOLDER"),
-        (
-            {"root": "/mnt/x", "kubernetes_claim": "c:/mnt/training"},
-            "not in the volume.*--root /mnt/training/podlift",
-        ),
+        ({"root": "/mnt/x", "kubernetes_claim": "c:/mnt/tr"}, "not in the volume.*--root /mnt/tr/podlift"),
         ({"name": "n" * 40}, "too long for the names of its pods.*at most 33 characters"),
         ({"kubernetes_claim": "training"}, "must be CLAIM:FOLDER"),
         ({"kubernetes_memory": "16 GB"}, "must be a quantity of Kubernetes"),
@@ -171,15 +162,10 @@ def test_a_container_that_a_mesh_adds_is_not_taken_for_the_task() -> None:
         ({"kubernetes_raw": {"spec": {"x": {"API_KEY": "abcdefgh"}}}}, "API_KEY looks like"),
         ({"kubernetes_raw": {"metadata": {"name": "x"}}}, r"finds its run. Received: metadata\.name\."),
         ({"kubernetes_raw": {"metadata": {"labels": None}}}, r"finds its run. Received: metadata\.labels\."),
-        (
-            {"kubernetes_raw": {"spec": {"template": {"metadata": {"labels": {"podlift-run": "x"}}}}}},
-            r"finds its run. Received: spec\.template\.metadata\.labels\.podlift-run\.",
-        ),
+        ({"kubernetes_raw": RELABELED}, r"its run. Received: spec\.template\.metadata\.labels\.podlift-run\."),
     ],
 )
-def test_a_job_that_cannot_run_on_kubernetes_is_refused_with_the_next_step(
-    settings: dict[str, Any], message: str
-) -> None:
+def test_a_job_that_cannot_run_on_kubernetes_is_refused_with_the_next_step(settings, message) -> None:
     with pytest.raises(InputError, match=f"(?s){message}"):
         planned(**settings)
 
@@ -190,12 +176,14 @@ def test_a_raw_label_and_annotation_of_another_tool_are_merged() -> None:
     assert body["metadata"]["labels"]["podlift-run"]
 
 
-def test_a_run_is_stored_without_a_kubeconfig(tmp_path: Path, capfd) -> None:
-    from sdk.cli import app
+def stored(folder: Path, name: str) -> int:
+    """Return the exit code of the command that stores a run and writes its objects into a file."""
+    words = f"submit train.py --backend kubernetes --root {folder}/v/p --kubernetes-claim c:{folder}/v --no-start"
+    return app.run([*words.split(), "--kubernetes-image", "i", "-o", name])
 
-    options = ["--backend", "kubernetes", "--root", str(tmp_path / "v" / "p"), "--kubernetes-image", "i"]
-    options += ["--kubernetes-claim", f"c:{tmp_path / 'v'}", "--no-start", "-o", "job.yaml"]
-    assert app.run(["submit", "train.py", *options]) == 0
+
+def test_a_run_is_stored_without_a_kubeconfig(tmp_path: Path, capfd) -> None:
+    assert stored(tmp_path, "job.yaml") == 0
     shown = capfd.readouterr()
     assert "There is no usable kubeconfig" in " ".join(shown.err.split())
     assert sdk.attach(shown.out.strip()).plan.root.endswith(str(tmp_path / "v" / "p"))
@@ -211,44 +199,34 @@ def test_root_reads_that_the_pods_are_another_user(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_kubeconfig_of_several_files_is_refused_with_the_command_that_merges_them(monkeypatch) -> None:
-    pytest.importorskip("lightkube")
     monkeypatch.setenv("KUBECONFIG", "a:b")
     with pytest.raises(InputError, match=r"names several files.*kubectl config view --flatten"):
         sdk.submit("train.py", backend=sdk.Kubernetes(image="i"), root="gs://bucket/p")
 
 
 def test_an_image_without_python_is_a_sentence() -> None:
-    from sdk.backends.kubernetes import answers, client
-
     said = 'runc create failed: exec: "python3": executable file not found in $PATH: unknown'
     pod = client.PodState(name="x-0", phase="Failed", code=128, reason="StartError", message=said)
     answer = answers.of_ended(client.KubernetesJob(id="x", status="Failed", pods=(pod,)))
-    assert answer.end is not None and answer.end.failure is not None
     assert answer.end.failure.message.startswith("The image has no python3. Next: --kubernetes-image")
     assert answer.end.failure.traceback == said
 
 
 @pytest.mark.parametrize("name", ["job.txt", "job.json", "folder.yaml", "mine.yaml"])
 def test_objects_are_written_to_no_folder_and_no_file_of_another_kind(name: str, tmp_path: Path, capfd) -> None:
-    from sdk.cli import app
-
     Path("folder.yaml").mkdir()
     Path("mine.yaml").write_text("mine: 1")
-    options = ["--backend", "kubernetes", "--root", str(tmp_path / "v" / "p"), "--kubernetes-image", "i"]
     _write_kubeconfig(tmp_path / "none")
-    claim = ["--kubernetes-claim", f"c:{tmp_path / 'v'}"]
-    assert app.run(["submit", "train.py", *options, *claim, "--no-start", "-o", name]) == 2
+    assert stored(tmp_path, name) == 2
     assert "The output" in capfd.readouterr().err
     assert not (tmp_path / "v").exists()
     assert Path("mine.yaml").read_text() == "mine: 1"
 
 
 def test_a_manifest_names_the_cluster_and_namespace_for_kubectl(tmp_path: Path) -> None:
-    pytest.importorskip("lightkube")
     _write_kubeconfig(tmp_path / "none")
     plan = planned(env={"TOKEN_OF_MINE": sdk.FromCaller()})
     service = backends.load("kubernetes").services.manifests
-    assert service is not None
     assert service.how_to_start(plan, "job.yaml") == "kubectl --context=mine --namespace=team apply -f job.yaml"
     assert "It needs: kubectl --context=mine --namespace=team create secret" in service.manifest(plan)
 
@@ -263,12 +241,8 @@ def test_a_plan_without_settings_shows_the_missing_ones_and_a_start_refuses_it(m
         sdk.submit("train.py", backend="kubernetes")
 
 
-def test_the_kubeconfig_gives_context_and_namespace_to_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("lightkube")
-    _write_kubeconfig(tmp_path / "config")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+def test_the_kubeconfig_gives_context_and_namespace_to_the_plan(tmp_path: Path) -> None:
+    _write_kubeconfig(tmp_path / "none")
     target = planned().target
     assert (target.context, target.namespace) == ("mine", "team")
     with pytest.raises(InputError, match=r"no such context.*'mime'.*Did you mean.*'mine'"):
@@ -277,7 +251,6 @@ def test_the_kubeconfig_gives_context_and_namespace_to_the_plan(
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "\x00", "clusters: []", "contexts: [1]\nclusters: [{name: c}]"])
 def test_a_kubeconfig_that_is_none_is_a_sentence_in_the_plan(text: str, tmp_path: Path) -> None:
-    pytest.importorskip("lightkube")
     (tmp_path / "none").write_text(text)
     assert "There is no usable kubeconfig" in str(planned())
 
@@ -292,9 +265,6 @@ def test_a_kubeconfig_that_is_none_is_a_sentence_in_the_plan(text: str, tmp_path
     ],
 )
 def test_a_server_or_credentials_that_cannot_be_used_are_a_sentence(user, server, message, tmp_path: Path) -> None:
-    pytest.importorskip("lightkube")
     _write_kubeconfig(tmp_path / "none", user, server)
-    from sdk.backends.kubernetes.client import Cluster
-
     with pytest.raises(PodliftError, match=message):
-        Cluster(sdk.Kubernetes(image="i")).get("Job", "x", within_s=0.0)
+        client.Cluster(sdk.Kubernetes(image="i")).get("Job", "x", within_s=0.0)

@@ -19,6 +19,7 @@ from sdk.storage.registry import open_store
 
 pytestmark = [pytest.mark.process]
 
+SERVERS = "_server_def = _collective_ops_server_def"
 # As much of TensorFlow as is looked at.
 FAKE = {
     "tensorflow/__init__.py": "from tensorflow.python.training import server_lib",
@@ -26,9 +27,7 @@ FAKE = {
     "tensorflow/python/training/__init__.py": "",
     "tensorflow/python/training/server_lib.py": "class Server:\n    def __init__(self, spec): pass",
     "tensorflow/python/eager/__init__.py": "",
-    "tensorflow/python/eager/context.py": (
-        "class Context:\n    _server_def = _collective_ops_server_def = None\n_context = None"
-    ),
+    "tensorflow/python/eager/context.py": f"class Context: {SERVERS} = None\n_context = None",
 }
 REPORT = "sdk.context().report({'loss': 1.0}, step=1)"
 
@@ -51,8 +50,8 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, cap
 
 
 @pytest.mark.full
-def test_tasks_without_tensorflow_at_their_own_pace_all_save_after_a_cancel(write) -> None:
-    write("train.py", """
+def test_tasks_without_tensorflow_at_their_own_pace_all_save_after_a_cancel(submit) -> None:
+    run = submit("""
         import sys, time
         import sdk
 
@@ -62,8 +61,7 @@ def test_tasks_without_tensorflow_at_their_own_pace_all_save_after_a_cancel(writ
             time.sleep(0.5 if ctx.task == "worker-0" else 0.002)
         print("saved", flush=True)
         sys.exit(75)
-        """)  # fmt: skip
-    run = sdk.submit("train.py", workers=2)
+        """, workers=2)  # fmt: skip
     until(lambda: trained(run, 1) >= {*run.plan.tasks} and len(list(run.logs(task="chief-0"))) > 500, run.why)
     run.cancel(grace_s=20)
     status = run.wait(LIMIT_S)
@@ -86,10 +84,8 @@ def test_tasks_at_their_own_pace_are_preempted_and_cancelled_at_once(write) -> N
         data = tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))).repeat(10)
         model.fit(data, epochs=1000, verbose=0, callbacks=[slow])
         """)  # fmt: skip
-    checkpoints = sdk.Checkpoints(every_steps=7, every_s=1)
-    resources = sdk.Resources(workers=2)
-    retry = sdk.Retry(user_errors=0, infrastructure=0, preemptions=None)
-    run = sdk.submit(sdk.Job("train.py", resources=resources, checkpoints=checkpoints, retry=retry))
+    about = {"checkpoints": sdk.Checkpoints(every_steps=7, every_s=1), "resources": sdk.Resources(workers=2)}
+    run = sdk.submit(sdk.Job("train.py", retry=sdk.Retry(infrastructure=0, preemptions=None), **about))
     for attempt in (1, 2):
         until(lambda number=attempt: trained(run, number) >= {*run.plan.tasks}, run.why)
         if attempt == 1:

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from local_runs import processes
 from support import LONG_LIMIT_S as LIMIT_S
-from support import until
+from support import REPO, until
 
 import sdk
 from sdk.records.recorder import read_events
 
 pytestmark = pytest.mark.process
 
-REPO = str(Path(sdk.__file__).parent.parent)
 # Each task listens as TensorFlow does, and asks everybody at the cluster's addresses who he is: a port that two runs share
 # would sooner or later answer with a stranger's name.
 PROGRAM = """
@@ -69,17 +69,13 @@ CLIENT = """
 ENDS = {"work": sdk.State.SUCCEEDED, "fail": sdk.State.FAILED, "stay": sdk.State.CANCELLED}
 
 
-def processes_of(root: Path) -> list[str]:
-    """Command lines of everything that still knows this root from its environment or its words."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                words, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
-                if str(root).encode() in words + environ:
-                    found.append(words.replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
+def started(path: str, *words: str, count: int, **env: str) -> list[subprocess.Popen[str]]:
+    """Start clients that wait for their start shot."""
+    command, pipe = [sys.executable, path, *words], subprocess.PIPE
+    env = {**os.environ, "PYTHONPATH": str(REPO), **env}
+    found = [subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(count)]
+    for process in found:
+        assert process.stdout.readline() == "ready\n"
     return found
 
 
@@ -91,36 +87,26 @@ def test_runs_started_at_once_never_meet_and_leave_nothing(write, root: Path, tm
     client = write("client.py", CLIENT)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    env = {**os.environ, "PYTHONPATH": REPO, "TMPDIR": str(temporary)}
-    command = [sys.executable, str(client), *kinds]
-    pipe = subprocess.PIPE
-    started = [
-        subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(clients)
-    ]
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        assert process.stdin is not None
+    waiting = started(str(client), *kinds, count=clients, TMPDIR=str(temporary))
+    for process in waiting:
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=LIMIT_S) for process in started]
+    said = [process.communicate(timeout=LIMIT_S) for process in waiting]
     assert [error for _, error in said if error] == []
     urls = [url for output, _ in said for url in output.split()]
     assert len(set(urls)) == len(urls) == clients * len(kinds)
 
     runs = [sdk.attach(url) for url in urls]
     ends = {run.url: run.wait(LIMIT_S) for run in runs}
-    wrong = [
-        run.why() for run, kind in zip(runs, kinds * clients, strict=True) if ends[run.url].state is not ENDS[kind]
-    ]
+    meant = zip(runs, kinds * clients, strict=True)
+    wrong = [run.why() for run, kind in meant if ends[run.url].state is not ENDS[kind]]
     assert wrong == []
     assert len(sdk.runs(limit=None)) == len(runs)
 
     for one, other in itertools.combinations([lifetime(run) for run in runs], 2):
         (began, ended, ports), (began_too, ended_too, ports_too) = one, other
         assert began > ended_too or began_too > ended or not ports & ports_too
-    until(lambda: processes_of(root) == [])
+    until(lambda: not processes(lambda words, environ: str(root).encode() in words + environ))
     assert list(temporary.iterdir()) == []
     assert [run.url for run in runs if os.path.exists(run.plan.paths.temporary)] == []
     assert [path.suffix for path in (root / "bundles").iterdir()] == [".tar"], "the same code is stored once"
@@ -141,9 +127,7 @@ def test_a_plan_that_several_processes_submit_at_once_is_executed_once(write, ro
     write("program.py", "print('once')")
     made = sdk.plan("program.py")
     Path("plan.json").write_text(made.to_json())
-    write(
-        "client.py",
-        """
+    write("client.py", """
         import sdk
         from sdk.job.plan import Plan
         print("ready", flush=True)
@@ -152,16 +136,9 @@ def test_a_plan_that_several_processes_submit_at_once_is_executed_once(write, ro
             print(sdk.submit(Plan.from_json(open("plan.json").read(), "plan.json")).url)
         except sdk.InputError as error:
             print("refused:", error)
-        """,
-    )
-    env, pipe = {**os.environ, "PYTHONPATH": REPO}, subprocess.PIPE
-    started = [
-        subprocess.Popen([sys.executable, "client.py"], env=env, stdin=pipe, stdout=pipe, text=True) for _ in range(2)
-    ]
-    for process in started:
-        assert process.stdout is not None
-        process.stdout.readline()
-    said = sorted(process.communicate("go\n", timeout=LIMIT_S)[0].strip() for process in started)
+        """)  # fmt: skip
+    waiting = started("client.py", count=2)
+    said = sorted(process.communicate("go\n", timeout=LIMIT_S)[0].strip() for process in waiting)
     assert said.count(made.url) == 1
     assert [text for text in said if "submitted before" in text] == [text for text in said if text != made.url]
     assert sdk.attach(made.url).wait(LIMIT_S).state is sdk.State.SUCCEEDED

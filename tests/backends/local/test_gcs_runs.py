@@ -1,10 +1,13 @@
-"""Runs with a directory in a bucket: all that they write reaches it, and any machine can supervise them from there."""
+"""Runs with a directory in a bucket: all that they write reaches it, and any machine can supervise them from there;
+and the watchdog, which restarts an uploader that a signal has ended.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +19,7 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk import api, logs
-from sdk.backends.local import bucket_run, uploader
+from sdk.backends.local import bucket_run, uploader, watchdog
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
 from sdk.records.sync.push import PeriodicAction, Pusher
@@ -26,7 +29,6 @@ from sdk.upkeep.doctor.root import bucket
 pytestmark = [pytest.mark.process, pytest.mark.spread]
 
 ROOT = "gs://mine/podlift"
-NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 TWO_TASKS = """
 import os, pathlib, sys
 import sdk
@@ -67,7 +69,7 @@ def elsewhere(monkeypatch, tmp_path) -> Callable[[], None]:
 
 def submit(text: str, **job) -> sdk.Run:
     Path("train.py").write_text(text)
-    return sdk.submit(sdk.Job("train.py", **{"retry": NEVER, **job}))
+    return sdk.submit("train.py", **job)
 
 
 def kill_uploader() -> None:
@@ -98,7 +100,7 @@ def is_complete(gcs, run: sdk.Run, task: str = "chief-0") -> bool:
 
 
 def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp_path) -> None:
-    run = submit(TWO_TASKS, resources=sdk.Resources(workers=2))
+    run = submit(TWO_TASKS, workers=2)
     assert run.url == f"{ROOT}/runs/{run.id}"
     result = run.result(LIMIT_S)
     assert result.run_dir == run.url
@@ -113,9 +115,8 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert other.result(LIMIT_S).metrics == {"loss": 0.5}
     assert list(other.logs()) == list(run.logs())
     assert {task: content(gcs, run, f"attempts/0001/logs/{task}.log") for task in here} == here
-    assert {
-        name.rpartition("/")[2]: data for name, data in objects(gcs, f"podlift/runs/{run.id}/events/").items()
-    } == records
+    there = objects(gcs, f"podlift/runs/{run.id}/events/")
+    assert {name.rpartition("/")[2]: data for name, data in there.items()} == records
     other.download(tmp_path / "got")
     assert (tmp_path / "got" / "work" / "notes.txt").read_text() == "left by chief-0"
     assert (tmp_path / "got" / "model" / "latest").read_bytes() == bytes(range(256)) * 4096
@@ -123,9 +124,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
-def test_another_machine_continues_a_run_once_the_heartbeat_of_the_first_is_old(
-    gcs, write, elsewhere, monkeypatch
-) -> None:
+def test_another_machine_continues_a_run_with_an_old_heartbeat(gcs, write, elsewhere, monkeypatch) -> None:
     run = uploading(gcs)
     until(lambda: any("attempt_started" in name for name in objects(gcs, f"podlift/runs/{run.id}/events/")))
     kill_uploader()
@@ -240,9 +239,8 @@ def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_b
     run = uploading(gcs)
     gcs.faults({"kind": "status_before", "operation": "objects.insert", "status": 403})
     run.cancel(grace_s=0)
-    with pytest.raises(
-        sdk.PodliftError, match=r"not all of its files could be uploaded to gs://mine.*permission denied \(403\)"
-    ):
+    message = r"not all of its files could be uploaded to gs://mine.*permission denied \(403\)"
+    with pytest.raises(sdk.PodliftError, match=message):
         run.wait(LIMIT_S)
     gcs.faults()
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
@@ -284,13 +282,9 @@ def test_only_an_emulator_redirects_requests_and_its_missing_packages_are_named(
 
 
 @pytest.mark.full
-def test_ended_runs_of_a_bucket_are_listed_from_the_cache_until_they_are_resumed(
-    gcs, write, elsewhere, monkeypatch
-) -> None:
-    runs = [
-        submit("import sdk\nfor step in (1, 2, 3): sdk.context().report({'loss': 1 / step}, step=step)\n")
-        for _ in (1, 2)
-    ]
+def test_ended_runs_of_a_bucket_are_listed_from_a_cache_until_a_resume(gcs, write, elsewhere, monkeypatch) -> None:
+    program = "import sdk\nfor step in (1, 2, 3): sdk.context().report({'loss': 1 / step}, step=step)\n"
+    runs = [submit(program) for _ in (1, 2)]
     for run in runs:
         assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     elsewhere()
@@ -307,3 +301,29 @@ def test_ended_runs_of_a_bucket_are_listed_from_the_cache_until_they_are_resumed
     gcs.client().bucket("mine").blob(key).upload_from_string(record)
     sdk.runs(limit=None)
     assert attached == [runs[0].url]
+
+
+def guarded(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-S", watchdog.__file__, sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def test_a_process_killed_by_a_signal_restarts_and_its_exit_code_is_the_final_one(tmp_path: Path) -> None:
+    program = """
+import os, sys
+with open(sys.argv[1], "a") as file:
+    file.write("x")
+if os.path.getsize(sys.argv[1]) < 3:
+    os.kill(os.getpid(), 9)
+sys.exit(4)
+"""
+    done = guarded(program, str(tmp_path / "starts"))
+    assert (done.returncode, (tmp_path / "starts").read_text()) == (4, "xxx")
+    assert done.stderr.splitlines() == ["Killed by signal 9: restarted."] * 2
+
+
+def test_one_that_never_lives_long_is_left_alone_in_the_end(monkeypatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(watchdog.time, "sleep", waited.append)
+    assert watchdog.main([sys.executable, "-I", "-S", "-c", "import os; os.kill(os.getpid(), 9)"]) == 1
+    assert waited == [0.5, 1.0, 2.0, 4.0, 8.0]

@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the hook finds the supervisor in /proc"),
 ]
 
-NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 HOOK = """
 import os, re, signal, sys
 
@@ -97,16 +96,12 @@ def starts(write, monkeypatch, tmp_path) -> Starts:
     return Starts(monkeypatch, tmp_path)
 
 
-def submitted() -> sdk.Run:
-    return sdk.submit(sdk.Job("train.py", retry=NEVER))
-
-
 def lost(run: sdk.Run) -> None:
     until(lambda: run.status().state is sdk.State.LOST, run.status)
 
 
 def test_the_table_names_all_that_is_created_before_the_record_of_an_attempt(starts) -> None:
-    run = submitted()
+    run = sdk.submit("train.py")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     found = starts.created(run)
     begun = next(i for i, name in enumerate(found) if name.startswith("reserves/0001."))
@@ -117,7 +112,7 @@ def test_the_table_names_all_that_is_created_before_the_record_of_an_attempt(sta
 @pytest.mark.parametrize("last", [name if name in ALWAYS else full_only(name) for name in CREATED])
 def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_on(starts, last) -> None:
     starts.kill_after(last)
-    run = submitted()
+    run = sdk.submit("train.py")
     lost(run)
     assert last in starts.created(run)
     starts.kill_after("nothing")
@@ -130,7 +125,7 @@ def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_o
 @pytest.mark.full
 def test_each_of_several_resumes_may_be_killed_while_it_starts_its_attempt(starts) -> None:
     starts.kill_after("payload.json")
-    run = submitted()
+    run = sdk.submit("train.py")
     lost(run)
     for _ in range(2):
         run.resume()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -59,20 +58,14 @@ def project(write) -> Path:
     return write("train.py", PROGRAM).parent
 
 
-def submit(weights: str, *, workers: int = 1, retry: sdk.Retry | None = None, **more: Any) -> sdk.Run:
-    job = sdk.Job(
-        "train.py",
-        args=[weights],
-        inputs={"test": "test.csv"},
-        resources=sdk.Resources(workers=workers),
-        retry=retry or sdk.Retry(infrastructure=0),
-        **{"model": "digits", "gate": GATE, **more},
-    )
+def submit(weights: str, *, workers: int = 1, restarts: int = 0, gate: sdk.Gate = GATE) -> sdk.Run:
+    about = {"resources": sdk.Resources(workers=workers), "retry": sdk.Retry(infrastructure=restarts)}
+    job = sdk.Job("train.py", args=[weights], inputs={"test": "test.csv"}, model="digits", gate=gate, **about)
     return sdk.submit(job)
 
 
-def registered(weights: str, **more: Any) -> sdk.Status:
-    run = submit(weights, **more)
+def registered(weights: str) -> sdk.Status:
+    run = submit(weights)
     status = run.wait(LIMIT_S)
     assert (status.state, status.registered is None) == (sdk.State.SUCCEEDED, False), run.why()
     return status
@@ -88,9 +81,7 @@ def evaluating(run: sdk.Run) -> int:
     return found()[-1]
 
 
-def test_a_clusters_first_model_becomes_champion_and_a_worse_one_is_only_registered(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clusters_first_model_becomes_champion_and_a_worse_one_is_only_registered(project, capsys) -> None:
     run = submit("0.5", workers=2)
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why()
@@ -99,9 +90,8 @@ def test_a_clusters_first_model_becomes_champion_and_a_worse_one_is_only_registe
     assert said(run, "chief-0") == ["trained", "measures 0.5 rows []"]
     assert "version 1 of 'digits' was promoted" in run.why()
     assert app.run(["wait", run.id]) == 0
-    assert (
-        "\nIts model: version 1 of 'digits' was promoted: The first model: accuracy is 0.5." in capsys.readouterr().err
-    )
+    promoted = "\nIts model: version 1 of 'digits' was promoted: The first model: accuracy is 0.5."
+    assert promoted in capsys.readouterr().err
     version = sdk.models()["digits"].champion()
     assert (version.record.run, dict(version.metrics), version.record.state) == (run.id, {"loss": 0.5}, "SUCCEEDED")
     assert [each.path for each in version.files()] == ["weights"]
@@ -109,16 +99,11 @@ def test_a_clusters_first_model_becomes_champion_and_a_worse_one_is_only_registe
     assert worse.registered is not None and worse.registered.outcome == "kept"
     assert worse.registered.reason == "accuracy is 0.4, the champion's 0.5: worse by 0.1"
     (evidence,) = sdk.models()["digits"].version(2).evidence()
-    assert (evidence.champion, dict(evidence.metrics), dict(evidence.champion_metrics)) == (
-        1,
-        {"accuracy": 0.4},
-        {"accuracy": 0.5},
-    )
+    assert (evidence.champion, dict(evidence.metrics)) == (1, {"accuracy": 0.4})
+    assert dict(evidence.champion_metrics) == {"accuracy": 0.5}
 
 
-def test_a_crashed_evaluation_neither_promotes_nor_fails_and_a_crashed_champion_asks(
-    project: Path,
-) -> None:
+def test_a_crashed_evaluation_neither_promotes_nor_fails_and_a_crashed_champion_asks(project) -> None:
     crashed = registered("crash").registered
     assert crashed is not None and crashed.outcome == "kept"
     assert "failed: Its process was killed by SIGSEGV" in crashed.reason
@@ -134,9 +119,8 @@ def test_a_crashed_evaluation_neither_promotes_nor_fails_and_a_crashed_champion_
 @pytest.mark.full
 def test_the_model_of_a_failed_run_is_not_the_one_that_its_resume_trains(project: Path) -> None:
     there = f"Path({str(project / 'data')!r}).exists()"
-    (project / "train.py").write_text(
-        PROGRAM.replace("sys.argv[1]", f"'0.5' if {there} else '0.4'") + f"sys.exit(not {there})\n"
-    )
+    trained = PROGRAM.replace("sys.argv[1]", f"'0.5' if {there} else '0.4'")
+    (project / "train.py").write_text(f"{trained}sys.exit(not {there})\n")
     run = submit("")
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     assert sdk.models().add(run.id).record.state == "FAILED"
@@ -154,9 +138,7 @@ def test_a_run_without_a_model_is_named(project: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_version_without_a_gate_is_judged_by_the_gate_of_another_run(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_version_without_a_gate_is_judged_by_the_gate_of_another_run(project: Path, capsys) -> None:
     gated = submit("0.5")
     assert gated.wait(LIMIT_S).state is sdk.State.SUCCEEDED, gated.why()
     run = submit("0.7", gate=sdk.Gate())
@@ -171,7 +153,7 @@ def test_a_version_without_a_gate_is_judged_by_the_gate_of_another_run(
 
 
 def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: Path) -> None:
-    run = submit("hang", retry=sdk.Retry(infrastructure=1))
+    run = submit("hang", restarts=1)
     os.kill(evaluating(run), signal.SIGKILL)
     Path("test.csv.go").touch()
     status = run.wait(LIMIT_S)

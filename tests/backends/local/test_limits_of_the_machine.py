@@ -54,52 +54,34 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        pytest.param(BYTES, "is full (0 bytes are free)", id="bytes"),
-        full_only(INODES, "has no inodes left", id="inodes"),
-    ],
+    [(BYTES, "is full (0 bytes are free)"), full_only(INODES, "has no inodes left")],
+    ids=["bytes", "inodes"],
 )
-def test_a_full_disk_is_named(write, small: Path, text: str, said: str) -> None:
-    write("train.py", text.replace("GOES_ON", "contextlib.nullcontext()"))
-    run = sdk.submit("train.py")
+def test_a_full_disk_is_named(submit, small: Path, text: str, said: str) -> None:
+    run = submit(text.replace("GOES_ON", "contextlib.nullcontext()"))
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.INFRASTRUCTURE), run.why()
-    assert status.failure is not None
     assert status.failure.task == "chief-0"
-    assert "[Errno 28] No space left on device" in status.failure.message
-    assert said in status.failure.message
+    assert "[Errno 28] No space left on device" in status.failure.message and said in status.failure.message
     assert 'File "train.py", line ' in status.failure.traceback
     (listed,) = sdk.runs()
-    assert listed.status is not None
     assert (listed.status.state, listed.status.reason) == (status.state, status.reason)
 
 
-def test_a_program_that_survives_a_full_disk_succeeds_and_any_other_can_be_resumed(write, small: Path) -> None:
-    write("train.py", BYTES.replace("GOES_ON", "contextlib.suppress(OSError)"))
-    run = sdk.submit("train.py")
+def test_a_program_that_survives_a_full_disk_succeeds_and_any_other_can_be_resumed(submit, small: Path) -> None:
+    run = submit(BYTES.replace("GOES_ON", "contextlib.suppress(OSError)"))
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why()
     assert {event.kind for event in read_events(run.plan.paths)} >= {"done", "exited", "collected", "final"}
 
 
 @pytest.mark.full
-def test_cpu_time_that_is_used_up_is_named(write) -> None:
-    write("train.py", "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass")
-    status = sdk.submit("train.py").wait(LIMIT_S)
-    assert status.failure is not None
+def test_cpu_time_that_is_used_up_is_named(submit) -> None:
+    status = submit("import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass").wait(LIMIT_S)
     assert "it used up its CPU time limit: 1 s (ulimit -t)" in status.failure.message
 
 
-@pytest.fixture
-def open_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A root for every user: access() does not ask for capabilities, and pytest's folders are closed."""
-    with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
-        Path(folder).chmod(0o777)
-        monkeypatch.setenv("PODLIFT_ROOT", folder)
-        yield
-
-
-def test_a_limit_of_processes_is_named(write, open_root: None) -> None:
+def test_a_limit_of_processes_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
     # Another user than root has limits; this one may read and write what root may.
     may = "+dac_override,+dac_read_search"
     stranger = ["setpriv", "--reuid=23003", "--regid=23000", "--clear-groups", f"--inh-caps={may}"]
@@ -108,11 +90,15 @@ def test_a_limit_of_processes_is_named(write, open_root: None) -> None:
         pytest.skip("another user cannot be had here")
     write("train.py", "import subprocess; subprocess.run(['true']); print('hello')")
     program = "import sdk; run = sdk.submit('train.py'); run.wait(60); print(run.url)"
-    done = subprocess.run([*stranger, sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    if done.returncode:
-        assert "ulimit -u" in done.stderr or "Resource temporarily unavailable" in done.stderr
-        return
-    status = sdk.attach(done.stdout.strip()).status()
+    # For every user: access() does not ask for capabilities, and pytest's folders are closed.
+    with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
+        Path(folder).chmod(0o777)
+        monkeypatch.setenv("PODLIFT_ROOT", folder)
+        done = subprocess.run([*stranger, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        if done.returncode:
+            assert "ulimit -u" in done.stderr or "Resource temporarily unavailable" in done.stderr
+            return
+        status = sdk.attach(done.stdout.strip()).status()
     assert status.state is not sdk.State.LOST
     assert status.state is sdk.State.SUCCEEDED or "ulimit -u" in (status.failure.message if status.failure else "")
 
@@ -127,8 +113,8 @@ def test_a_limit_of_processes_is_named(write, open_root: None) -> None:
     ],
 )
 def test_a_limit_that_a_program_meets_is_named(kind: str, message: str, said: str) -> None:
-    assert said in exit_reasons.hint(kind, message)
-    assert bool(exit_reasons.hint(kind, message)) == bool(said)
+    hint = exit_reasons.hint(kind, message)
+    assert (said in hint, bool(hint)) == (True, bool(said))
 
 
 def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
@@ -137,9 +123,7 @@ def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
     assert describe(OSError(123, "odd"), str(tmp_path)) == "OSError: [Errno 123] odd"
 
 
-def test_records_for_a_full_disk_lie_in_the_reserve_and_are_read_with_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_for_a_full_disk_lie_in_the_reserve_and_are_read_with_the_rest(tmp_path: Path, monkeypatch) -> None:
     paths = RunPaths(str(tmp_path))
     Path(paths.events).mkdir()
     room = Reserve(paths.reserve(0, "supervisor"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tracemalloc
 from collections.abc import Iterable
 from contextlib import closing
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FINISHED_RUN, FakeClock
+from support import FakeClock, finished_run
 
 import sdk
 from sdk.backends.base import LogLine
@@ -38,8 +37,7 @@ def cut(chunks: list[bytes]) -> list[log_tail.Line]:
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A run that is over; a test may write its log files again."""
-    run = tmp_path / "runs" / FINISHED_RUN.name
-    shutil.copytree(FINISHED_RUN, run)
+    run = Path(finished_run(tmp_path).url)
     for log in (run / "attempts" / "0001" / "logs").iterdir():
         log.write_bytes(b"")
     return run
@@ -88,8 +86,8 @@ def test_a_line_that_never_ends_comes_in_pieces_without_cutting_a_character(old:
     assert max(len(line.text.encode()) for line in found) <= 1 << 20
 
 
-def test_followed_lines_equal_the_lines_read_afterwards(write) -> None:
-    text = r"""
+def test_followed_lines_equal_the_lines_read_afterwards(submit, write) -> None:
+    run = submit(r"""
         import os, time
         for i in range(8):
             os.write(1, b"whole %d\nhalf" % i)
@@ -98,9 +96,7 @@ def test_followed_lines_equal_the_lines_read_afterwards(write) -> None:
             time.sleep(0.03)
             os.write(1, b"\x81\n" + b"".join(b"\b" * 9 + b"\r%d/9" % n for n in range(9)) + b"\nno end")
             os.write(2, b" here\n")
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py", workers=2)
+        """, workers=2)  # fmt: skip
     with pytest.raises(sdk.InputError, match=r"no task 'worker-9'. Did you mean 'worker-0'\?"):
         run.logs(task="worker-9")
     followed = list(run.logs(follow=True))
@@ -135,7 +131,7 @@ def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"{", b"\xff\n5\n[1]\n[1, 2]\n", b'[1, {"chief-0": "x"}]\n[1, {"chief-0": 99999}]']
+    "damage", [b"", b"{", b"\xff\n5\n[1]\n[1, 2]\n", b'[1, {"chief-0": "x"}]\n[1, {"chief-0": 9999}]']
 )
 def test_without_times_or_with_damaged_ones_no_line_is_lost(old: Path, damage: bytes) -> None:
     log_of(old, "chief-0").write_text("a\nb\n")

@@ -47,19 +47,15 @@ def failure(kind: str, message: str) -> Event:
     return Event(attempt=1, source="chief-0", sequence=1, kind="failed", time=1.0, data=data)
 
 
-@pytest.mark.parametrize(("kind", "message"), LOST)
-def test_a_lost_heartbeat_is_no_error_of_the_program(kind: str, message: str) -> None:
-    assert is_collateral(failure(kind, message))
-    assert reason_of(failure(kind, message)) is Reason.INFRASTRUCTURE
+REASONS = {Reason.INFRASTRUCTURE: LOST, Reason.USER_ERROR: OWN}
 
 
-@pytest.mark.parametrize(("kind", "message"), OWN)
-def test_an_exception_raised_by_the_program_is_a_user_error(kind: str, message: str) -> None:
-    assert reason_of(failure(kind, message)) is Reason.USER_ERROR
-
-
-def test_a_peer_that_has_ended_with_0_before_was_not_lost() -> None:
-    assert reason_of(failure(*LOST[0]), ["worker-0"]) is Reason.USER_ERROR
+@pytest.mark.parametrize(("reason", "seen"), [(reason, seen) for reason, found in REASONS.items() for seen in found])
+def test_a_lost_heartbeat_is_no_error_of_the_program_and_its_own_exception_is_one(reason, seen) -> None:
+    event = failure(*seen)
+    assert reason_of(event) is reason
+    assert is_collateral(event) or reason is Reason.USER_ERROR
+    assert reason_of(event, ["worker-0"]) is Reason.USER_ERROR, "a peer that has ended with 0 before was not lost"
 
 
 @pytest.mark.parametrize(
@@ -74,9 +70,9 @@ def test_why_tasks_lost_touch_is_said_as_far_as_it_is_known(stopped: list[str], 
     assert said in exit_reasons.lost_peers_message("chief-0 failed.", stopped=stopped, paused_s=paused_s)
 
 
-def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(submit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE")
-    write("train.py", f"""
+    run = submit(f"""
         import os, pathlib, signal, time
 
         class UnavailableError(Exception):
@@ -92,11 +88,10 @@ def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkey
             while not mark.is_symlink() or " T " not in mark.read_text():
                 time.sleep(0.01)
             raise UnavailableError({LOST[0][1]!r})
-        """)  # fmt: skip
-    run = sdk.submit("train.py", workers=2)
+        """, workers=2)  # fmt: skip
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
-    (again,) = [event for event in read_events(run.plan.paths) if event.kind == "restarting"]
+    (again,) = read_events(run.plan.paths, ("restarting",))
     assert again.data["reason"] == "infrastructure"
     assert "worker-0 was suspended (SIGSTOP or a debugger)" in again.data["failure"]["message"]
 

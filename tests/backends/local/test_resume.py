@@ -1,19 +1,19 @@
-"""`podlift resume`: a run that has ended badly goes on, with a further attempt, in the same directory."""
+"""A run that starts again, by itself or with `podlift resume`: with a further attempt, in the same directory."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from local_runs import attempts_said, events
-from support import LIMIT_S, until
+from support import LIMIT_S, WAITS, until
 
 import sdk
 from sdk.cli import app
 
-pytestmark = [pytest.mark.process]
+pytestmark = [pytest.mark.process, pytest.mark.spread]
 
-NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 PROGRAM = """
 import os, time, sdk
 sdk.context().report(dict(loss=1.0))
@@ -25,7 +25,7 @@ if os.environ["PODLIFT_ATTEMPT"] == "1":
 
 def submit(first: str, **job) -> sdk.Run:
     Path("train.py").write_text(PROGRAM.format(first=first))
-    return sdk.submit(sdk.Job("train.py", retry=NEVER, **job))
+    return sdk.submit(sdk.Job("train.py", **job))
 
 
 def test_the_first_of_several_resumes_starts_the_second_attempt_of_a_failed_run(write) -> None:
@@ -95,7 +95,50 @@ def test_a_flipped_bit_in_a_bundle_costs_no_attempt_of_the_next_submit_or_resume
     run.resume()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     archive.write_bytes(damaged)
-    again = sdk.submit(sdk.Job("train.py", retry=NEVER))
+    again = sdk.submit("train.py")
     assert again.plan.bundle == run.plan.bundle
     assert "damaged" not in str(again.wait(LIMIT_S).failure)
     assert archive.read_bytes() == whole
+
+
+def test_cancelling_ends_the_wait_for_a_restart(write) -> None:
+    # Each attempt ends before the last one: that is no crash loop, and from the second on the delay doubles.
+    write("train.py", """
+        import os, sdk, signal
+        sdk.context().report({"loss": 1.0}, step=9 - int(os.environ["PODLIFT_ATTEMPT"]))
+        os.kill(os.getpid(), signal.SIGKILL)
+        """)  # fmt: skip
+    run = sdk.submit("train.py", retry_infrastructure=1000)
+    until(lambda: len(events(run, "restarting")) == 5, run.why)
+    assert events(run, "restarting")[-1].data["delay_s"] == 8
+    asked = time.time()
+    run.cancel()
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert [begun for begun in events(run, "attempt_started") if begun.time > asked] == []
+    assert run.status().created + run.status().timings["finished"] - asked < 8
+
+
+def test_an_edited_source_changes_neither_a_run_nor_its_restart(write) -> None:
+    write("helper.py", "WORD = 'of this program'")
+    ends = "if os.environ['PODLIFT_ATTEMPT'] == '1': os._exit(75)"
+    write("train.py", f"{WAITS}import helper; print('attempt', helper.WORD)\n{ends}")
+    run = sdk.submit("train.py", retry_preemptions=None)
+    write("train.py", "print('attempt of another program')")
+    write("helper.py", "WORD = 'of another program'")
+    Path(run.url, "go").touch()
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2)
+    assert attempts_said(run) == ["attempt of this program"] * 2
+
+
+@pytest.mark.full
+def test_a_program_that_reports_nothing_lives_as_long_as_it_prints_or_works(write) -> None:
+    busy = "import time\nuntil = time.monotonic() + 3\nwhile time.monotonic() < until: pass\nprint('done')"
+    talking = "import time\nfor i in range(15): print(i, flush=True); time.sleep(0.2)"
+    runs = []
+    for program in (busy, talking, "import time; time.sleep(600)"):
+        write("train.py", program)
+        runs.append(sdk.submit("train.py", limit_hang="1s"))
+    assert [run.wait(LIMIT_S).state for run in runs[:2]] == [sdk.State.SUCCEEDED] * 2
+    status = runs[2].wait(LIMIT_S)
+    assert (status.reason, "no step was ever reported" in status.failure.message) == (sdk.Reason.HUNG, True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from support import LIMIT_S, PROGRAMS, until
@@ -16,19 +15,12 @@ from sdk.testing import tasks
 pytestmark = [pytest.mark.process]
 
 
-def finished(entry: str, **more: Any) -> sdk.Run:
-    limits = sdk.Limits(timeout_s=LIMIT_S, exit_wait_s=more.pop("exit_wait_s", 3600.0))
-    return sdk.submit(sdk.Job(entry, resources=sdk.Resources(**more), limits=limits))
-
-
 def printed(run: sdk.Run, task: str) -> str:
     return "\n".join(line.text for line in run.logs(task=task))
 
 
-def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(write: Any) -> None:
-    write(
-        "train.py",
-        """
+def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(submit) -> None:
+    run = submit("""
         import json, os, pathlib, time
         import sdk
 
@@ -40,10 +32,8 @@ def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(write: Any) -> Non
             print(json.dumps([config, spec["task"], sorted(spec["cluster"])]))
             raise SystemExit
         done.write_text("")
-        """,
-    )
-    run = finished("train.py", workers=2, evaluator=True)
-    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED
+        """, workers=2, evaluator=True, limit_exit_wait="1h")  # fmt: skip
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     config, task, pools = json.loads(printed(run, "evaluator-0").splitlines()[-1])
     assert (config["task"]["type"], config["task"]["index"]) == ("evaluator", 0)
     assert sorted(config["cluster"]) == ["chief", "worker"], "an evaluator is no part of the cluster"
@@ -51,9 +41,7 @@ def test_an_evaluator_knows_its_role_and_comes_to_its_own_end(write: Any) -> Non
     assert pools == ["workerpool0", "workerpool1", "workerpool3"]
 
 
-def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
-    write: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(write, monkeypatch) -> None:
     write("train.py", "print(1)")
     monkeypatch.setattr(context, "_current", None)
     with pytest.raises(sdk.InputError, match=r"ctx\.coordinator in chief-0 of chief-0\. Next: submit with --ps 1"):
@@ -64,25 +52,15 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
 
 
 @pytest.mark.full
-def test_tf_keras_survives_a_killed_worker_and_resumes_the_epoch_after_a_killed_ps(
-    write: Any,
-) -> None:
+def test_tf_keras_survives_a_killed_worker_and_resumes_the_epoch_after_a_killed_ps(write) -> None:
     write("train.py", (PROGRAMS / "parameter_server_fit.py").read_text())
-    job = sdk.Job(
-        "train.py",
-        args=["12"],
-        resources=sdk.Resources(workers=3, ps=1),
-        code=sdk.Code(keras="legacy"),
-        checkpoints=sdk.Checkpoints(every_steps=20),
-        retry=sdk.Retry(infrastructure=2),
-        limits=sdk.Limits(timeout_s=LIMIT_S),
-    )
-    run = sdk.submit(job)
+    settings = {"code_keras": "legacy", "checkpoint_every": "20steps", "retry_infrastructure": 2}
+    run = sdk.submit("train.py", args=["12"], workers=3, ps=1, **settings)
     until(lambda: run.status().saved_step or run.status().state.terminal, run.why)
     tasks.kill(run, "worker-1")
     until(lambda: run.status().restarted_alone or run.status().state.terminal, run.why)
     tasks.kill(run, "ps-0")
-    status = run.wait(timeout_s=LIMIT_S)
+    status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     assert "Restarting worker-1 alone" in " ".join(str(run.why()).split())
     steps = [line for line in printed(run, "chief-0").splitlines() if line.startswith("epoch ")]
@@ -97,19 +75,15 @@ def test_tf_keras_survives_a_killed_worker_and_resumes_the_epoch_after_a_killed_
 
 
 @pytest.mark.full
-def test_a_keras_3_fit_with_parameter_servers_fails_and_names_the_alternatives(write: Any) -> None:
-    write(
-        "train.py",
-        """
+def test_a_keras_3_fit_with_parameter_servers_fails_and_names_the_alternatives(submit) -> None:
+    status = submit("""
         import keras, numpy as np, sdk
 
         with sdk.context().strategy.scope():
             model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
             model.compile("sgd", "mse")
         model.fit(np.ones((8, 1)), np.ones((8, 1)), verbose=0)
-        """,
-    )
-    status = finished("train.py", workers=2, ps=1).wait(timeout_s=LIMIT_S)
+        """, workers=2, ps=1).wait(LIMIT_S)  # fmt: skip
     assert status.failure is not None and status.reason is sdk.Reason.USER_ERROR
     assert "fit() of Keras 3 cannot train with parameter servers" in status.failure.message
     assert "--code-keras legacy" in status.failure.message and "coordinator" in status.failure.traceback

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from local_runs import events, left_alive
+from local_runs import left_alive, why_fresh
 from support import LIMIT_S, full_only, said
 
 import sdk
@@ -31,28 +31,15 @@ ENDS = """
 
 
 @pytest.fixture
-def importers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+def importers(fake: Callable[..., dict], tmp_path: Path) -> Callable[[], list[int]]:
     """Return a function that returns the processes that have imported TensorFlow; the tasks find the fake."""
-    site, notes = tmp_path / "site", tmp_path / "notes"
-    for name, text in {
-        "keras": "",
-        "tensorflow": f"import os; print('importing', flush=True); open({str(notes)!r}, 'a').write(f'{{os.getpid()}}\\n')",
-    }.items():
-        (site / name).mkdir(parents=True)
-        (site / name / "__init__.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(site))
+    notes = tmp_path / "notes"
+    fake(f"import os; print('importing', flush=True); open({str(notes)!r}, 'a').write(f'{{os.getpid()}}\\n')")
     return lambda: [int(line) for line in notes.read_text().splitlines()] if notes.exists() else []
 
 
 def submit(workers: int = 2, **settings) -> sdk.Run:
-    job = sdk.Job(
-        "train.py", env={"PYTHONPATH": FromCaller()}, resources={"workers": workers}, retry={"preemptions": None}
-    )
-    return sdk.submit(job, **settings)
-
-
-def why_fresh(run: sdk.Run) -> list[str]:
-    return [event.data["why_fresh"] for event in events(run, "attempt_started")]
+    return sdk.submit("train.py", env={"PYTHONPATH": FromCaller()}, workers=workers, retry_preemptions=None, **settings)
 
 
 @pytest.mark.parametrize(("start", "imports"), [("auto", 1), full_only("anew", 3)])

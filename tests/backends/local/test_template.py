@@ -10,19 +10,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_runs import events, left_alive, supervisor
-from support import LIMIT_S, full_only, said, until
+from local_runs import events, left_alive, supervisor, why_fresh
+from support import LIMIT_S, REPO, full_only, said, until
 
 import sdk
-from sdk.job.job import FromCaller
 
 pytestmark = [pytest.mark.process, pytest.mark.cold]
 
-Fake = Callable[..., dict]
 # Prints the state of a process, except values that cannot be the same twice.
 STATE = """
     import ctypes, json, locale, logging, os, resource, signal, sys, tempfile, threading, warnings
@@ -77,26 +74,6 @@ STATE = """
 """
 
 
-def why_fresh(run: sdk.Run) -> str:
-    (started,) = events(run, "attempt_started")
-    return started.data["why_fresh"]
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Return a function that writes the text of a `tensorflow`, and returns the variables with which tasks import that one."""
-    site = tmp_path / "site"
-
-    def make(text: str = "", **others: str) -> dict:
-        for name, content in {"keras": "", **others, "tensorflow": text}.items():
-            (site / name).mkdir(parents=True, exist_ok=True)
-            (site / name / "__init__.py").write_text(content)
-        monkeypatch.setenv("PYTHONPATH", str(site))
-        return {"PYTHONPATH": FromCaller()}
-
-    return make
-
-
 # A library of TensorFlow does without this thread after a fork: it is no reason to fork nothing.
 NAMED_THREAD = """
 import ctypes, threading, time
@@ -112,18 +89,13 @@ named.wait()
 """
 
 
-def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", cores="share", **more) -> sdk.Run:
-    job = sdk.Job("train.py", env=env or {}, resources={"workers": workers}, **more)
-    return sdk.submit(job, local_start=start)
-
-
-def test_output_and_settings_of_a_shared_import_are_in_every_task(write, fake: Fake, tmp_path: Path) -> None:
+def test_output_and_settings_of_a_shared_import_are_in_every_task(submit, fake, tmp_path: Path) -> None:
     once = f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')"
     env = fake(f"{once}; os.environ['SET_BY_IMPORT'] = '1'\n{NAMED_THREAD}")
-    write("train.py", "import os, tensorflow; print(*map(os.environ.get, ('PODLIFT_TASK', 'SET_BY_IMPORT', 'MINE')))")
-    run = submit({**env, "MINE": "2"}, workers=3)
+    program = "import os, tensorflow; print(*map(os.environ.get, ('PODLIFT_TASK', 'SET_BY_IMPORT', 'MINE')))"
+    run = submit(program, env={**env, "MINE": "2"}, workers=3)
     run.result(LIMIT_S)
-    assert why_fresh(run) == ""
+    assert why_fresh(run) == [""]
     assert (tmp_path / "count").read_text() == "x"
     for task in run.plan.tasks:
         assert said(run, task) == ["importing", f"{task} 1 2"]
@@ -147,9 +119,9 @@ def test_a_forked_task_equals_a_started_one(write) -> None:
     """)  # fmt: skip
     states, own = {}, []
     for start in ("fork", "spawn"):
-        run = submit({"MINE": "a b"}, start=start)
+        run = sdk.submit("train.py", env={"MINE": "a b"}, workers=2, local_start=start)
         run.result(LIMIT_S)
-        assert why_fresh(run) == ("" if start == "fork" else "local_start='spawn'")
+        assert why_fresh(run) == ["" if start == "fork" else "local_start='spawn'"]
         temporary = events(run, "placed")[0].data["temporary"]
         for task in run.plan.tasks:
             line = next(line for line in said(run, task) if line.startswith('{"state'))
@@ -172,35 +144,29 @@ def test_a_forked_task_equals_a_started_one(write) -> None:
         ("os.abort()", "FAILED", 3, "killed by SIGABRT"),
     ],
 )
-def test_every_way_out_of_a_forked_task_is_seen(
-    write, fake: Fake, text: str, state: str, code: int, message: str
-) -> None:
-    write("train.py", f"import os, sys, tensorflow\n{text}")
-    run = submit(fake())
+def test_every_way_out_of_a_forked_task_is_seen(submit, fake, text: str, state: str, code: int, message: str) -> None:
+    run = submit(f"import os, sys, tensorflow\n{text}", env=fake(), workers=2)
     status = run.wait(LIMIT_S)
-    assert why_fresh(run) == ""
+    assert why_fresh(run) == [""]
     assert (status.state.value, status.exit_code) == (state, code)
     assert message in (status.failure.message if status.failure else "")
     assert "template" not in (status.failure.traceback if status.failure else "")
     assert left_alive(run) == []
 
 
-def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake: Fake) -> None:
-    write("train.py", """
+def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(submit, fake) -> None:
+    run = submit("""
         import atexit, tensorflow, threading
         atexit.register(print, "handler")
         threading.Thread(target=lambda: (threading.main_thread().join(), print("thread"))).start()
         print("main")
-        """)  # fmt: skip
-    run = submit(fake())
+        """, env=fake(), workers=2)  # fmt: skip
     run.result(LIMIT_S)
     assert said(run, "chief-0") == said(run, "worker-0") == ["main", "thread", "handler"]
 
 
-def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
-    write, fake: Fake, tmp_path: Path
-) -> None:
-    write("train.py", f"""
+def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(submit, fake, tmp_path: Path) -> None:
+    run = submit(f"""
         import atexit, os, pathlib, signal, tensorflow, time
         first = pathlib.Path({str(tmp_path / "first")!r})
 
@@ -216,8 +182,7 @@ def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
                 time.sleep(0.01)
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
             atexit.register(leave)
-        """)  # fmt: skip
-    run = submit(fake())
+        """, env=fake(), workers=2)  # fmt: skip
     run.result(LIMIT_S)
     assert [event.data["task"] for event in events(run, "exited")] == ["chief-0", "worker-0"]
     assert said(run, "worker-0") == ["handler"]
@@ -239,15 +204,15 @@ IN_EVERY_RUN = {"a thread is left", "the process dies between two forks", "the p
 
 
 @pytest.mark.parametrize("case", [case if case in IN_EVERY_RUN else full_only(case) for case in REFUSED])
-def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake, tmp_path: Path, case: str) -> None:
+def test_where_a_fork_would_not_be_the_same_nothing_is_forked(submit, write, fake, tmp_path: Path, case: str) -> None:
     text, files, reason = REFUSED[case]
     env = fake(f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{text}", colours="NAME = 'theirs'")
     for name, content in files.items():
         write(name, content)
-    write("train.py", f"import os, sys, tensorflow\nopen({str(tmp_path / 'ran')!r}, 'a').write('x')\nprint('ran')")
-    run = submit(env)
+    once = f"open({str(tmp_path / 'ran')!r}, 'a').write('x')"
+    run = submit(f"import os, sys, tensorflow\n{once}\nprint('ran')", env=env, workers=2)
     run.result(LIMIT_S)
-    assert reason in why_fresh(run)
+    assert reason in why_fresh(run)[0]
     assert said(run) == ["ran", "ran"]
     assert (tmp_path / "ran").read_text() == "xx", "no task has begun twice"
     assert len((tmp_path / "count").read_text()) == 3
@@ -259,52 +224,45 @@ def test_a_template_without_a_listener_leaves_no_traceback_in_the_log_of_a_task(
     for end in (no_orders, no_go, nobody):
         os.close(end)
     (tmp_path / "log").touch()
-    options = {"orders": orders, "go": go, "news": news, "log": str(tmp_path / "log"), "work": str(tmp_path), "yields": False,
-               "modules": [], "outside": []}  # fmt: skip
-    script = Path(sdk.__file__).parent / "runtime" / "template.py"
-    done = subprocess.run([sys.executable, script, json.dumps(options)], pass_fds=(orders, go, news), stderr=subprocess.PIPE,
-                          text=True, timeout=LIMIT_S, check=False, env={"PODLIFT_PARENT": str(os.getpid())})  # fmt: skip
+    options = {"orders": orders, "go": go, "news": news, "log": str(tmp_path / "log"), "work": str(tmp_path)}
+    options |= {"yields": False, "modules": [], "outside": []}
+    words = [sys.executable, REPO / "sdk" / "runtime" / "template.py", json.dumps(options)]
+    env, pipes = {"PODLIFT_PARENT": str(os.getpid())}, (orders, go, news)
+    done = subprocess.run(words, pass_fds=pipes, capture_output=True, text=True, timeout=LIMIT_S, env=env)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> None:
-    write("train.py", "def load():\n    import tensorflow\nload()")
-    run = submit(fake("raise ImportError('libcudart.so')"))
+def test_an_import_that_fails_is_told_as_the_programs_own(submit, fake) -> None:
+    run = submit("def load():\n    import tensorflow\nload()", env=fake("raise ImportError('libcudart.so')"), workers=2)
     with pytest.raises(sdk.RunFailedError, match=r"ImportError: libcudart\.so") as caught:
         run.result(LIMIT_S)
     assert "in load" in str(caught.value)
 
 
-HANGING = "import os, sys, time\nprint('importing', flush=True)\ntime.sleep(600)"
-
-
-def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
-    write("train.py", "import tensorflow")
-    run = submit(fake(HANGING))
+def test_a_run_can_be_cancelled_while_it_imports(submit, fake) -> None:
+    run = submit("import tensorflow", env=fake("import time; time.sleep(600)"), workers=2)
     until(lambda: left_alive(run))
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).reason is sdk.Reason.CANCELLED
     assert left_alive(run) == []
 
 
-def test_a_killed_supervisor_takes_its_forked_processes_along(write, fake: Fake) -> None:
-    write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
-    run = submit(fake())
+def test_a_killed_supervisor_takes_its_forked_processes_along(submit, fake) -> None:
+    run = submit("import tensorflow, time; print('ready', flush=True); time.sleep(600)", env=fake(), workers=2)
     until(lambda: len(said(run)) == 2)
     os.kill(supervisor(run), signal.SIGKILL)
     assert run.wait(LIMIT_S).state is sdk.State.LOST
     until(lambda: left_alive(run) == [])
 
 
-def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None:
-    write("train.py", """
+def test_forked_tasks_are_stopped_with_their_children(submit, fake) -> None:
+    run = submit("""
         import signal, subprocess, sys, tensorflow, time
         signal.signal(signal.SIGTERM, lambda number, frame: (print("asked", flush=True), sys.exit(0)))
         subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
         print("ready", flush=True)
         time.sleep(600)
-        """)  # fmt: skip
-    run = submit(fake())
+        """, env=fake(), workers=2)  # fmt: skip
     until(lambda: said(run).count("ready") == 2)
     run.cancel(grace_s=30)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED

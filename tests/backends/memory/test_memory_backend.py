@@ -21,9 +21,7 @@ from sdk.testing.backend import BackendContract
 
 pytestmark = pytest.mark.process
 # Registers the backend first, as a program with its own backend does, and then is the command.
-COMMAND = (
-    "import sys, memory_backend; memory_backend.register(); from sdk.cli import app; sys.exit(app.run(sys.argv[1:]))"
-)
+COMMAND = "import sys, memory_backend as m; m.register(); from sdk.cli import app; sys.exit(app.run(sys.argv[1:]))"
 PAGE = """
 import importlib.machinery, importlib.util, sys, memory_backend
 memory_backend.register()
@@ -53,16 +51,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shown(program: str, *words: str, cwd: Path = REPO) -> str:
     env = {**os.environ, "PYTHONPATH": f"{REPO}:{Path(__file__).parent}", "COLUMNS": "100"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
 
 
 class TestMemory(BackendContract):
@@ -78,12 +68,8 @@ def test_a_run_has_the_option_in_its_plan_its_request_and_its_record(project: Pa
     assert run.wait(60).state is sdk.State.SUCCEEDED
     assert MemoryBackend.shelves["top"] == [run.id]
     assert sdk.attach(run.url).plan.target == Memory(shelf="top")
-
-
-def test_a_plan_shows_the_option_and_reads_it_again(project: Path) -> None:
-    plan = sdk.plan("train.py", backend=Memory(shelf="top"), root="root")
-    assert "shelf" in str(plan) and "top" in str(plan)
-    assert sdk.Plan.from_json(plan.to_json(), "plan.json") == plan
+    assert "shelf" in str(run.plan) and "top" in str(run.plan)
+    assert sdk.Plan.from_json(run.plan.to_json(), "plan.json") == run.plan
 
 
 def test_the_projects_file_and_a_variable_set_the_option(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,14 +99,11 @@ def test_the_command_has_the_option_in_its_help_its_settings_and_its_plan(projec
 
 
 def test_the_services_are_found_by_the_verbs_that_need_them(project: Path) -> None:
-    assert (
-        shown(COMMAND, "init", "memory", "--dry-run", cwd=project) == 'backend = "memory"\n\n[memory]\nshelf = "top"\n'
-    )
+    proposed = shown(COMMAND, "init", "memory", "--dry-run", cwd=project)
+    assert proposed == 'backend = "memory"\n\n[memory]\nshelf = "top"\n'
     assert "top is free" in shown(COMMAND, "doctor", "--backend", "memory", "--memory-shelf", "top", cwd=project)
 
 
 def test_the_page_of_the_settings_has_a_row_for_the_option() -> None:
-    assert (
-        "| `memory_shelf` | <code>str &#124; None</code> | `None` | Name of the shelf that remembers the run. |"
-        in shown(PAGE)
-    )
+    row = "| `memory_shelf` | <code>str &#124; None</code> | `None` | Name of the shelf that remembers the run. |"
+    assert row in shown(PAGE)

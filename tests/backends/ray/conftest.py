@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 from ray_clusters import MISSING, PYTHON, cluster
-from support import REPO
+from support import PROGRAMS
 
 __all__ = ["MISSING", "PYTHON", "cluster"]
 DIGITS = "digits_weights:main"
@@ -22,8 +19,6 @@ def _own_cache(tmp_path, monkeypatch) -> None:
 
 
 @pytest.fixture
-def digits(tmp_path: Path, monkeypatch) -> None:
+def digits(write) -> None:
     """Be in a project with the program DIGITS."""
-    (tmp_path / "project").mkdir()
-    shutil.copy(REPO / "tests" / "programs" / "digits_weights.py", tmp_path / "project")
-    monkeypatch.chdir(tmp_path / "project")
+    write("digits_weights.py", (PROGRAMS / "digits_weights.py").read_text())

@@ -6,10 +6,9 @@ Usage: `with FakeRay() as ray: sdk.submit("train.py", backend=sdk.Ray(address=ra
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
+from support import serving
 from typing_extensions import Self
 
 _HTML = "<!doctype html><title>Another page</title>"
@@ -43,34 +42,33 @@ class FakeRay:
         self.lost = self.failing = 0
         self.rejects: tuple[int, str] | None = None
         self._version, self._token, self._old, self._foreign = version, token, old, foreign
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._serving = serving(self._encoded)
+        self.address = f"http://{self._serving.__enter__()}"
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._serving.__exit__(None, None, None)
 
     def set(self, name: str, status: str, **about: object) -> None:
         """Give a job a state: PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED."""
         self.jobs[name] = {**self.jobs[name], "status": status, **about}
 
-    def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, object] | None:
-        """Return the status and the content of an answer, a text or JSON; None if the connection is closed without one."""
-        self.tokens.add(headers.get("Authorization"))
+    def _encoded(self, request: BaseHTTPRequestHandler) -> tuple[int, bytes] | None:
+        found = self._answer(request.command, request.path, request.headers.get("Authorization"), request.body)
+        if found is None:
+            return None
+        status, content = found
+        return status, content.encode() if isinstance(content, str) else json.dumps(content).encode()
+
+    def _answer(self, method: str, path: str, token: str | None, body: bytes) -> tuple[int, object] | None:
+        """Return the status and the content of an answer, a text or JSON; None for no answer."""
+        self.tokens.add(token)
         if self._foreign:
             return 200, _HTML
-        if self._token and headers.get("Authorization") != f"Bearer {self._token}":
-            missing = "Authorization" not in headers
-            return (401, "Unauthorized: Missing authentication token") if missing else (403, "Forbidden: Invalid token")
+        if self._token and token != f"Bearer {self._token}":
+            return (401, "Unauthorized: Missing token") if token is None else (403, "Forbidden: Invalid token")
         if path == "/api/version":
             return 200, {"version": "4", "ray_version": self._version, "ray_commit": "", "session_name": "fake"}
         if self._old or not path.startswith("/api/jobs/"):
@@ -98,46 +96,10 @@ class FakeRay:
             self.failing -= 1
             return 500, "No available agent to submit job, please try again later."
         if name in self.jobs:
-            return (
-                500,
-                f"ValueError: Job with submission_id {name} already exists. Please use a different submission_id.",
-            )
-        own = {"entrypoint": body["entrypoint"], "metadata": body["metadata"]}
-        times = {"start_time": 1_700_000_000_000, "end_time": None}
-        self.jobs[name] = {
-            "type": "SUBMISSION",
-            "submission_id": name,
-            "status": "PENDING",
-            "message": "",
-            **own,
-            **times,
-        }
+            return 500, f"ValueError: Job with submission_id {name} already exists. Use a different submission_id."
+        about = {"entrypoint": body["entrypoint"], "metadata": body["metadata"], "start_time": 1_700_000_000_000}
+        self.jobs[name] = {"type": "SUBMISSION", "submission_id": name, "status": "PENDING", "message": "", **about}
         if self.lost:
             self.lost -= 1
             return None
         return 200, {"job_id": name, "submission_id": name}
-
-
-def _handler(ray: FakeRay) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            found = ray.answer(self.command, self.path, dict(self.headers.items()), body)
-            if found is None:
-                self.close_connection = True
-                return
-            status, content = found
-            is_text = isinstance(content, str)
-            data = str(content).encode() if is_text else json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html" if is_text else "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = do_DELETE = _serve
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    return Handler

@@ -33,11 +33,8 @@ def ray() -> Iterator[FakeRay]:
 
 
 @pytest.fixture(autouse=True)
-def _program(tmp_path: Path, monkeypatch) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "train.py").write_text("print('trains')")
-    monkeypatch.chdir(project)
+def _program(write) -> None:
+    write("train.py", "print('trains')")
 
 
 def submit(ray: FakeRay, root: Path, **target: object) -> sdk.Run:
@@ -49,17 +46,18 @@ def run(ray: FakeRay, tmp_path: Path) -> sdk.Run:
     return submit(ray, tmp_path / "root")
 
 
-def files_in(folder: Path) -> list[str]:
-    return [str(path) for path in folder.rglob("*") if path.is_file()]
+def files_with(text: str, folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
-# --- One job for a run
+def forget(ray: FakeRay, run: sdk.Run) -> None:
+    """Remove the job of a run, which was submitted long ago."""
+    ray.jobs.clear()
+    os.utime(f"{run.plan.root.removeprefix('file://')}/runs/{run.id}/plan.json", (1_000_000_000, 1_000_000_000))
 
 
 @pytest.mark.parametrize(("fault", "times", "requests"), [("lost", 1, 1), ("failing", 2, 3)])
-def test_neither_a_lost_reply_nor_a_request_that_failed_starts_a_second_job(
-    ray: FakeRay, tmp_path: Path, fault: str, times: int, requests: int
-) -> None:
+def test_neither_a_lost_reply_nor_a_failed_request_starts_a_second_job(ray, tmp_path, fault, times, requests) -> None:
     setattr(ray, fault, times)
     run = submit(ray, tmp_path / "root")
     assert list(ray.jobs) == [f"{run.id}-1"]
@@ -77,16 +75,6 @@ def test_a_rejected_job_ends_the_run_with_the_reason(ray: FakeRay, tmp_path: Pat
     assert ray.jobs == {}
 
 
-def test_a_resumed_run_has_another_job(ray: FakeRay, run: sdk.Run) -> None:
-    ray.set(f"{run.id}-1", "FAILED", message="boom")
-    assert run.wait(20).state is State.FAILED
-    run.resume()
-    assert list(ray.jobs) == [f"{run.id}-1", f"{run.id}-2"]
-
-
-# --- The view of a client on a job
-
-
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"])
 def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, run: sdk.Run, status: str) -> None:
     ray.set(f"{run.id}-1", status)
@@ -98,23 +86,21 @@ def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, run: sdk.Run, 
         assert found.state is State.FAILED
 
 
-def test_a_driver_that_ended_without_a_verdict_is_quoted(ray: FakeRay, run: sdk.Run) -> None:
-    ray.logs[f"{run.id}-1"] = (
-        "starting\npodlift: /mnt/x cannot be read on node-7: No such file. Next: use another root.\n"
-    )
+def test_a_driver_that_ended_without_a_verdict_is_quoted_and_resumed_as_another_job(ray, run: sdk.Run) -> None:
+    ray.logs[f"{run.id}-1"] = "starting\npodlift: /mnt/x cannot be read on node-7: No such file. Next: fix it.\n"
     ray.set(f"{run.id}-1", "FAILED", message="Job entrypoint command failed with exit code 3")
     status = run.wait(20)
     assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
-    assert status.failure is not None
     assert status.failure.message.startswith("/mnt/x cannot be read on node-7")
+    run.resume()
+    assert list(ray.jobs) == [f"{run.id}-1", f"{run.id}-2"]
 
 
-def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: FakeRay, tmp_path: Path) -> None:
-    run = submit(ray, tmp_path / "root")
-    del ray.jobs[f"{run.id}-1"]
+def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: FakeRay, run: sdk.Run) -> None:
+    ray.jobs.clear()
     # Submitted a moment ago, it may be about to be created.
     assert sdk.attach(run.url).status().state is State.PENDING
-    os.utime(tmp_path / "root" / "runs" / run.id / "plan.json", (1_000_000_000, 1_000_000_000))
+    forget(ray, run)
     status = sdk.attach(run.url).status()
     assert (status.state, status.reason) == (State.LOST, Reason.JOB_LOST)
     assert "podlift resume" in str(status.failure)
@@ -123,17 +109,13 @@ def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: Fa
 
 
 @pytest.mark.parametrize(("records", "state"), [(["collected"], State.SUCCEEDED), ([], State.LOST)])
-def test_a_success_agreed_by_the_agents_holds_after_the_cluster_forgot_the_job(
-    ray: FakeRay, tmp_path: Path, records: list[str], state: State
-) -> None:
-    run = submit(ray, tmp_path / "root")
-    store = PosixStore(tmp_path / "root" / "runs" / run.id)
+def test_a_success_agreed_by_the_agents_holds_after_the_cluster_forgot_the_job(ray, run, records, state) -> None:
+    store = PosixStore(run.url.removeprefix("file://"))
     for number, kind in enumerate(["attempt_started", *records], 1):
         event = Event(attempt=1, source="agent-0", sequence=number, kind=kind, time=float(number))
         store.put_new(f"events/0001.agent-0.{number:06d}.{kind}.json", [event.to_json()])
     store.put_new("attempts/0001/end.json", [json.dumps(asdict(SUCCEEDED)).encode()])
-    del ray.jobs[f"{run.id}-1"]
-    os.utime(tmp_path / "root" / "runs" / run.id / "plan.json", (1_000_000_000, 1_000_000_000))
+    forget(ray, run)
     assert sdk.attach(run.url).status().state is state
 
 
@@ -152,9 +134,6 @@ def test_a_job_that_waits_is_stopped_at_once(ray: FakeRay, run: sdk.Run) -> None
     assert run.wait(20).state is State.CANCELLED
 
 
-# --- Servers that are none, and clients that are not accepted
-
-
 SERVERS = {
     "somebody else's": ({"foreign": True}, r"not the dashboard of a Ray cluster.*--ray-address"),
     "too old": ({"old": True, "version": "1.8.0"}, r"Ray 1\.8\.0, which has no Jobs API"),
@@ -169,7 +148,7 @@ def test_a_server_without_rays_jobs_is_named_and_nothing_is_written(tmp_path: Pa
     # One that is gone:
     with pytest.raises(InputError, match=rf"No Ray cluster can be reached at {ray.address}.*--ray-address"):
         submit(ray, tmp_path / "root")
-    assert files_in(tmp_path / "root") == []
+    assert files_with("", tmp_path / "root") == []
 
 
 def test_a_token_comes_from_the_environment_and_is_stored_nowhere(tmp_path: Path, monkeypatch) -> None:
@@ -188,8 +167,7 @@ def test_a_token_comes_from_the_environment_and_is_stored_nowhere(tmp_path: Path
         monkeypatch.setenv("HOME", str(tmp_path))
         with pytest.raises(InputError, match="401"):
             submit(ray, tmp_path / "root")
-    held = [path for path in files_in(tmp_path) if b"s3cr3t-of-this-cluster" in Path(path).read_bytes()]
-    assert held == []
+    assert files_with("s3cr3t-of-this-cluster", tmp_path) == []
     assert "s3cr3t" not in str(run.plan) + run.plan.to_json() + str(ray.bodies)
 
 
@@ -214,8 +192,7 @@ def test_the_token_of_rays_own_clients_is_used_where_a_cluster_asks_for_one(tmp_
         monkeypatch.setenv("MINE", "is-used-alone")
         with pytest.raises(InputError, match="does not accept this client"):
             submit(ray, tmp_path / "root", headers={"authorization": "Bearer $MINE"})
-    held = [path for path in files_in(tmp_path / "root") if TOKEN.encode() in Path(path).read_bytes()]
-    assert held == []
+    assert files_with(TOKEN, tmp_path / "root") == []
     assert TOKEN not in str(ray.bodies)
 
 
@@ -242,9 +219,7 @@ def test_a_certificate_that_is_not_trusted_is_named_with_the_fix(tmp_path: Path)
     thread.start()
     try:
         with pytest.raises(InputError, match=r"certificate of https://localhost.* is not accepted.*REQUESTS_CA_BUNDLE"):
-            sdk.submit(
-                "train.py", backend=sdk.Ray(address=f"https://localhost:{server.server_port}"), root=tmp_path / "root"
-            )
+            sdk.submit("train.py", backend=sdk.Ray(address=f"https://localhost:{server.server_port}"))
     finally:
         server.shutdown()
         server.server_close()

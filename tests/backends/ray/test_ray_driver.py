@@ -80,23 +80,11 @@ def play(tmp_path: Path, monkeypatch):
         cluster = cluster or PlayedCluster(FakeClock(), *ends)
         paths = RunPaths(str(tmp_path / "home"))
         Path(paths.events).mkdir(parents=True)
-        spec = {
-            "run": f"file://{url}",
-            "run_id": "run-abcdef",
-            "job": 1,
-            "tasks": TASKS,
-            "agent": ["/", "entry.py", "0" * 64, "spec.json", "1" * 64],
-            "placement": {
-                "strategy": "SPREAD",
-                "pending_timeout_s": 60.0,
-                "tasks": {task: {"CPU": 1} for task in TASKS},
-            },
-            "env": {},
-            "limits": limits,
-            "shared": True,
-            "model": "",
-            "resumes_by_users": 0,
-        }
+        placement = {"strategy": "SPREAD", "pending_timeout_s": 60.0, "tasks": {task: {"CPU": 1} for task in TASKS}}
+        names = {"run": f"file://{url}", "run_id": "run-abcdef", "job": 1, "tasks": TASKS, "model": ""}
+        agent = ["/", "entry.py", "0" * 64, "spec.json", "1" * 64]
+        settings = {"env": {}, "limits": limits, "shared": True, "resumes_by_users": 0}
+        spec = {**names, "agent": agent, "placement": placement, **settings}
         code = Driver(decode(DriverSpec, spec), cluster, paths, cluster.clock).run()
         data = bytes(PosixStore(url).get("events/0000.supervisor.000001.final.json"))
         return code, json.loads(data)["data"], cluster
@@ -149,49 +137,39 @@ def test_a_cluster_without_room_ends_the_run_and_names_the_missing_resources(pla
     assert cluster.started == []
 
 
-def cancelling(play, grace_s: float, *, reserved: bool) -> PlayedCluster:
-    """Return a cluster with a cancel request for the run during its first tick."""
+def cancelling(play, *graces_s: float, reserved: bool = True) -> PlayedCluster:
+    """Return a cluster with cancel requests for the run during its first tick, and a failure after the first one."""
     cluster = PlayedCluster(FakeClock(), reserved=reserved)
+    failed = {"version": 1, "time": 15.0, "data": {"type": "KeyError", "message": "'column'", "traceback": ""}}
 
     def cancel() -> None:
         cluster.tick = lambda: None
-        wish = json.dumps({"grace_s": grace_s, "requested_at": 1.0}).encode()
-        PosixStore(play.url).put_new("control/0000-abc.cancel.json", [wish])
+        store = PosixStore(play.url)
+        if len(graces_s) > 1:
+            store.put_new("events/0001.chief-0.000001.failed.json", [json.dumps(failed).encode()])
+        for number, grace_s in enumerate(graces_s, 1):
+            wish = json.dumps({"grace_s": grace_s, "requested_at": 10.0 * number}).encode()
+            store.put_new(f"control/0000-{number}.cancel.json", [wish])
 
     cluster.tick = cancel
     return cluster
 
 
-def test_a_cancelled_run_that_waits_for_room_ends_at_once(play) -> None:
-    code, verdict, _ = play(cluster=cancelling(play, 0.0, reserved=False))
+@pytest.mark.parametrize(
+    ("graces_s", "reserved"), [([0.0], False), ([300.0, 0.0], True)], ids=["waits for room", "the shorter grace counts"]
+)
+def test_a_run_with_a_cancel_request_ends_at_once_also_after_a_failure(play, graces_s, reserved) -> None:
+    code, verdict, _ = play(cluster=cancelling(play, *graces_s, reserved=reserved))
     assert (code, verdict["state"]) == (4, "CANCELLED")
 
 
 def test_tasks_that_ignore_a_cancel_request_are_killed_after_its_grace(play) -> None:
-    cluster = cancelling(play, 30.0, reserved=True)
+    cluster = cancelling(play, 30.0)
     began = cluster.clock.monotonic()
     code, verdict, _ = play(cluster=cluster)
     assert (code, verdict["state"]) == (4, "CANCELLED")
     assert cluster.sent == [(task, 9) for task in TASKS]
     assert 30 <= cluster.clock.monotonic() - began < 45
-
-
-def test_the_first_of_two_cancel_requests_counts_and_the_shorter_grace(play) -> None:
-    cluster = PlayedCluster(FakeClock(), reserved=True)
-    failed = {"type": "KeyError", "message": "'column'", "traceback": ""}
-
-    def cancel() -> None:
-        cluster.tick = lambda: None
-        store = PosixStore(play.url)
-        record = json.dumps({"version": 1, "time": 15.0, "data": failed}).encode()
-        store.put_new("events/0001.chief-0.000001.failed.json", [record])
-        for name, grace_s, time in (("a", 300.0, 10.0), ("b", 0.0, 20.0)):
-            wish = json.dumps({"grace_s": grace_s, "requested_at": time}).encode()
-            store.put_new(f"control/0000-{name}.cancel.json", [wish])
-
-    cluster.tick = cancel
-    code, verdict, _ = play(cluster=cluster)
-    assert (code, verdict["state"]) == (4, "CANCELLED")
 
 
 def test_a_driver_of_a_run_with_a_verdict_starts_nothing(play) -> None:
@@ -211,18 +189,10 @@ NODES = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 4.0}]
         ("STRICT_SPREAD", [{"CPU": 1}] * 3, NODES, {}, "STRICT_SPREAD needs 3 nodes.*the cluster has 2"),
         ("STRICT_PACK", [{"CPU": 3}] * 2, NODES, {}, "STRICT_PACK needs 6 CPU on one node"),
         ("SPREAD", [{"CPU": 3}] * 2, NODES, {"CPU": 2.0}, "6 CPU needed, and 2 of 8 are free"),
-        (
-            "SPREAD",
-            [{"CPU": 1, "accelerator_type:T4": 0.001}],
-            NODES,
-            {},
-            "accelerator_type:T4 needed.*the cluster has 0",
-        ),
+        ("SPREAD", [{"CPU": 1, "accelerator_type:T4": 0.001}], NODES, {}, "accelerator_type:T4 needed.*cluster has 0"),
     ],
 )
 def test_a_missing_resource_is_named_with_the_clusters_amount(strategy, tasks, nodes, free, said) -> None:
-    wanted = Placement(
-        strategy=strategy, pending_timeout_s=1, tasks={f"worker-{n}": each for n, each in enumerate(tasks)}
-    )
-
+    named = {f"worker-{number}": each for number, each in enumerate(tasks)}
+    wanted = Placement(strategy=strategy, pending_timeout_s=1, tasks=named)
     assert re.search(said, shortage(wanted, ClusterResources(nodes=nodes, free=free)))

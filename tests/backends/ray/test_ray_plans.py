@@ -13,28 +13,23 @@ from sdk import backends
 from sdk.errors import InputError
 from sdk.packaging.runtime_archive import loader
 
+from .fake_ray import FakeRay
+
 GOLDEN = REPO / "tests" / "golden" / "ray" / "bodies.json"
+STRICT = {"placement": {"strategy": "STRICT_SPREAD"}}
+PATCH = {"metadata": {"team": "vision"}, "entrypoint_num_cpus": 1.0}
+INSTALLED = {"pip": ["scikit-learn"], "env_vars": {"A": "1"}}
 CASES = {
     "two workers": {"workers": 2},
-    "two l4 each": {
-        "workers": 2,
-        "accelerator": "l4:2",
-        "ray_raw": {"placement": {"strategy": "STRICT_SPREAD"}},
-        "ray_pending_timeout": "2m",
-    },
+    "two l4 each": {"workers": 2, "accelerator": "l4:2", "ray_raw": STRICT, "ray_pending_timeout": "2m"},
     "servers and an evaluator": {"workers": 2, "ps": 1, "evaluator": True, "accelerator": "t4"},
     "everything": {
         "env": {"LEVEL": "3", "TOKEN_OF_MINE": sdk.FromCaller()},
-        "ray_raw": {
-            "placement": {"tasks": {"chief-0": {"CPU": 4}}},
-            "job": {
-                "metadata": {"team": "vision"},
-                "entrypoint_num_cpus": 1.0,
-                "runtime_env": {"pip": ["scikit-learn"], "env_vars": {"A": "1"}},
-            },
-        },
+        "ray_raw": {"placement": {"tasks": {"chief-0": {"CPU": 4}}}, "job": {**PATCH, "runtime_env": INSTALLED}},
     },
 }
+MISSPELT = {"placement": {"strategy": "STRICT_SPRED"}}
+INDEX = {"job": {"runtime_env": {"pip": ["-i https://me:s3cr3t@h/x"]}}}
 CREDENTIAL = {"job": {"runtime_env": {"env_vars": {"API_KEY": "abcdefgh"}}}}
 
 
@@ -74,14 +69,8 @@ def test_a_value_that_is_copied_from_here_is_in_no_plan() -> None:
         ({"ray_headers": {"Bad name": "x"}}, "not a header of HTTP"),
         ({"ray_pending_timeout": 0}, "ray_pending_timeout"),
         ({"accelerator": "v5e-8"}, "trains on CPUs or GPUs.*Nearest: accelerator='cpu'"),
-        (
-            {"ray_raw": {"job": {"runtime_env": {"pip": ["-i https://me:s3cr3t@h/x"]}}}},
-            "pip looks like a URL with a password",
-        ),
-        (
-            {"ray_raw": {"placement": {"strategy": "STRICT_SPRED"}}},
-            "Unknown placement.strategy in ray_raw. Received: 'STRICT_SPRED'. Did you mean 'STRICT_SPREAD'",
-        ),
+        ({"ray_raw": INDEX}, "pip looks like a URL with a password"),
+        ({"ray_raw": MISSPELT}, "Unknown placement.strategy in ray_raw.*'STRICT_SPRED'. Did you mean 'STRICT_SPREAD'"),
         ({"ray_raw": CREDENTIAL}, "API_KEY looks like a credential.*--env API_KEY"),
     ],
 )
@@ -98,8 +87,6 @@ def test_a_run_needs_a_root_that_the_cluster_sees(monkeypatch) -> None:
 
 
 def test_a_folder_with_runs_of_this_machine_is_not_shared(tmp_path: Path) -> None:
-    from .fake_ray import FakeRay
-
     (tmp_path / "root" / "runs").mkdir(parents=True)
     with FakeRay() as ray, pytest.raises(InputError, match=r"holds runs of this machine.*another folder"):
         sdk.submit("train.py", backend=sdk.Ray(address=ray.address), root=tmp_path / "root")
