@@ -31,13 +31,13 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def gcloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcloud]:
+def gcloud(tmp_path_factory) -> Iterator[Gcloud]:
     with serving(tmp_path_factory.mktemp("gcloud"), "--quiet") as found:
         yield found
 
 
 @pytest.fixture
-def folder(gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(gcloud, project, monkeypatch) -> Path:
     """A project's folder with an account that lacks nothing."""
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)
     gcloud.ask("POST", "_reset")
@@ -68,9 +68,7 @@ def mend(gcloud: Gcloud, check: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", MENDED)
-def test_the_printed_command_mends_its_line(
-    case: str, gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_command_mends_its_line(case, gcloud, folder, capsys) -> None:
     setup, name, _ = MENDED[case]
     gcloud.ask("POST", "_project", setup)
     found = wrong(doctor(capsys))
@@ -79,9 +77,7 @@ def test_the_printed_command_mends_its_line(
     assert wrong(doctor(capsys)) == {}
 
 
-def test_the_commands_of_init_create_the_missing_resources(
-    gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_init_create_the_missing_resources(gcloud, project, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)
     gcloud.ask("POST", "_reset")
     gcloud.ask("POST", "_project", {"absent": [f"//iam.googleapis.com/projects/-/serviceAccounts/{TRAINER}"]})
@@ -98,9 +94,7 @@ def test_the_commands_of_init_create_the_missing_resources(
     assert wrong(doctor(capsys)) == {}
 
 
-def test_the_commands_of_a_promotion_reach_the_service(
-    gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_a_promotion_reach_the_service(gcloud, folder, capsys) -> None:
     root = "gs://podlift-runs/podlift"
     register(root, "digits", {"model.keras": b"weights"}, promote=False)
     assert command(["models", "promote", "digits", "1"]) == 0

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,12 +36,12 @@ Prepare = Callable[..., Prepared]
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> RuntimeFile:
+def runtime(tmp_path_factory) -> RuntimeFile:
     return runtime_archive(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture
-def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: RuntimeFile) -> Prepare:
+def prepare(tmp_path, monkeypatch, runtime) -> Prepare:
     for name in [name for name in os.environ if name.startswith("PODLIFT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(scheduled_keeper, "runtime_archive", lambda folder: runtime)
@@ -100,7 +99,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_the_whole_requests_equal_the_golden_file(prepare: Prepare) -> None:
+def test_the_whole_requests_equal_the_golden_file(prepare) -> None:
     found = {name: rendered(prepare(**more)) for name, more in SHAPES.items()}
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -108,7 +107,7 @@ def test_the_whole_requests_equal_the_golden_file(prepare: Prepare) -> None:
 
 
 @pytest.mark.parametrize("cron", ["* * * * *", "*/5 * * * *", "*/15 * * * *", "0 0 1 1 *"])
-def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -> None:
+def test_the_last_retry_still_belongs_to_its_slot(prepare, cron) -> None:
     made = prepare(cron)
     assert made.trigger is not None
     retry = rendered(made)["create"]["retryConfig"]
@@ -120,7 +119,7 @@ def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -
     assert retry["retryCount"] == 3 or half_s < 400
 
 
-def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_monthly_price(prepare: Prepare) -> None:
+def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_monthly_price(prepare) -> None:
     made = prepare(
         "0 3 * * *",
         job={"timeout": "1h", "retry_preemptions": 0, "retry_infrastructure": 0},
@@ -144,7 +143,7 @@ def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_monthly_pr
     assert "roles/storage.objectAdmin on gs://my-bucket" in of_keeper and "cloudscheduler.jobs.pause" in of_keeper
 
 
-def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prepare) -> None:
+def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare) -> None:
     job: dict[str, object] = {"timeout": "1h", "retry_preemptions": 0, "retry_infrastructure": 0}
     alone, queue = (prepare("0 3 * * *", job=job, overlap=overlap) for overlap in ("skip", "queue"))
     lives = [json.loads(next(iter(files.values())))["keep_for_s"] for files in map(files_of, (alone, queue))]
@@ -162,7 +161,7 @@ def files_of(made: Prepared) -> Any:
     return made.service.render(made.trigger).files
 
 
-def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_mistakes_are_named_at_once(prepare, monkeypatch) -> None:
     monkeypatch.setenv("TOKEN", "secret")
     with pytest.raises(InputError) as caught:
         prepare(
@@ -217,13 +216,13 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         ({"trigger": "server"}, "trigger: unknown value. Received: 'server'. Did you mean 'serve'?"),
     ],
 )
-def test_a_mistake_is_refused_with_the_next_step(prepare: Prepare, more: dict[str, Any], sentence: str) -> None:
+def test_a_mistake_is_refused_with_the_next_step(prepare, more, sentence) -> None:
     with pytest.raises(InputError) as caught:
         prepare(**more)
     assert sentence in str(caught.value)
 
 
-def test_a_tagged_image_is_a_warning_with_the_command_that_shows_its_digest(prepare: Prepare) -> None:
+def test_a_tagged_image_is_a_warning_with_the_command_that_shows_its_digest(prepare) -> None:
     made = prepare(image="us-docker.pkg.dev/my-project/train/tf:2.19")
     (warning,) = [text for text in made.warnings if "image" in text]
     assert "vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:...'" in warning
@@ -235,7 +234,7 @@ def test_a_tagged_image_is_a_warning_with_the_command_that_shows_its_digest(prep
     assert "Next: vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:abc'." in found.message
 
 
-def test_an_image_for_keepers_is_in_request_and_plan_and_needs_a_digest_too(prepare: Prepare) -> None:
+def test_an_image_for_keepers_is_in_request_and_plan_and_needs_a_digest_too(prepare) -> None:
     def image(made: Prepared) -> Any:
         return rendered(made)["create"]["httpTarget"]["body"]["jobSpec"]["workerPoolSpecs"][0]["containerSpec"][
             "imageUri"
@@ -270,6 +269,6 @@ def test_an_image_for_keepers_is_in_request_and_plan_and_needs_a_digest_too(prep
         (403, "Permission 'cloudscheduler.jobs.update' denied", "roles/cloudscheduler.admin, in the project p"),
     ],
 )  # fmt: skip
-def test_an_answer_of_cloud_scheduler_is_quoted_and_explained(status: int, text: str, step: str) -> None:
+def test_an_answer_of_cloud_scheduler_is_quoted_and_explained(status, text, step) -> None:
     shown = str(_failure(status, text, "projects/p/locations/europe-west4/jobs/podlift-x-y"))
     assert text.rstrip(".") in shown and step in shown

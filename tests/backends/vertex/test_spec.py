@@ -85,7 +85,7 @@ _GROUPS = {"resources": sdk.Resources, "limits": sdk.Limits, "code": sdk.Code}
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def base(tmp_path_factory) -> Plan:
     """A plan for Vertex AI; each test puts its own job into it."""
     folder = tmp_path_factory.mktemp("digits")
     (folder / "train.py").write_text("print(1)\n")
@@ -113,7 +113,7 @@ def of_row(base: Plan, row: accelerators.Accelerator) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def bodies(base: Plan) -> dict[str, dict[str, Any]]:
+def bodies(base) -> dict[str, dict[str, Any]]:
     """The request of each row and of each shape, with a word in the place of the loader's text."""
     rows = {f"row {row.name}": request.render(of_row(base, row)) for row in ROWS}
     shapes = {name: request.render(planned(base, *shape)) for name, shape in SHAPES.items()}
@@ -123,7 +123,7 @@ def bodies(base: Plan) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_spec(base: Plan) -> None:
+def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_spec(base) -> None:
     wanted = "us-central1:spot,us-west1:standard:v5e-8"
     plan = planned(base, {"resources": {"accelerator": "l4:2"}}, {"regions": wanted})
     first, second = sdk.Vertex.of(plan.target).locations_for(plan.job.resources)
@@ -150,9 +150,7 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
         ("us-east1", "us-central1", None),
     ],
 )
-def test_the_output_directory_is_in_the_region_of_the_place_or_left_out(
-    base: Plan, place: str, bucket_region: str, expected: str | None
-) -> None:
+def test_the_output_directory_is_in_the_region_of_the_place_or_left_out(base, place, bucket_region, expected) -> None:
     plan = planned(base, {}, {"regions": "us-central1,us-east1"})
     there = next(each for each in sdk.Vertex.of(plan.target).locations_for(plan.job.resources) if each.region == place)
     spec = request.render(plan, location=there, bucket_region=bucket_region)["jobSpec"]
@@ -170,7 +168,7 @@ def custom_job() -> Any:
     return CustomJob
 
 
-def test_the_requests_are_the_ones_that_were_reviewed(bodies: dict[str, Any]) -> None:
+def test_the_requests_are_the_ones_that_were_reviewed(bodies) -> None:
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(bodies, indent=1, sort_keys=True) + "\n")
     golden = json.loads(GOLDEN.read_text())
@@ -179,7 +177,7 @@ def test_the_requests_are_the_ones_that_were_reviewed(bodies: dict[str, Any]) ->
         assert body == golden[name], name
 
 
-def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies: dict[str, Any], custom_job: Any) -> None:
+def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies, custom_job) -> None:
     for name, body in bodies.items():
         read = custom_job.from_json(json.dumps(body), ignore_unknown_fields=False)
         again = json.loads(
@@ -191,7 +189,7 @@ def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies: dict[str, 
             assert written == pool, name
 
 
-def test_the_command_is_the_loader_and_its_arguments_name_its_downloads(base: Plan) -> None:
+def test_the_command_is_the_loader_and_its_arguments_name_its_downloads(base) -> None:
     stage, order = "a" * 64, "b" * 64
     body = request.render(planned(base, {}, {}), number=2, entrypoint=stage, spec_digest=order)
     container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
@@ -215,7 +213,7 @@ def commands(base: Plan, accelerator: str, **resources: Any) -> list[list[str]]:
     return [pool["containerSpec"]["command"] for pool in pools if pool]
 
 
-def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_not(base: Plan) -> None:
+def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_not(base) -> None:
     assert {row.name for row in ROWS if row.script} == {"h200:8", "b200:8", "gb200:4"}
     for row in ROWS:
         (command, *_) = commands(base, row.name)
@@ -227,9 +225,7 @@ def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_
 
 @pytest.mark.process
 @pytest.mark.parametrize("there", [True, False])
-def test_variables_of_the_machines_script_and_unchanged_arguments_reach_the_program(
-    base: Plan, tmp_path: Path, there: bool
-) -> None:
+def test_variables_of_the_machines_script_and_unchanged_arguments_reach_the_program(base, tmp_path, there) -> None:
     command = commands(base, "h200:8")[0]
     script = tmp_path / "set nccl.sh"
     if there:
@@ -241,7 +237,7 @@ def test_variables_of_the_machines_script_and_unchanged_arguments_reach_the_prog
     assert ended.stderr == ("" if there else f"podlift: no {script} on this machine: NCCL runs without it\n")
 
 
-def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(base: Plan) -> None:
+def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(base) -> None:
     plan = planned(base, {"env": {"TOKEN": sdk.FromCaller(), "PLAIN": "x"}}, {})
 
     def variables(**more: Any) -> dict[str, str]:
@@ -265,7 +261,7 @@ def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
     return VertexBackend().review(plan, Preload(), starting=starting)
 
 
-def test_a_missing_setting_is_shown_and_refused_at_the_start(base: Plan) -> None:
+def test_a_missing_setting_is_shown_and_refused_at_the_start(base) -> None:
     bare = replace(
         base,
         root="gs://<bucket>/podlift",
@@ -284,7 +280,7 @@ def test_a_missing_setting_is_shown_and_refused_at_the_start(base: Plan) -> None
     assert [each for each in reviewed(base, starting=True) if each.level != "note"] == []
 
 
-def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: Plan) -> None:
+def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base) -> None:
     job = {
         "env": {"TOKEN": sdk.FromCaller()},
         "resources": {"workers": 2, "accelerator": "v5e-4"},
@@ -337,7 +333,7 @@ def places(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(job=jobs(), place=places())
-def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job: Any, job: Any, place: Any) -> None:
+def test_no_job_renders_a_request_that_google_cannot_read(base, custom_job, job, place) -> None:
     try:
         plan = planned(base, job, place)
     except sdk.InputError:
@@ -355,7 +351,7 @@ def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job
     assert {name: sent[name] for name in expected} == expected
 
 
-def test_a_written_plan_is_read_with_this_podlifts_knowledge_of_its_place(base: Plan) -> None:
+def test_a_written_plan_is_read_with_this_podlifts_knowledge_of_its_place(base) -> None:
     written = json.loads(base.to_json())
     assert request.render(Plan.from_json(json.dumps(written), "plan.json")) == request.render(base)
     # A later podlift may know something else.
@@ -373,7 +369,7 @@ NEEDED = ("account.locations", "account.offline", "account.prices", "images.reci
 
 
 @pytest.mark.process
-def test_the_command_that_plans_sends_no_request_and_loads_only_its_modules(tmp_path: Path) -> None:
+def test_the_command_that_plans_sends_no_request_and_loads_only_its_modules(tmp_path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
     rooms = tuple(f"sdk.backends.vertex.{room}." for room in ("account", "images", "job", "schedule", "wait"))
     slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", *rooms)

@@ -13,7 +13,6 @@ from sdk import backends
 from sdk.backends.triggers import Trigger
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
-from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1", "google.cloud.aiplatform_v1")
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
@@ -23,14 +22,14 @@ CLOCK = FakeClock()
 
 class TestCloudScheduler:
     @pytest.fixture(autouse=True)
-    def _draft(self, podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _draft(self, cloud, tmp_path, monkeypatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("train.py").write_text("print('here')")
         spec = creation.draft(name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin")
-        target = Destination(backend=podlift_vertex.backend(service_account=ACCOUNT))
+        target = Destination(backend=cloud.backend(service_account=ACCOUNT))
         made = creation.prepare(spec, "train.py", {}, target)
         assert made.service is not None and made.trigger is not None
-        self.cloud, self.service = podlift_vertex, made.service
+        self.cloud, self.service = cloud, made.service
         self.draft = replace(made.trigger, id="1a2b3c4d", digest="d" * 64)
         self.request = self.service.render(self.draft)
 

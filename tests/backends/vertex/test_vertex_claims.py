@@ -74,9 +74,7 @@ STEPS = 4
 @pytest.mark.parametrize("late_s", [0.0, 20.0], ids=["list_is_current", "list_is_late"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
-def test_a_holder_that_is_killed_at_any_step_leaves_one_job(
-    store: PosixStore, clock: FakeClock, step: int, before: bool, late_s: float
-) -> None:
+def test_a_holder_that_is_killed_at_any_step_leaves_one_job(store, clock, step, before, late_s) -> None:
     service = Service(clock, late_s=late_s, number=2)
     calls = iter(range(1, 1000))
     mortals = [Mortal(each, calls, step, before=before) for each in (store, service)]
@@ -91,9 +89,7 @@ def test_a_holder_that_is_killed_at_any_step_leaves_one_job(
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(4))
-def test_one_that_takes_over_and_is_killed_too_leaves_one_job(
-    store: PosixStore, clock: FakeClock, step: int, before: bool
-) -> None:
+def test_one_that_takes_over_and_is_killed_too_leaves_one_job(store, clock, step, before) -> None:
     service = Service(clock, number=2)
     with pytest.raises(KilledError):
         creation(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
@@ -110,7 +106,7 @@ def test_one_that_takes_over_and_is_killed_too_leaves_one_job(
     assert [job.name for job in service.jobs] == [made.name]
 
 
-def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore, clock: FakeClock) -> None:
+def test_of_many_that_race_one_creates_the_job_and_all_find_it(store, clock) -> None:
     service = Service(clock, number=2)
     asked: list[CreatedJob | None] = []
 
@@ -127,7 +123,7 @@ def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore
     assert len(service.jobs) == 1
 
 
-def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore, clock: FakeClock) -> None:
+def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store, clock) -> None:
     service = Service(clock, number=2)
     others: list[CreatedJob | None] = []
 
@@ -147,9 +143,7 @@ def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore,
     assert cancel_strays(service, [REGION], RUN, 2, made) == []  # type: ignore[arg-type]
 
 
-def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(store, clock) -> None:
     """The monotonic clock stands still meanwhile."""
 
     class Suspended(FakeClock):
@@ -174,9 +168,7 @@ def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(
     assert len(service.jobs) == 1
 
 
-def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_request(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_request(store, clock) -> None:
     class Busy(Service):
         def create(self, region: str, body: Any) -> VendorJob:
             write_tombstone(store, 2)
@@ -191,7 +183,7 @@ def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_req
     assert (caught.value.reason, service.sent) == (Reason.CANCELLED, 1)
 
 
-def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store: PosixStore, clock: FakeClock) -> None:
+def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store, clock) -> None:
     service = Service(clock, number=2)
     with pytest.raises(KilledError):
         creation(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()

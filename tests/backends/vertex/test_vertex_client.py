@@ -106,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch) -> Iterator[Server]:
     with Server() as found:
         threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:{found.server_port}/{TOKEN}")
@@ -120,7 +120,7 @@ def jobs() -> JobClient:
     return JobClient("p", clock=FakeClock(0.0))
 
 
-def test_a_job_is_created_by_one_request(server: Server, jobs: JobClient) -> None:
+def test_a_job_is_created_by_one_request(server, jobs) -> None:
     server.script = [(200, JOB)]
     made = jobs.create("us-central1", BODY)
     assert (made.name, made.state, made.labels) == (NAME, "JOB_STATE_RUNNING", {"podlift-run": "d-aaaaaa"})
@@ -148,9 +148,7 @@ UNSURE = {
 
 
 @pytest.mark.parametrize("name", UNSURE)
-def test_a_write_without_a_sure_answer_is_sent_once_and_may_have_been_carried_out(
-    server: Server, jobs: JobClient, name: str
-) -> None:
+def test_a_write_without_a_sure_answer_is_sent_once_and_may_have_been_carried_out(server, jobs, name) -> None:
     answer, said = UNSURE[name]
     server.script = [answer, (200, JOB)]
     with pytest.raises(OutcomeUnknownError, match=said):
@@ -164,9 +162,7 @@ def created(jobs: JobClient, folder: Path, clock: FakeClock) -> CreatedJob:
     return JobCreation(asked, PosixStore(str(folder / "run")), jobs, clock, lambda key: 0.0).ensure()
 
 
-def test_a_busy_service_is_asked_again_when_it_wants_to_be_but_not_in_an_hour(
-    server: Server, jobs: JobClient, tmp_path: Path
-) -> None:
+def test_a_busy_service_is_asked_again_when_it_wants_to_be_but_not_in_an_hour(server, jobs, tmp_path) -> None:
     busy = (429, "Quota exceeded for quota metric 'Jobs' and limit 'Jobs per minute'")
     server.script = [(*busy, {"Retry-After": "30"}), (*busy, {"Retry-After": "3600"}), (200, JOB)]
     clock = FakeClock(0.0)
@@ -175,9 +171,7 @@ def test_a_busy_service_is_asked_again_when_it_wants_to_be_but_not_in_an_hour(
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_after_a_lost_response_an_unreadable_list_leaves_the_outcome_unknown(
-    server: Server, jobs: JobClient, tmp_path: Path, status: int
-) -> None:
+def test_after_a_lost_response_an_unreadable_list_leaves_the_outcome_unknown(server, jobs, tmp_path, status) -> None:
     server.script = [(500, "lost"), (status, "The words of the service.")]
     with pytest.raises(OutcomeUnknownError) as caught:
         created(jobs, tmp_path, FakeClock(0.0))
@@ -188,7 +182,7 @@ def test_after_a_lost_response_an_unreadable_list_leaves_the_outcome_unknown(
 
 
 @pytest.mark.parametrize("status", [400, 403, 429])
-def test_a_refused_request_had_no_effect(server: Server, jobs: JobClient, status: int) -> None:
+def test_a_refused_request_had_no_effect(server, jobs, status) -> None:
     server.script = [(status, "The words of the service.")]
     with pytest.raises(VertexRejectedError) as caught:
         jobs.create("us-central1", BODY)
@@ -197,9 +191,7 @@ def test_a_refused_request_had_no_effect(server: Server, jobs: JobClient, status
     assert len(server.asked) == 1
 
 
-def test_a_silent_server_is_not_waited_for_for_ever(
-    server: Server, jobs: JobClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_not_waited_for_for_ever(server, jobs, monkeypatch) -> None:
     monkeypatch.setattr(client, "_WRITE_S", 0.3)
     monkeypatch.setattr(client, "_READ_S", 0.2)
     server.script = [(0, None)]
@@ -214,7 +206,7 @@ def test_a_silent_server_is_not_waited_for_for_ever(
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_a_read_is_sent_again_with_waits(server: Server, jobs: JobClient, status: int) -> None:
+def test_a_read_is_sent_again_with_waits(server, jobs, status) -> None:
     server.script = [(status, "busy"), (status, "busy"), (200, JOB)]
     assert jobs.get(NAME).state == "JOB_STATE_RUNNING"
     assert len(server.asked) == 3
@@ -224,7 +216,7 @@ def test_a_read_is_sent_again_with_waits(server: Server, jobs: JobClient, status
 
 @pytest.mark.parametrize(("retry_after", "least_s", "most_s"), [({}, 20.0, 45.0), ({"Retry-After": "3600"}, 0.0, 0.0)])
 def test_a_failing_read_ends_in_time_and_at_once_if_retry_after_is_too_long(
-    server: Server, jobs: JobClient, retry_after: dict[str, str], least_s: float, most_s: float
+    server, jobs, retry_after, least_s, most_s
 ) -> None:
     server.script = [(503, "down for maintenance", retry_after)]
     with pytest.raises(OutcomeUnknownError, match="maintenance"):
@@ -234,7 +226,7 @@ def test_a_failing_read_ends_in_time_and_at_once_if_retry_after_is_too_long(
 
 
 def test_the_settings_of_a_proxy_and_passwords_in_netrc_do_not_concern_an_emulator(
-    server: Server, jobs: JobClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server, jobs, monkeypatch, tmp_path
 ) -> None:
     headers: list[str | None] = []
     monkeypatch.setattr(Handler, "parse_request", _noting(Handler.parse_request, headers))
@@ -259,22 +251,20 @@ def _noting(original: Callable[[Handler], bool], headers: list[str | None]) -> C
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_an_error_that_quotes_the_address_does_not_show_the_token(server: Server, jobs: JobClient, status: int) -> None:
+def test_an_error_that_quotes_the_address_does_not_show_the_token(server, jobs, status) -> None:
     server.script = [(status, f"nothing at /{TOKEN}/v1/x")]
     with pytest.raises((VertexRejectedError, OutcomeUnknownError), match="nothing at /TOKEN/v1/x"):
         jobs.create("us-central1", BODY)
 
 
-def test_a_response_without_an_end_is_not_read_to_its_end(
-    server: Server, jobs: JobClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_response_without_an_end_is_not_read_to_its_end(server, jobs, monkeypatch) -> None:
     monkeypatch.setattr(client, "_PIECES", 2)
     server.script = [(200, {**JOB, "displayName": "d" * 200_000})]
     with pytest.raises(OutcomeUnknownError, match="not valid: Unterminated string"):
         jobs.create("us-central1", BODY)
 
 
-def test_the_reason_that_google_gives_is_told_with_the_message(server: Server, jobs: JobClient) -> None:
+def test_the_reason_that_google_gives_is_told_with_the_message(server, jobs) -> None:
     about = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "CONSUMER_INVALID", "domain": "d"}]
     error = {"error": {"code": 403, "message": "Permission denied on resource project p.", "details": about}}
     for answer in (error, [error]):
@@ -284,14 +274,14 @@ def test_the_reason_that_google_gives_is_told_with_the_message(server: Server, j
         assert str(caught.value) == "Permission denied on resource project p. (CONSUMER_INVALID)"
 
 
-def test_a_job_that_is_gone_is_missing(server: Server, jobs: JobClient) -> None:
+def test_a_job_that_is_gone_is_missing(server, jobs) -> None:
     server.script = [(404, "not found")]
     with pytest.raises(MissingError, match="customJobs/7"):
         jobs.get(NAME)
     assert len(server.asked) == 1
 
 
-def test_an_unknown_state_and_unknown_fields_are_no_error(server: Server, jobs: JobClient) -> None:
+def test_an_unknown_state_and_unknown_fields_are_no_error(server, jobs) -> None:
     server.script = [
         (200, {**JOB, "state": 99, "somethingNew": {"a": 1}}),
         (200, {**JOB, "state": "JOB_STATE_HIBERNATING"}),
@@ -304,7 +294,7 @@ def test_an_unknown_state_and_unknown_fields_are_no_error(server: Server, jobs: 
     ]
 
 
-def test_an_error_and_times_are_told(server: Server, jobs: JobClient) -> None:
+def test_an_error_and_times_are_told(server, jobs) -> None:
     error = {"code": 8, "message": "Resources are insufficient in region: us-central1."}
     times = {"createTime": "2026-01-01T00:00:00.123456789Z", "endTime": "2026-01-01T00:00:01Z"}
     server.script = [(200, {**JOB, "state": "JOB_STATE_FAILED", "error": error, **times})]
@@ -314,7 +304,7 @@ def test_an_error_and_times_are_told(server: Server, jobs: JobClient) -> None:
     assert found.started is None
 
 
-def test_every_page_of_a_list_is_read_with_the_runs_label(server: Server, jobs: JobClient) -> None:
+def test_every_page_of_a_list_is_read_with_the_runs_label(server, jobs) -> None:
     other = {**JOB, "name": NAME[:-1] + "8"}
     server.script = [(200, {"customJobs": [JOB], "nextPageToken": "t"}), (200, {"customJobs": [other]})]
     assert [job.id for job in jobs.list("us-central1", {"podlift-run": "d-aaaaaa"})] == ["7", "8"]
@@ -323,13 +313,13 @@ def test_every_page_of_a_list_is_read_with_the_runs_label(server: Server, jobs: 
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_cancelling_an_ended_or_missing_job_does_nothing(server: Server, jobs: JobClient, status: int) -> None:
+def test_cancelling_an_ended_or_missing_job_does_nothing(server, jobs, status) -> None:
     server.script = [(status, "it is over")]
     jobs.cancel(NAME)
     assert server.asked[0][1].partition("?")[0] == f"/v1/{NAME}:cancel"
 
 
-def test_a_server_that_is_not_there_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_leaves_it_open(monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{TOKEN}")
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
@@ -343,7 +333,7 @@ def test_a_body_that_google_does_not_know_is_refused_before_it_is_sent() -> None
         check_body({**BODY, "jobSpeck": {}})
 
 
-def test_a_name_from_a_bucket_does_not_lead_to_another_host(server: Server, jobs: JobClient) -> None:
+def test_a_name_from_a_bucket_does_not_lead_to_another_host(server, jobs) -> None:
     for region in ("evil.example#", "evil.example?", "x@evil.example:443", "evil.example/x"):
         for call in (jobs.get, jobs.cancel):
             with pytest.raises(InputError, match="Not a job"):
@@ -351,7 +341,7 @@ def test_a_name_from_a_bucket_does_not_lead_to_another_host(server: Server, jobs
     assert server.asked == []
 
 
-def test_requests_share_a_connection_and_a_forked_process_opens_another(server: Server, jobs: JobClient) -> None:
+def test_requests_share_a_connection_and_a_forked_process_opens_another(server, jobs) -> None:
     server.script = [(200, JOB)]
     for _ in range(3):
         jobs.get(NAME)
@@ -366,7 +356,7 @@ def test_requests_share_a_connection_and_a_forked_process_opens_another(server: 
     jobs.get(NAME)
 
 
-def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> None:
+def test_a_request_for_log_lines_is_sent_again_with_waits(server) -> None:
     server.script = [(503, "busy"), (429, "busy"), (200, b"<html>"), (200, {"entries": []})]
     clock = FakeClock(0.0)
     assert logs.query({"filter": ""}, clock) == {"entries": []}
@@ -378,7 +368,7 @@ def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> Non
     assert clock.now() - asked_at >= 20
 
 
-def test_a_request_for_log_lines_ends_in_time_and_a_rejected_one_is_not_repeated(server: Server) -> None:
+def test_a_request_for_log_lines_ends_in_time_and_a_rejected_one_is_not_repeated(server) -> None:
     server.script = [(503, "busy")]
     clock = FakeClock(0.0)
     with pytest.raises(StoreError, match="503"):
@@ -408,7 +398,7 @@ class Token(CredentialsWithQuotaProject):  # type: ignore[misc]
 
 
 @pytest.fixture
-def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[requests.PreparedRequest]]]:
+def google(monkeypatch) -> Iterator[Callable[..., list[requests.PreparedRequest]]]:
     """Use these credentials, and return the requests that Google's servers would get; nothing leaves this machine."""
     sent: list[requests.PreparedRequest] = []
 
@@ -464,9 +454,7 @@ CALLS: dict[str, tuple[Callable[[JobClient], object], Callable[[Any], object]]] 
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_google_gets_the_same_requests_as_from_its_own_client(
-    google: Callable[..., list[requests.PreparedRequest]], call: str
-) -> None:
+def test_google_gets_the_same_requests_as_from_its_own_client(google, call) -> None:
     sent, (ours, its) = google(Token()), CALLS[call]
     ours(JobClient("p"))
     its(
@@ -499,10 +487,10 @@ def test_google_gets_the_same_requests_as_from_its_own_client(
     ],
 )
 def test_credentials_that_cannot_be_renewed_send_nothing(
-    google: Callable[..., list[requests.PreparedRequest]],
-    error: Exception,
-    kinds: tuple[type[Exception], type[Exception]],
-    text: str,
+    google,
+    error,
+    kinds,
+    text,
 ) -> None:
     sent, clock = google(Token(error)), FakeClock(0.0)
     with pytest.raises(kinds[0], match=text):

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from support import LIMIT_S, made, until
-from vertex_faults import HOLD, Start
+from vertex_faults import HOLD
 
 import sdk
 from sdk import State
@@ -33,7 +33,7 @@ class WrongClock(SystemClock):
 
 
 @pytest.fixture
-def start(start: Start) -> Callable[..., sdk.Run]:
+def start(start) -> Callable[..., sdk.Run]:
     return partial(start, retry=sdk.Retry(infrastructure=1))
 
 
@@ -43,27 +43,23 @@ def job_of(cloud: Cloud) -> tuple[str, str]:
     return first.name, first.state.name
 
 
-def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    podlift_vertex.faults(HOLD)
+def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(cloud, start, monkeypatch) -> None:
+    cloud.faults(HOLD)
     run = start()
     wrong = Run(run.plan, WrongClock(HOUR))
     # It writes the request, and is gone.
     wrong._handle._copy.request_cancel(0, 600.0)  # type: ignore[attr-defined]
     for each in (run, wrong, Run(run.plan, WrongClock(-HOUR))):
         assert each.status().state is State.PENDING
-        assert job_of(podlift_vertex)[1] == "JOB_STATE_QUEUED"
+        assert job_of(cloud)[1] == "JOB_STATE_QUEUED"
     # Ten minutes and more later.
     monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", -602.0)
     Run(run.plan, WrongClock(HOUR)).status()
-    until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
+    until(lambda: job_of(cloud)[1] == "JOB_STATE_CANCELLED", run.why)
 
 
-def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    podlift_vertex.advance(3 * DAY)
+def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(cloud, start, monkeypatch) -> None:
+    cloud.advance(3 * DAY)
     began, run = time.time(), start("print('its only line')")
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     lasted_s = time.time() - began
@@ -75,17 +71,17 @@ def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(
     assert began - 1.0 <= min(moments) and max(moments) <= time.time() + 1.0, run.why()
 
     job = LatestJob(run.plan, run._handle._store, SystemClock())  # type: ignore[attr-defined]
-    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get"})
-    looks = podlift_vertex.requests().operations.get("customJobs.get", 0)
+    cloud.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get"})
+    looks = cloud.requests().operations.get("customJobs.get", 0)
     with pytest.raises(OutcomeUnknownError):
         job.ahead_s(1)
-    assert podlift_vertex.requests().operations["customJobs.get"] == looks + 1, "one that is silent is asked once"
+    assert cloud.requests().operations["customJobs.get"] == looks + 1, "one that is silent is asked once"
     with monkeypatch.context() as patched:
         patched.delenv("PODLIFT_EMULATOR")
         assert job.ahead_s(1) == 0.0
 
     # A job that only the list has is looked for by its own number.
-    podlift_vertex.faults()
+    cloud.faults()
     first = job.created(1)
     assert first is not None
     second = replace(job.client.get(first.name), name=f"{first.name}2", labels={JOB: "2"})

@@ -144,7 +144,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "code", "reason", "said"), TEXTS, ids=[text[:40] for text, *_ in TEXTS])
-def test_a_known_text_has_a_reason_a_sentence_and_advice(text: str, code: int, reason: str, said: list[str]) -> None:
+def test_a_known_text_has_a_reason_a_sentence_and_advice(text, code, reason, said) -> None:
     found = diagnose(text, code)
     assert found.reason is Reason(reason)
     for words in said:
@@ -181,7 +181,7 @@ def test_an_error_of_a_program_is_explained_only_if_a_program_can_receive_that_t
         (429, "quota", ""),
     ],
 )
-def test_an_unknown_text_is_quoted_and_its_code_decides(code: int, reason: str, sentence: str) -> None:
+def test_an_unknown_text_is_quoted_and_its_code_decides(code, reason, sentence) -> None:
     found = diagnose("The flux capacitor is\n overheated.", code)
     assert found.reason is Reason(reason)
     assert found.sentence == sentence, "a rejected request was no job"
@@ -196,7 +196,7 @@ def test_an_unknown_text_is_quoted_and_its_code_decides(code: int, reason: str, 
         ("NotFound: 404 Not found: Dataset project s4f2a8e9c1b3d5e7f-tp:data", "user_error", "CLOUD_ML_PROJECT_ID"),
     ],
 )
-def test_an_answer_of_google_to_a_program_is_explained_too(error: str, reason: str, said: str) -> None:
+def test_an_answer_of_google_to_a_program_is_explained_too(error, reason, said) -> None:
     found = diagnose_program(error)
     assert found is not None
     assert found.reason is Reason(reason)
@@ -213,7 +213,7 @@ def test_an_answer_of_google_to_a_program_is_explained_too(error: str, reason: s
         "RuntimeError: internal error",
     ],
 )
-def test_an_error_of_the_program_itself_is_left_to_its_traceback(error: str) -> None:
+def test_an_error_of_the_program_itself_is_left_to_its_traceback(error) -> None:
     assert diagnose_program(error) is None
 
 

@@ -110,9 +110,9 @@ def change_bucket(cloud: Cloud, **fields: Any) -> None:
 
 
 @pytest.fixture
-def doctor(podlift_vertex: Cloud, project: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
+def doctor(cloud, project, capsys) -> Doctor:
     """Check an emulated project that has all that is needed; `doctor("--accelerator", "l4")` returns its JSON."""
-    change_bucket(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "0"})
+    change_bucket(cloud, softDeletePolicy={"retentionDurationSeconds": "0"})
     (project / "podlift.toml").write_text(
         f'backend = "vertex"\n[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\n'
         f'service_account = "{TRAINER}"\nimage = "{PLACE}-docker.pkg.dev/{PROJECT}/podlift/cpu:1"\n'
@@ -133,7 +133,7 @@ def wrong(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in found["checks"] if not each["ok"] and each["name"] not in usual}
 
 
-def test_a_complete_project_passes_and_only_unreadable_facts_stay_unknown(doctor: Doctor) -> None:
+def test_a_complete_project_passes_and_only_unreadable_facts_stay_unknown(doctor) -> None:
     found = doctor()
     assert wrong(found) == {} and found["failed"] == 0
     unknown = {each["name"] for each in found["checks"] if each["level"] == "unknown"}
@@ -142,11 +142,9 @@ def test_a_complete_project_passes_and_only_unreadable_facts_stay_unknown(doctor
 
 @pytest.mark.shows("`podlift init vertex` writes the settings")
 @pytest.mark.parametrize("case", MENDED)
-def test_a_missing_resource_is_one_line_with_the_command_that_repairs_it(
-    case: str, doctor: Doctor, podlift_vertex: Cloud
-) -> None:
+def test_a_missing_resource_is_one_line_with_the_command_that_repairs_it(case, doctor, cloud) -> None:
     setup, name, mends = MENDED[case]
-    podlift_vertex.ask("POST", "/_project", setup)
+    cloud.ask("POST", "/_project", setup)
     # An image exists, so builds are not needed.
     found = doctor(code=0 if name.startswith("build") else 3)
     assert list(wrong(found)) == [name]
@@ -155,24 +153,24 @@ def test_a_missing_resource_is_one_line_with_the_command_that_repairs_it(
     assert check["level"] == ("warning" if name.startswith("build") else "error")
 
 
-def test_in_a_new_project_the_agents_are_made_before_a_policy_names_them(doctor: Doctor, podlift_vertex: Cloud) -> None:
-    podlift_vertex.ask("POST", "/_project", {"absent": [account_name(each) for each in agents(NUMBER)]})
+def test_in_a_new_project_the_agents_are_made_before_a_policy_names_them(doctor, cloud) -> None:
+    cloud.ask("POST", "/_project", {"absent": [account_name(each) for each in agents(NUMBER)]})
     pulls = [each for each in doctor(code=3)["checks"] if each["name"] == "pull"]
     assert [each["ok"] for each in pulls] == [False, False]
     path = f"/v1/projects/{PROJECT}/locations/{PLACE}/repositories/podlift:setIamPolicy"
     policy = {"policy": {"bindings": [{"role": "roles/artifactregistry.reader", "members": [AGENT]}]}}
-    refused = requests.post(podlift_vertex.url + path, json=policy, timeout=20)
+    refused = requests.post(cloud.url + path, json=policy, timeout=20)
     assert refused.status_code == 400 and "gcp-sa-aiplatform-cc.iam.gserviceaccount.com does not exist" in refused.text
     identity, grant = pulls[0]["command"].split(" && ")
     assert identity == f"gcloud beta services identity create --service=aiplatform.googleapis.com --project={PROJECT}"
     assert "add-iam-policy-binding" in grant
     made = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com:generateServiceIdentity"
-    assert podlift_vertex.ask("POST", made)["done"] is True
-    assert podlift_vertex.ask("POST", path, policy)["bindings"] == policy["policy"]["bindings"]
+    assert cloud.ask("POST", made)["done"] is True
+    assert cloud.ask("POST", path, policy)["bindings"] == policy["policy"]["bindings"]
     assert "pull" not in wrong(doctor())
 
 
-def test_a_bucket_that_is_not_there_is_made_where_the_job_runs(doctor: Doctor) -> None:
+def test_a_bucket_that_is_not_there_is_made_where_the_job_runs(doctor) -> None:
     check = wrong(doctor("--vertex-bucket", "missing", code=3))["bucket"]
     assert check["said"] == "there is no gs://missing"
     assert check["command"].startswith(
@@ -180,8 +178,8 @@ def test_a_bucket_that_is_not_there_is_made_where_the_job_runs(doctor: Doctor) -
     )
 
 
-def test_a_bucket_elsewhere_stays_there_and_another_one_is_named(doctor: Doctor, podlift_vertex: Cloud) -> None:
-    podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": "many", "location": "US"})
+def test_a_bucket_elsewhere_stays_there_and_another_one_is_named(doctor, cloud) -> None:
+    cloud.ask("POST", "/storage/v1/b?project=podlift", {"name": "many", "location": "US"})
     check = wrong(doctor("--vertex-bucket", "many", code=3))["bucket"]
     assert check["said"].startswith("gs://many is a multi-region bucket (US)")
     assert check["fix"].startswith(
@@ -191,34 +189,30 @@ def test_a_bucket_elsewhere_stays_there_and_another_one_is_named(doctor: Doctor,
     assert check["said"] == "gs://podlift-runs is in us-central1, but the job is in europe-west4"
 
 
-def test_needlessly_kept_objects_of_a_bucket_are_a_warning(doctor: Doctor, podlift_vertex: Cloud) -> None:
-    change_bucket(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "604800"})
+def test_needlessly_kept_objects_of_a_bucket_are_a_warning(doctor, cloud) -> None:
+    change_bucket(cloud, softDeletePolicy={"retentionDurationSeconds": "604800"})
     check = wrong(doctor())["soft-delete"]
     assert check["command"] == "gcloud storage buckets update gs://podlift-runs --clear-soft-delete"
 
 
-def test_a_quota_that_is_too_low_is_a_request_with_metric_region_and_number(
-    doctor: Doctor, podlift_vertex: Cloud
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
+def test_a_quota_that_is_too_low_is_a_request_with_metric_region_and_number(doctor, cloud) -> None:
+    cloud.faults({"api": "vertex", "kind": "quota"})
     found = [each for each in doctor("--accelerator", "l4:2", code=3)["checks"] if each["name"] == "quota"]
     fixes = [each["fix"] for each in found if not each["ok"]]
     metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
     assert any(f"request 2 of {metric} in us-central1, and wait for the approval: https://" in fix for fix in fixes)
 
 
-def test_credentials_that_are_not_accepted_are_the_only_failure(doctor: Doctor, podlift_vertex: Cloud) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "projects.get", "status": 401})
+def test_credentials_that_are_not_accepted_are_the_only_failure(doctor, cloud) -> None:
+    cloud.faults({"api": "vertex", "kind": "status_before", "operation": "projects.get", "status": 401})
     found = doctor(code=3)
     (failed,) = [each for each in found["checks"] if each["level"] == "error"]
     assert (failed["name"], failed["command"]) == ("credentials", "gcloud auth application-default login")
     assert "not asked: there are no credentials" in {each["said"] for each in found["checks"]}
-    assert podlift_vertex.requests().operations.keys() & {"quotas.get", "apis.get"} == set()
+    assert cloud.requests().operations.keys() & {"quotas.get", "apis.get"} == set()
 
 
-def test_expired_or_missing_credentials_are_reported_before_the_other_checks(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_expired_or_missing_credentials_are_reported_before_the_other_checks(project, monkeypatch, capsys) -> None:
     expired = RefreshError("Reauthentication is needed.")  # type: ignore[no-untyped-call]
     asked = []
 
@@ -235,18 +229,16 @@ def test_expired_or_missing_credentials_are_reported_before_the_other_checks(
     assert "1 failed, no warnings, 14 not known." in shown.err
 
 
-def test_without_a_project_the_command_that_sets_one_is_named(
-    doctor: Doctor, project: Path, podlift_vertex: Cloud
-) -> None:
+def test_without_a_project_the_command_that_sets_one_is_named(doctor, project, cloud) -> None:
     (project / "podlift.toml").write_text('backend = "vertex"\n')
     found = doctor(code=3)
     (failed,) = [each for each in found["checks"] if each["level"] == "error"]
     assert (failed["name"], failed["command"]) == ("project", "podlift init vertex")
 
 
-def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor: Doctor, podlift_vertex: Cloud) -> None:
+def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor, cloud) -> None:
     Path("podlift.toml").write_text(f'[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\n')
-    podlift_vertex.ask("POST", "/_project", off("cloudbuild", "artifactregistry"))
+    cloud.ask("POST", "/_project", off("cloudbuild", "artifactregistry"))
     found = wrong(doctor(code=3))
     assert found["build-apis"]["level"] == "error"
     (image,) = [each for each in doctor(code=3)["checks"] if each["name"] == "image"]
@@ -268,11 +260,9 @@ READS = {
 }
 
 
-def test_a_fact_that_the_caller_may_not_read_is_unknown_and_never_missing(
-    doctor: Doctor, podlift_vertex: Cloud
-) -> None:
+def test_a_fact_that_the_caller_may_not_read_is_unknown_and_never_missing(doctor, cloud) -> None:
     denied = [{"api": "vertex", "kind": "deny", "operation": each} for each in READS]
-    podlift_vertex.faults(*denied, {"kind": "deny", "operation": "buckets.get"})
+    cloud.faults(*denied, {"kind": "deny", "operation": "buckets.get"})
     found = wrong(doctor())
     assert {each["level"] for each in found.values()} == {"unknown"}
     names = {name for each in READS.values() for name in each}
@@ -280,42 +270,38 @@ def test_a_fact_that_the_caller_may_not_read_is_unknown_and_never_missing(
     assert [name for name in {*names, "bucket"} if "403" not in found[name]["said"]] == []
 
 
-def test_a_caller_without_the_right_to_grant_a_role_gets_a_request_for_an_owner(
-    doctor: Doctor, podlift_vertex: Cloud
-) -> None:
+def test_a_caller_without_the_right_to_grant_a_role_gets_a_request_for_an_owner(doctor, cloud) -> None:
     lacks = withheld(ME, account_name(TRAINER), "roles/iam.serviceAccountUser", rights.ACT_AS)
     owner = withheld(ME, account_name(TRAINER), "roles/owner", "iam.serviceAccounts.setIamPolicy")
-    podlift_vertex.ask("POST", "/_project", {"withheld": lacks["withheld"] + owner["withheld"]})
+    cloud.ask("POST", "/_project", {"withheld": lacks["withheld"] + owner["withheld"]})
     check = wrong(doctor(code=3))["actas"]
     asked = f"You lack iam.serviceAccounts.setIamPolicy on {TRAINER}. Ask someone who has it to run: gcloud iam "
     assert check["fix"].startswith(asked) and check["fix"].endswith(check["command"])
 
 
-def test_the_checks_only_read(doctor: Doctor, podlift_vertex: Cloud) -> None:
-    podlift_vertex.ask("POST", "/_project", off("aiplatform", "cloudbuild"))
-    before = podlift_vertex.ask("GET", "/_project")
-    podlift_vertex.forget_requests()
+def test_the_checks_only_read(doctor, cloud) -> None:
+    cloud.ask("POST", "/_project", off("aiplatform", "cloudbuild"))
+    before = cloud.ask("GET", "/_project")
+    cloud.forget_requests()
     doctor(code=3)
-    asked = {each["operation"] for each in podlift_vertex.requests().recent if each["method"] != "GET"}
+    asked = {each["operation"] for each in cloud.requests().recent if each["method"] != "GET"}
     tests = {f"{each}.testIamPermissions" for each in ("projects", "serviceAccounts", "repositories")}
     assert asked <= {*tests, "iam.troubleshoot"}
-    assert podlift_vertex.ask("GET", "/_project") == before
+    assert cloud.ask("GET", "/_project") == before
 
 
-def test_names_in_a_printed_command_are_words_of_a_shell_and_no_more(
-    doctor: Doctor, podlift_vertex: Cloud, tmp_path: Path
-) -> None:
+def test_names_in_a_printed_command_are_words_of_a_shell_and_no_more(doctor, cloud, tmp_path) -> None:
     hostile = f"x'; touch {tmp_path}/made; @podlift.iam.gserviceaccount.com"
-    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "iam.troubleshoot"})
+    cloud.faults({"api": "vertex", "kind": "deny", "operation": "iam.troubleshoot"})
     found = {each["name"]: each["fix"] for each in doctor("--vertex-service-account", hostile)["checks"]}
     assert f"--member=serviceAccount:{hostile}" in shlex.split(found["storage"])
-    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "userinfo.get"})
-    podlift_vertex.ask("POST", "/_project", withheld(ME, IN_PROJECT, "roles/logging.viewer", rights.LOGS))
+    cloud.faults({"api": "vertex", "kind": "deny", "operation": "userinfo.get"})
+    cloud.ask("POST", "/_project", withheld(ME, IN_PROJECT, "roles/logging.viewer", rights.LOGS))
     command = wrong(doctor(code=3))["logs"]["command"]
     assert "--member=user:$(gcloud config get account) --role=" in command
 
 
-def test_options_of_a_service_without_a_backend_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_a_service_without_a_backend_are_refused(capsys) -> None:
     assert command(["doctor", "--accelerator", "l4"]) == 2
     assert "--accelerator: only together with --backend" in capsys.readouterr().err
     assert command(["doctor", "--backend", "local"]) == 2

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ import sdk
 from sdk.backends.vertex.job import disturb
 from sdk.drill import run_drill
 from sdk.job.payload import Kill, KillTarget
-from sdk.testing.vertex import Cloud
 
 PLACES = ("us-central1:spot", "europe-west4:standard")
 TRAINING = """
@@ -39,21 +37,19 @@ def at(step: int, what: KillTarget, point: Any = "step") -> Kill:
     return Kill(task="chief-0", point=point, number=step, what=what)
 
 
-def test_a_drill_refuses_an_emulator_with_fault_rules_before_anything_starts(
-    podlift_vertex: Cloud, project: Path
-) -> None:
+def test_a_drill_refuses_an_emulator_with_fault_rules_before_anything_starts(cloud, project) -> None:
     (project / "train.py").write_text("print(1)")
-    podlift_vertex.faults({"api": "vertex", "kind": "stockout", "times": 3})
+    cloud.faults({"api": "vertex", "kind": "stockout", "times": 3})
     for words in (["chief-0@step:1:agent"], ["random:2"]):
         with pytest.raises(sdk.InputError, match="already disturbs its jobs by fault rules"):
-            run_drill("train.py", kills=words, backend=podlift_vertex.backend())
-    assert len(podlift_vertex.ask("GET", "/_faults")["faults"]) == 1
-    assert sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift") == []
+            run_drill("train.py", kills=words, backend=cloud.backend())
+    assert len(cloud.ask("GET", "/_faults")["faults"]) == 1
+    assert sdk.runs(root=f"gs://{cloud.bucket}/podlift") == []
 
 
-def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(podlift_vertex: Cloud, project: Path) -> None:
+def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(cloud, project) -> None:
     (project / "train.py").write_text("print(1)")
-    plan = sdk.plan("train.py", workers=3, backend=podlift_vertex.backend(), name="some.run".replace(".", "-"))
+    plan = sdk.plan("train.py", workers=3, backend=cloud.backend(), name="some.run".replace(".", "-"))
     wanted = [replace(at(3, "machine"), task="worker-1"), at(4, "process"), at(5, "region")]
     first, *region = disturb.rules(plan, wanted)
     about = {"api": "vertex", "display_name": f"^{plan.run_id}$".replace("-", r"\-")}
@@ -73,15 +69,15 @@ def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(podlift_vertex: Cl
 
 
 @pytest.mark.full
-def test_the_command_drills_a_training_in_emulated_containers(podlift_vertex: Cloud, project: Path) -> None:
+def test_the_command_drills_a_training_in_emulated_containers(cloud, project) -> None:
     (project / "train.py").write_text(TRAINING)
     words = [
         "--backend",
         "vertex",
         "--vertex-project",
-        podlift_vertex.project,
+        cloud.project,
         "--vertex-bucket",
-        podlift_vertex.bucket,
+        cloud.bucket,
     ]
     words += [
         "--vertex-image",
@@ -103,6 +99,6 @@ def test_the_command_drills_a_training_in_emulated_containers(podlift_vertex: Cl
     assert [kill["what"] for kill in told["kills"]] == ["process", "agent", "machine", "region"]
     assert (told["steps"], told["attempts"], told["kills_missed"]) == (30, 5, [])
     assert [kill["step"] for kill in told["kills"]][:2] == [7, 12]
-    assert podlift_vertex.ask("GET", "/_faults")["faults"] == [], "the drill leaves no rule"
-    assert all(url.startswith(f"gs://{podlift_vertex.bucket}/") for url in told["runs"].values())
+    assert cloud.ask("GET", "/_faults")["faults"] == [], "the drill leaves no rule"
+    assert all(url.startswith(f"gs://{cloud.bucket}/") for url in told["runs"].values())
     assert "is over (killed)" in done.stderr

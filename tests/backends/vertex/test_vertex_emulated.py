@@ -19,26 +19,25 @@ from sdk.storage import emulator
 from sdk.storage.gcs import auth
 from sdk.storage.gcs.store import GcsStore
 from sdk.storage.retry import RetryPolicy
-from sdk.testing.vertex import Cloud
 
 
 @pytest.fixture
-def place(podlift_vertex: Cloud) -> str:
-    return f"emulator at {urlsplit(podlift_vertex.url).netloc}"
+def place(cloud) -> str:
+    return f"emulator at {urlsplit(cloud.url).netloc}"
 
 
 @pytest.fixture
-def project(podlift_vertex: Cloud, project: Path) -> Path:
+def project(cloud, project) -> Path:
     """A folder with a program, configured to run on Vertex AI."""
     Path("train.py").write_text("print('here')\n")
-    about = {"project": podlift_vertex.project, "bucket": podlift_vertex.bucket, "image": "podlift/emulated"}
+    about = {"project": cloud.project, "bucket": cloud.bucket, "image": "podlift/emulated"}
     lines = [f'{name} = "{value}"' for name, value in about.items()]
     Path("podlift.toml").write_text("\n".join(['backend = "vertex"', "[vertex]", *lines]))
     return project
 
 
 @pytest.fixture
-def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def leave(monkeypatch) -> Callable[[], None]:
     """Forget the emulator as another shell would, and fail on any request to Google."""
 
     def asked(scope: str) -> Any:
@@ -59,9 +58,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     return shown.out + shown.err
 
 
-def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(
-    project: Path, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(project, place, capsys, monkeypatch) -> None:
     emulated = told(capsys, "plan", "train.py", "--max-cost-usd", "0.01")
     assert f"backend      vertex, {place}\n" in emulated
     assert f"max_cost_usd=0.01 is not checked: nothing is billed by the {place}." in emulated
@@ -80,9 +77,7 @@ def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(
     told(capsys, "plan", "train.py", "--max-cost-usd", "0.01", code=2)
 
 
-def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google(
-    project: Path, place: str, leave: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google(project, place, leave, capsys) -> None:
     Path("train.py").write_text("import os\nos._exit(3)\n")
     started = told(capsys, "submit", "train.py", "--detach")
     assert f"backend      vertex, {place}\n" in started and f"started on the {place}. Next: " in started
@@ -114,26 +109,22 @@ def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google
         assert "Google Cloud was not asked. Next: use the line `export PODLIFT_EMULATOR=...`" in refused
 
 
-def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(
-    project: Path, podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(project, cloud, monkeypatch) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", podlift_vertex.url)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
     with pytest.raises(InputError, match=r"PODLIFT_EMULATOR is not set: Vertex AI would run a real job.*Next: set"):
         sdk.plan("train.py")
 
 
-def test_an_emulator_that_is_gone_is_named_and_not_taken_for_google(
-    project: Path, place: str, podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_emulator_that_is_gone_is_named_and_not_taken_for_google(project, place, cloud, monkeypatch) -> None:
     from sdk.backends.vertex import client
 
     once = RetryPolicy(connect_s=5.0, read_s=5.0, total_s=0.5, first_s=1.0)
     monkeypatch.setattr(client, "_RETRY_S", 0.0)
     monkeypatch.setattr(emulator, "_check_skipped", True)
-    podlift_vertex.faults({"api": "vertex", "kind": "drop_before", "times": 9})
+    cloud.faults({"api": "vertex", "kind": "drop_before", "times": 9})
     with pytest.raises(client.OutcomeUnknownError, match=f"^The {place} cannot be reached: .* Next: start it again"):
         client.JobClient("podlift").get("projects/podlift/locations/us-central1/customJobs/1")
-    podlift_vertex.faults({"kind": "status_before", "status": 503, "times": 99})
+    cloud.faults({"kind": "status_before", "status": 503, "times": 99})
     with pytest.raises(StoreError, match=f"the {place} has failed"):
-        GcsStore(f"{podlift_vertex.bucket}/runs", retry=once).get(KEYS.plan)
+        GcsStore(f"{cloud.bucket}/runs", retry=once).get(KEYS.plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support import LONG_LIMIT_S as LIMIT_S
@@ -56,23 +55,23 @@ def undisturbed(cloud: Cloud) -> tuple[sdk.Run, int]:
     return run, epochs
 
 
-def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift_vertex: Cloud, tmp_path: Path) -> None:
-    whole, epochs = undisturbed(podlift_vertex)
+def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(cloud, tmp_path) -> None:
+    whole, epochs = undisturbed(cloud)
     assert len(whole.metrics()) == epochs
-    there = objects(podlift_vertex, whole)
+    there = objects(cloud, whole)
     assert f"podlift/bundles/{whole.plan.code.digest}.tar" in there
     assert {"plan.json", "jobs/0001.launch_spec.json", "jobs/0001.intent.json", "jobs/0001.created.json"} <= there
     assert {"attempts/0001/membership.json", "events/0001.chief-0.000001.entry.json", "model/digits.keras"} <= there
-    (job,) = made(podlift_vertex)
+    (job,) = made(cloud)
     assert job.labels["podlift-run"] == whole.id
     assert (job.labels["podlift-job"], job.state.name) == ("1", "JOB_STATE_SUCCEEDED")
     whole.download(tmp_path / "home")
     assert (tmp_path / "home" / "model" / "digits.keras").stat().st_size > 10_000
 
-    podlift_vertex.forget_requests()
-    podlift_vertex.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "log": f"Epoch 2/{epochs}"})
-    run = start(podlift_vertex, workers=3, epochs=epochs)
-    sent = [each["object"] for each in podlift_vertex.requests().recent if each["operation"] == "objects.insert"]
+    cloud.forget_requests()
+    cloud.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "log": f"Epoch 2/{epochs}"})
+    run = start(cloud, workers=3, epochs=epochs)
+    sent = [each["object"] for each in cloud.requests().recent if each["operation"] == "objects.insert"]
     assert run.plan.code.digest == whole.plan.code.digest
     assert [name for name in sent if "/bundles/" in name] == [], "the same code is not uploaded again"
     status = run.wait(LIMIT_S)
@@ -80,7 +79,7 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     why = " ".join(run.why().split())
     assert "The machine of workerpool1-0 is being taken away." in why
     assert "attempt 1 ended (" in why.partition("attempt 2 started, continues at step")[0]
-    there = objects(podlift_vertex, run)
+    there = objects(cloud, run)
     assert {"attempts/0001/membership.json", "attempts/0002/membership.json"} <= there
     assert any(name.startswith("events/0002.worker-1.") for name in there)
     assert [entry.step for entry in run.checkpoints()][-1] == 24 * epochs
@@ -90,14 +89,12 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     assert not any(f"Epoch 1/{epochs}" in line for line in second), "it went on where it was"
 
 
-def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_training(
-    write, podlift_vertex: Cloud
-) -> None:
+def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_training(write, cloud) -> None:
     write("train.py", (PROGRAMS / "evaluated.py").read_text())
     chief = "workerpool0-0"
     # Once: the chief prints it after its second step.
     fault = {"api": "vertex", "kind": "preempt", "replica": chief, "writer": chief, "log": '"sum"'}
-    podlift_vertex.faults(fault)
+    cloud.faults(fault)
     job = sdk.Job(
         "train.py",
         args=["loop", "0.2"],
@@ -106,7 +103,7 @@ def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_trai
         retry=sdk.Retry(preemptions=None),
         limits=sdk.Limits(timeout_s=LIMIT_S, grace_s=30),
     )
-    run = sdk.submit(job, backend=podlift_vertex.backend())
+    run = sdk.submit(job, backend=cloud.backend())
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     steps = [record["step"] for record in run.metrics() if "val_sum" in record]
@@ -119,9 +116,9 @@ def losses(run: sdk.Run, word: str) -> dict[str, float]:
     return {line.task: float(line.text.split()[1]) for line in run.logs() if line.text.startswith(f"{word} ")}
 
 
-def test_every_container_begins_with_the_champion_of_the_bucket(podlift_vertex: Cloud) -> None:
+def test_every_container_begins_with_the_champion_of_the_bucket(cloud) -> None:
     def submitted(**settings: object) -> sdk.Run:
-        backend = podlift_vertex.backend()
+        backend = cloud.backend()
         return sdk.submit(PROGRAMS / "warm_started.py", backend=backend, model="digits", workers=2, **settings)  # type: ignore[arg-type]
 
     first = submitted()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from support import heard, made, until
 from vertex_faults import HOLD, QuickClock, asked, flat, vertex
@@ -25,7 +23,7 @@ IMPATIENT = RetryPolicy(connect_s=5.0, read_s=0.2, total_s=60.0, first_s=30.0)
 
 
 @pytest.fixture
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _impatient(monkeypatch) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.1)
     for user in ("records.sync.index", "backends.vertex.job.latest_job", "backends.vertex.wait.waiting"):
         monkeypatch.setattr(f"sdk.{user}.SYNC_RETRY", IMPATIENT)
@@ -38,7 +36,7 @@ def quick(run: sdk.Run) -> Run:
     return found
 
 
-def test_a_run_that_waits_names_the_reason(held: Held, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_waits_names_the_reason(held, capsys) -> None:
     _, run = held
     status = run.status()
     assert (status.state, status.reason, status.vendor) == (State.PENDING, Reason.QUEUED, "JOB_STATE_QUEUED")
@@ -53,7 +51,7 @@ def test_a_run_that_waits_names_the_reason(held: Held, capsys: pytest.CaptureFix
     assert "\nspent      nothing: the emulator bills nothing\nvendor     JOB_STATE_QUEUED" in shown
 
 
-def test_a_denied_read_of_a_job_is_reported_at_once(held: Held) -> None:
+def test_a_denied_read_of_a_job_is_reported_at_once(held) -> None:
     cloud, run = held
     cloud.faults(HOLD, vertex("deny", "customJobs.get"))
     for look in (run.status, run.wait, run.why):
@@ -65,7 +63,7 @@ def test_a_denied_read_of_a_job_is_reported_at_once(held: Held) -> None:
     assert asked(cloud, "customJobs.get") == 3, "each asked once"
 
 
-def test_logs_that_are_denied_name_the_role_and_the_rest_is_explained(held: Held) -> None:
+def test_logs_that_are_denied_name_the_role_and_the_rest_is_explained(held) -> None:
     cloud, run = held
     cloud.faults(HOLD, vertex("deny", "entries.list"))
     with pytest.raises(AccessError, match=r"cannot be read without roles/logging\.viewer on the project: 403"):
@@ -78,7 +76,7 @@ def test_logs_that_are_denied_name_the_role_and_the_rest_is_explained(held: Held
 
 
 @pytest.mark.parametrize("operation", ["objects.list", "objects.download"])
-def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants_it(held: Held, operation: str) -> None:
+def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants_it(held, operation) -> None:
     cloud, run = held
     cloud.faults(HOLD, {"kind": "deny", "operation": operation})
     with pytest.raises(PodliftError) as caught:
@@ -90,9 +88,7 @@ def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants
 
 @pytest.mark.parametrize("kind", ["status_before", "drop_after", "silent_after"])
 @pytest.mark.parametrize("operation", ["customJobs.get", "entries.list"])
-def test_a_read_that_fails_once_is_repeated_without_a_message(
-    held: Held, monkeypatch: pytest.MonkeyPatch, kind: str, operation: str
-) -> None:
+def test_a_read_that_fails_once_is_repeated_without_a_message(held, monkeypatch, kind, operation) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.2)
     monkeypatch.setattr("sdk.backends.vertex.job.logs._TIMEOUT_S", 0.2)
     cloud, run = held[0], quick(held[1])
@@ -109,9 +105,7 @@ def test_a_read_that_fails_once_is_repeated_without_a_message(
     assert lines == []
 
 
-def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(
-    held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(held, monkeypatch) -> None:
     monkeypatch.setattr("sdk.backends.vertex.job.logs._SHORT_S", 0.2)
     cloud, run = held
     cloud.faults(HOLD, vertex("silent_before", "entries.list"))
@@ -128,7 +122,7 @@ def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_an_unanswered_status_says_so_and_does_not_hang(held: Held) -> None:
+def test_an_unanswered_status_says_so_and_does_not_hang(held) -> None:
     cloud, run = held
     cloud.faults(HOLD, vertex("silent_before", "customJobs.get"))
     with pytest.raises(OutcomeUnknownError, match=r"has accepted the request, but did not answer within 0\.1 s"):
@@ -147,9 +141,7 @@ OUTAGES = [
 
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("rules", OUTAGES)
-def test_a_wait_outlives_minutes_without_an_answer_and_names_the_fault(
-    held: Held, monkeypatch: pytest.MonkeyPatch, rules: list[dict[str, Any]]
-) -> None:
+def test_a_wait_outlives_minutes_without_an_answer_and_names_the_fault(held, monkeypatch, rules) -> None:
     cloud, run = held[0], quick(held[1])
     cloud.faults(HOLD, *rules)
     lines, clock = heard("backends.outages"), run._clock
@@ -172,7 +164,7 @@ def test_a_wait_outlives_minutes_without_an_answer_and_names_the_fault(
     assert run.status().state is State.PENDING and len(made(cloud)) == 1
 
 
-def test_a_wait_with_a_time_limit_ends_in_an_outage_with_the_reason(held: Held) -> None:
+def test_a_wait_with_a_time_limit_ends_in_an_outage_with_the_reason(held) -> None:
     cloud, run = held[0], quick(held[1])
     cloud.faults(HOLD, {"kind": "status_before"})
     with pytest.raises(WaitTimeoutError, match=r"It continues\. It cannot be read now: .*has failed \(503\)"):

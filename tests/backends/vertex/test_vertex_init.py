@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,13 @@ from sdk.checks import buckets
 from sdk.cli.app import run as command
 from sdk.emulator.project.state import account_name
 from sdk.planning.settings import record
-from sdk.testing.vertex import Cloud
 
 TRAINER = "trainer@podlift.iam.gserviceaccount.com"
 Told = Callable[..., str]
 
 
 @pytest.fixture
-def told(project: Path, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]) -> Told:
+def told(project, cloud, capsys) -> Told:
     def run(*words: str, code: int = 0) -> str:
         capsys.readouterr()
         assert command(list(words)) == code
@@ -39,7 +37,7 @@ def rows(text: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.shows("`podlift init vertex` writes the settings")
-def test_an_empty_folder_gets_a_file_with_which_a_submit_plans(told: Told, project: Path) -> None:
+def test_an_empty_folder_gets_a_file_with_which_a_submit_plans(told, project) -> None:
     shown = told("init", "vertex")
     assert "podlift.toml: backend, project, regions, bucket and service_account written." in shown
     assert "podlift image --submit" in shown
@@ -55,10 +53,8 @@ def test_an_empty_folder_gets_a_file_with_which_a_submit_plans(told: Told, proje
     assert "project      podlift" in shown and "warning" not in shown
 
 
-def test_a_missing_resource_is_reported_with_the_command_that_creates_it(
-    told: Told, project: Path, podlift_vertex: Cloud
-) -> None:
-    podlift_vertex.ask("POST", "/_project", {"absent": [account_name(TRAINER)]})
+def test_a_missing_resource_is_reported_with_the_command_that_creates_it(told, project, cloud) -> None:
+    cloud.ask("POST", "/_project", {"absent": [account_name(TRAINER)]})
     found = rows(told("init", "vertex", "--vertex-regions", "europe-west4", "--dry-run", "--json"))
     assert found["vertex_bucket"]["value"] is None
     assert found["vertex_bucket"]["command"].startswith(
@@ -71,7 +67,7 @@ def test_a_missing_resource_is_reported_with_the_command_that_creates_it(
     text = (project / "podlift.toml").read_text()
     assert "# not found: bucket (podlift has none in europe-west4)\n" in text
     # It was made in the meantime: only new lines are written.
-    podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": "eu-runs", "location": "europe-west4"})
+    cloud.ask("POST", "/storage/v1/b?project=podlift", {"name": "eu-runs", "location": "europe-west4"})
     assert "podlift.toml: bucket written." in told("init", "vertex")
     again = (project / "podlift.toml").read_text()
     assert (
@@ -79,7 +75,7 @@ def test_a_missing_resource_is_reported_with_the_command_that_creates_it(
     )
 
 
-def test_a_file_keeps_every_line_that_it_has(told: Told, project: Path) -> None:
+def test_a_file_keeps_every_line_that_it_has(told, project) -> None:
     mine = '# mine\nworkers = 2\n\n[vertex]  # the cloud\nbucket = "other/prefix" # do not touch\n\n[limit]\ngrace = "10s"\n'
     (project / "podlift.toml").write_text(mine)
     told("init", "vertex")
@@ -90,14 +86,14 @@ def test_a_file_keeps_every_line_that_it_has(told: Told, project: Path) -> None:
     assert (project / "podlift.toml").read_text() == text
 
 
-def test_images_by_family_are_written_as_a_table(told: Told, project: Path) -> None:
+def test_images_by_family_are_written_as_a_table(told, project) -> None:
     told("init", "vertex", "--vertex-image", '{"gpu": "r/g:1"}')
     assert 'image = { gpu = "r/g:1" }\n' in (project / "podlift.toml").read_text()
     (project / "train.py").write_text("")
     assert sdk.Vertex.of(sdk.plan("train.py", accelerator="t4").target).image == "r/g:1"
 
 
-def test_settings_that_stand_elsewhere_are_left_alone(told: Told, project: Path) -> None:
+def test_settings_that_stand_elsewhere_are_left_alone(told, project) -> None:
     (project / "pyproject.toml").write_text('[tool.podlift]\nbackend = "vertex"\n')
     assert "pyproject.toml already. Nothing was written." in told("init", "vertex", code=2)
     assert not (project / "podlift.toml").exists()
@@ -109,9 +105,7 @@ def test_settings_that_stand_elsewhere_are_left_alone(told: Told, project: Path)
     ['vertex = { project = "mine" }\n', 'args = """\n[vertex]\n"""\n[vertex]\nproject = "mine"\n'],
     ids=["an inline table", "a header in a string"],
 )
-def test_a_table_that_cannot_be_extended_stays_and_the_lines_to_add_are_shown(
-    told: Told, project: Path, mine: str
-) -> None:
+def test_a_table_that_cannot_be_extended_stays_and_the_lines_to_add_are_shown(told, project, mine) -> None:
     (project / "podlift.toml").write_text(mine)
     shown = told("init", "vertex", code=2)
     assert "the table vertex cannot be extended" in shown and 'Next: add to it: regions = ["us-central1"]' in shown
@@ -131,7 +125,7 @@ def test_a_table_that_cannot_be_extended_stays_and_the_lines_to_add_are_shown(
     ],
     ids=["an inline table of all settings", "a mark", "no end of line", "a note in a string"],
 )
-def test_an_odd_file_is_written_once_and_then_stays(told: Told, project: Path, mine: str, makes: str) -> None:
+def test_an_odd_file_is_written_once_and_then_stays(told, project, mine, makes) -> None:
     told("init", "vertex")
     _, _, *settings, note = (project / "podlift.toml").read_text().splitlines()
     about = {"all": ", ".join(settings[1:]), "lines": "".join(f"{line}\n" for line in settings[1:]), "note": note}
@@ -142,7 +136,7 @@ def test_an_odd_file_is_written_once_and_then_stays(told: Told, project: Path, m
     assert (project / "podlift.toml").read_text() == makes.format(**about)
 
 
-def test_line_ends_follow_the_file_and_occur_only_at_ends_of_lines(told: Told, project: Path) -> None:
+def test_line_ends_follow_the_file_and_occur_only_at_ends_of_lines(told, project) -> None:
     mine = '# mine\r\nname = "a\u2028b"\r\n\r\n[ vertex ]  # the cloud\r\nproject = "podlift"\r\n'
     (project / "podlift.toml").write_bytes(mine.encode())
     told("init", "vertex")
@@ -155,17 +149,17 @@ def test_line_ends_follow_the_file_and_occur_only_at_ends_of_lines(told: Told, p
     assert made.count(b"\n") == made.count(b"\r\n") and real.encode() in made
 
 
-def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told, podlift_vertex: Cloud) -> None:
+def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told, cloud) -> None:
     for name in ("data", "logs"):
-        podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": name, "location": "us-central1"})
+        cloud.ask("POST", "/storage/v1/b?project=podlift", {"name": name, "location": "us-central1"})
     assert rows(told("init", "vertex", "--dry-run", "--json"))["vertex_bucket"]["value"] == "podlift-runs"
     places = [{"name": each, "location": "US-CENTRAL1", "locationType": "region"} for each in ("data", "logs")]
     several = proposal._bucket("podlift", "us-central1", ServiceReply(status=200, body={"items": places}))
     assert several.said == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
 
 
-def test_resources_that_may_not_be_listed_are_unknown(told: Told, podlift_vertex: Cloud) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "serviceAccounts.list"})
+def test_resources_that_may_not_be_listed_are_unknown(told, cloud) -> None:
+    cloud.faults({"api": "vertex", "kind": "deny", "operation": "serviceAccounts.list"})
     found = rows(told("init", "vertex", "--dry-run", "--json"))["vertex_service_account"]
     assert (found["value"], found["level"]) == (None, "unknown") and "403" in found["said"]
     shown = " ".join(told("init", "vertex").split())
@@ -173,9 +167,7 @@ def test_resources_that_may_not_be_listed_are_unknown(told: Told, podlift_vertex
     assert "Next: if there is none: gcloud iam service-accounts create podlift --project=podlift" in shown
 
 
-def test_without_credentials_nothing_is_guessed(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_credentials_nothing_is_guessed(project, monkeypatch, capsys) -> None:
     def refused(*_: object) -> None:
         raise client.VertexRejectedError("There are no credentials for Google Cloud: none. Next: log in.", 0)
 
@@ -187,7 +179,7 @@ def test_without_credentials_nothing_is_guessed(
     assert [line for line in lines if not line.startswith("# not found: ")] == ['backend = "vertex"', "", "[vertex]"]
 
 
-def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gclouds_configuration_names_project_and_region(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
     (tmp_path / "configurations").mkdir()
     (tmp_path / "active_config").write_text("work")
@@ -212,7 +204,7 @@ def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypa
         ("example.com:my-project", "example-com-my-project-podlift"),
     ],
 )
-def test_a_proposed_bucket_has_a_name_that_cloud_storage_accepts(project: str, bucket: str) -> None:
+def test_a_proposed_bucket_has_a_name_that_cloud_storage_accepts(project, bucket) -> None:
     found = proposal._bucket(project, "us-central1", ServiceReply(status=200))
     assert f"create gs://{bucket} --project={project} " in found.command
     assert buckets.name_problem(bucket) == ""

@@ -36,12 +36,12 @@ ENDS_S = 60.0
 
 
 @pytest.fixture
-def planned(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
+def planned(cloud, project) -> Callable[..., sdk.Plan]:
     Path("program.py").write_text("print('here')")
 
     def plan(**more: Any) -> sdk.Plan:
         fields = {"regions": PLACES, **more}
-        return sdk.plan(sdk.Job("program.py", retry=RETRY), backend=podlift_vertex.backend(**fields))
+        return sdk.plan(sdk.Job("program.py", retry=RETRY), backend=cloud.backend(**fields))
 
     return plan
 
@@ -56,35 +56,33 @@ def image_of(job: Any) -> str:
 
 
 @pytest.mark.full
-def test_a_keeper_continues_an_unattended_run_in_the_next_place_and_ends_with_it(
-    podlift_vertex: Cloud, planned: Planned
-) -> None:
-    podlift_vertex.faults(STOCKOUT)
+def test_a_keeper_continues_an_unattended_run_in_the_next_place_and_ends_with_it(cloud, planned) -> None:
+    cloud.faults(STOCKOUT)
     run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT, image={"cpu": IMAGE, "keeper": SMALL}))
     until(lambda: run.status().state.terminal, run.why)
     ended = time.monotonic()
     assert run.status().state is State.SUCCEEDED
-    states = [job.state.name for job in made(podlift_vertex, keeper=False)]
+    states = [job.state.name for job in made(cloud, keeper=False)]
     assert states == ["JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]
-    until(lambda: made(podlift_vertex, keeper=True)[0].state.name == "JOB_STATE_SUCCEEDED")
+    until(lambda: made(cloud, keeper=True)[0].state.name == "JOB_STATE_SUCCEEDED")
     assert time.monotonic() - ended < ENDS_S
-    (keeper,) = made(podlift_vertex, keeper=True)
+    (keeper,) = made(cloud, keeper=True)
     spec = keeper.job_spec
     assert spec.service_account == ACCOUNT
     assert spec.worker_pool_specs[0].machine_spec.machine_type == "n1-standard-4"
     assert spec.scheduling.timeout.total_seconds() <= 7 * 86400
     assert image_of(keeper) == SMALL
-    assert {image_of(job) for job in made(podlift_vertex, keeper=False)} == {IMAGE}
+    assert {image_of(job) for job in made(cloud, keeper=False)} == {IMAGE}
 
 
-def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, planned: Planned) -> None:
+def test_a_keeper_that_is_rejected_lets_no_run_begin(cloud, planned) -> None:
     denied = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 403, "nth": 1}
-    podlift_vertex.faults(denied)
+    cloud.faults(denied)
     with pytest.raises(PodliftError, match=r"was not started, because .* rejected its keeper in us-central1"):
         sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
-    assert made(podlift_vertex, keeper=False) == made(podlift_vertex, keeper=True) == []
+    assert made(cloud, keeper=False) == made(cloud, keeper=True) == []
     # The message said that it was not started: no waiting client may start it later.
-    (info,) = sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    (info,) = sdk.runs(root=f"gs://{cloud.bucket}/podlift")
     assert info.status is not None
     assert info.status.state is State.FAILED
     # Nor may a keeper from a request that was lost before.
@@ -94,30 +92,26 @@ def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, plan
         late.attempt()
 
 
-def test_a_lost_reply_makes_no_second_keeper_which_has_the_runs_network_and_key(
-    podlift_vertex: Cloud, planned: Planned
-) -> None:
-    podlift_vertex.faults(HOLD, {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
+def test_a_lost_reply_makes_no_second_keeper_which_has_the_runs_network_and_key(cloud, planned) -> None:
+    cloud.faults(HOLD, {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
     network, key = "projects/12/global/networks/vpc", "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     run = sdk.submit(
         planned(regions=PLACES[1:], keeper=True, keeper_service_account=ACCOUNT, network=network, kms_key=key)
     )
     assert run.status().state is State.PENDING
     for keeper in (True, False):
-        (job,) = made(podlift_vertex, keeper=keeper)
+        (job,) = made(cloud, keeper=keeper)
         assert (job.job_spec.network, job.encryption_spec.kms_key_name, image_of(job)) == (network, key, IMAGE)
 
 
-def test_a_keeper_without_an_account_is_refused_with_the_reason(planned: Planned) -> None:
+def test_a_keeper_without_an_account_is_refused_with_the_reason(planned) -> None:
     with pytest.raises(sdk.InputError) as caught:
         planned(keeper=True)
     assert "Vertex AI's default one cannot create jobs from inside a job" in str(caught.value)
     assert "vertex_keeper_service_account=NAME@PROJECT" in str(caught.value)
 
 
-def test_the_plan_lists_the_cost_and_the_rights_of_the_keeper(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_lists_the_cost_and_the_rights_of_the_keeper(planned, monkeypatch) -> None:
     def shown(**more: Any) -> dict[str, str]:
         return dict(plan_text.lines(replace(planned(**more), emulator="")))
 
@@ -170,9 +164,7 @@ def test_a_keeper_is_true_false_or_its_longest_wait() -> None:
         (sdk.Limits(timeout_s=3600.0), sdk.Retry(), "2h", 7200.0),
     ],
 )
-def test_a_keeper_lives_as_long_as_the_attempts_may_take(
-    limits: sdk.Limits, retry: sdk.Retry, keeper: bool | str, life_s: float
-) -> None:
+def test_a_keeper_lives_as_long_as_the_attempts_may_take(limits, retry, keeper, life_s) -> None:
     kept = sdk.Vertex(keeper=keeper, service_account=ACCOUNT).kept_by(limits, retry)
     assert kept is not None
     assert kept.life_s == life_s

@@ -75,26 +75,24 @@ def evaluating(cloud: Cloud, run: sdk.Run) -> psutil.Process:
 
 
 @pytest.mark.full
-def test_containers_promote_a_model_and_a_lost_container_repeats_only_the_last_phase(
-    podlift_vertex: Cloud, write
-) -> None:
-    store = open_store(data_of(podlift_vertex).rstrip("/"))
+def test_containers_promote_a_model_and_a_lost_container_repeats_only_the_last_phase(cloud, write) -> None:
+    store = open_store(data_of(cloud).rstrip("/"))
     store.put_new("rows", [b"1,2"])
-    run = submit(podlift_vertex, write, "0.5", resources=sdk.Resources(workers=2))
+    run = submit(cloud, write, "0.5", resources=sdk.Resources(workers=2))
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why()
     assert str(status.registered).startswith("version 1 of 'digits' was promoted: The first model"), run.why()
     texts = [line.text for line in run.logs(task="chief-0")]
-    assert f"measures 0.5 {data_of(podlift_vertex)} False" in texts
+    assert f"measures 0.5 {data_of(cloud)} False" in texts
     model = Model(run.plan.root, "digits")
     assert (model.champion().record.run, dict(model.champion().metrics)) == (run.id, {"loss": 0.5})
 
-    better = submit(podlift_vertex, write, "0.7")
-    evaluating(podlift_vertex, better)
+    better = submit(cloud, write, "0.7")
+    evaluating(cloud, better)
     # The machine is gone, and the service starts the container again.
-    assert podlift_vertex.preempt(podlift_vertex._newest_job(better))
+    assert cloud.preempt(cloud._newest_job(better))
     until(lambda: len([line for line in better.logs() if "measures 0.7" in line.text]) == 2, lambda: better.why())
-    open_store(data_of(podlift_vertex).replace("/test/", "/signals")).put_new("go", [b""])
+    open_store(data_of(cloud).replace("/test/", "/signals")).put_new("go", [b""])
     status = better.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), better.why()
     assert len([line for line in better.logs() if line.text == "trained"]) == 1
@@ -104,10 +102,10 @@ def test_containers_promote_a_model_and_a_lost_container_repeats_only_the_last_p
 
 
 @pytest.mark.full
-def test_a_run_in_containers_can_be_cancelled_in_its_last_phase(podlift_vertex: Cloud, write) -> None:
-    open_store(data_of(podlift_vertex).rstrip("/")).put_new("rows", [b"1,2"])
-    run = submit(podlift_vertex, write, "0.7")
-    evaluating(podlift_vertex, run)
+def test_a_run_in_containers_can_be_cancelled_in_its_last_phase(cloud, write) -> None:
+    open_store(data_of(cloud).rstrip("/")).put_new("rows", [b"1,2"])
+    run = submit(cloud, write, "0.7")
+    evaluating(cloud, run)
     run.cancel()
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED, run.why()
     assert Model(run.plan.root, "digits").history() == ()

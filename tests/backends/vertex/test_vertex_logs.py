@@ -75,7 +75,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def logging(clock: FakeClock) -> Logging:
+def logging(clock) -> Logging:
     return Logging(clock)
 
 
@@ -102,7 +102,7 @@ def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
     assert replica_of(None, ["chief-0"], NAMES) is None
 
 
-def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Logging, clock: FakeClock) -> None:
+def test_following_yields_each_line_once_and_ends_behind_the_job(logging, clock) -> None:
     for number in range(40):
         logging.add(number, str(number))
     job = Job(clock, ends=40)
@@ -111,7 +111,7 @@ def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Loggin
     assert job.asked <= 1 + (40 + Polling().settle_s) / Polling().poll_s + 2, "nobody asks more often than is polite"
 
 
-def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging, clock: FakeClock) -> None:
+def test_following_ends_where_the_services_clock_is_hours_ahead(logging, clock) -> None:
     logging.add(1, "a")
 
     class Ahead(Job):
@@ -123,7 +123,7 @@ def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging
     assert clock.now() < START + 40 + 2 * Polling().settle_s
 
 
-def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: FakeClock) -> None:
+def test_a_line_that_arrives_late_is_read_all_the_same(logging, clock) -> None:
     logging.add(1, "early")
     logging.add(2, "late", late_s=9.0)
     logging.add(8, "younger")
@@ -133,7 +133,7 @@ def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: 
     )
 
 
-def test_a_young_line_is_left_for_the_next_read_while_the_job_runs(logging: Logging, clock: FakeClock) -> None:
+def test_a_young_line_is_left_for_the_next_read_while_the_job_runs(logging, clock) -> None:
     logging.add(-1, "young")
     one = reader(logging)
     assert texts(one.read(None, whole=False)) == []
@@ -146,7 +146,7 @@ def attempt_at(task: str, time: float) -> int:
     return 1 if time < START + 100 else 2
 
 
-def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging: Logging) -> None:
+def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging) -> None:
     """The worker starts a moment before the chief's container records the second attempt."""
     beginnings = [
         Event(attempt=attempt, source=source, sequence=1, kind=kind, time=START + at)
@@ -166,7 +166,7 @@ def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging: Logg
     assert logs.attempt_at([], "chief-0", START) == 1
 
 
-def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: FakeClock) -> None:
+def test_entries_are_lines_of_tasks_and_attempts(logging, clock) -> None:
     logging.add(1, "one\ntwo\n")
     logging.add(2, "10%\r20%\rdone")
     logging.add(3, "said by the service", "service")
@@ -186,9 +186,7 @@ def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: FakeCl
     assert [line.text for line in second] == ["again"]
 
 
-def test_podlifts_lines_in_a_container_are_no_lines_of_the_program_except_errors(
-    logging: Logging, clock: FakeClock
-) -> None:
+def test_podlifts_lines_in_a_container_are_no_lines_of_the_program_except_errors(logging, clock) -> None:
     logging.add(0, "podlift: waiting for worker-0")
     logging.add(0, "the program's")
     logging.add(0, "", severity="ERROR", textPayload="podlift: Python 3.8 is too old.")
@@ -200,7 +198,7 @@ def test_podlifts_lines_in_a_container_are_no_lines_of_the_program_except_errors
     assert service == ["podlift: waiting for worker-0", "Job is running."]
 
 
-def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: FakeClock) -> None:
+def test_lines_of_json_keep_their_message_or_all_they_have(logging, clock) -> None:
     logging.add(0, "", jsonPayload={"message": "said", "step": 3})
     logging.add(0, "", jsonPayload={"step": 4})
     assert texts(reader(logging).read(None)) == ["said", '{"step": 4}']

@@ -21,17 +21,17 @@ EVERY = [9, full_only(1)]
 
 
 @pytest.fixture
-def submit(podlift_vertex: Cloud, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+def submit(cloud, project, monkeypatch) -> Callable[..., sdk.Run]:
     """Submit a trivial program to an empty cloud with these faults. Its job stays in the queue."""
     monkeypatch.setattr("sdk.backends.vertex.job.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
     Path("program.py").write_text("print('here')")
 
     def act(*faults: dict[str, Any]) -> sdk.Run:
-        podlift_vertex.reset()
-        podlift_vertex.make_bucket()
-        podlift_vertex.forget_requests()
-        podlift_vertex.faults(HOLD, *faults)
-        return sdk.submit("program.py", backend=podlift_vertex.backend())
+        cloud.reset()
+        cloud.make_bucket()
+        cloud.forget_requests()
+        cloud.faults(HOLD, *faults)
+        return sdk.submit("program.py", backend=cloud.backend())
 
     return act
 
@@ -63,14 +63,12 @@ def one_at_a_time(cloud: Cloud, submit: Start, kind: str, every: int) -> Iterato
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("kind", ["drop_after", "drop_before"])
-def test_whichever_call_of_a_submit_is_lost_there_is_one_run_with_one_job(
-    podlift_vertex: Cloud, submit: Start, kind: str, every: int
-) -> None:
+def test_whichever_call_of_a_submit_is_lost_there_is_one_run_with_one_job(cloud, submit, kind, every) -> None:
     lost = []
-    for call, run in one_at_a_time(podlift_vertex, submit, kind, every):
-        jobs = made(podlift_vertex)
+    for call, run in one_at_a_time(cloud, submit, kind, every):
+        jobs = made(cloud)
         assert [job.labels["podlift-run"] for job in jobs] == [run.id], call
-        runs = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+        runs = api.runs(root=f"gs://{cloud.bucket}/podlift")
         assert [(info.id, info.status and info.status.reason) for info in runs] == [(run.id, Reason.QUEUED)], call
         lost.append(call)
     assert any("customJobs.create" in call for call in lost) and any("objects.insert" in call for call in lost)
@@ -80,9 +78,7 @@ OPERATIONS = ("buckets.get", "objects.insert", "customJobs.create")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_call_that_is_lost_every_time_is_an_error_with_the_known_facts(
-    podlift_vertex: Cloud, submit: Start, monkeypatch: pytest.MonkeyPatch, operation: str
-) -> None:
+def test_a_call_that_is_lost_every_time_is_an_error_with_the_known_facts(cloud, submit, monkeypatch, operation) -> None:
     hasty = RetryPolicy(total_s=0.3, first_s=0.3)
     for name in ("job.start_run.INTERACTIVE", "job.start_run.SYNC_RETRY"):
         monkeypatch.setattr(f"sdk.backends.vertex.{name}", hasty)
@@ -92,7 +88,7 @@ def test_a_call_that_is_lost_every_time_is_an_error_with_the_known_facts(
     with pytest.raises(PodliftError) as caught:
         submit({"api": "vertex" if of_vertex else "gcs", "kind": "drop_before", "operation": operation})
     text = str(caught.value)
-    assert f"emulator at 127.0.0.1:{podlift_vertex.port} cannot be reached" in text
+    assert f"emulator at 127.0.0.1:{cloud.port} cannot be reached" in text
     expected = "If it created a job, podlift will find it by its label. Next: podlift status" if of_vertex else "gs://"
     assert expected in text
-    assert podlift_vertex.requests().operations.get("customJobs.create", 0) == (3 if of_vertex else 0)
+    assert cloud.requests().operations.get("customJobs.create", 0) == (3 if of_vertex else 0)

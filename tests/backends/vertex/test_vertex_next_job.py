@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ PLACES = ("us-central1:spot", "us-central1:standard", "europe-west4:standard")
 
 
 @pytest.fixture
-def planned(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+def planned(write, monkeypatch) -> Callable[..., Plan]:
     write("train.py", "print(1)")
     for name in ("PODLIFT_RETRY_INFRASTRUCTURE", "PODLIFT_RETRY_PREEMPTIONS"):
         monkeypatch.delenv(name)
@@ -83,15 +82,13 @@ def message_of(data: dict[str, Any]) -> str:
         ("cancelled", 0, None),
     ],
 )
-def test_the_reason_says_where_the_next_job_runs(
-    planned: Planned, reason: str, place: int, follows: int | None
-) -> None:
+def test_the_reason_says_where_the_next_job_runs(planned, reason, place, follows) -> None:
     found = after(planned(), ended(reason), location=place)
     assert found.get("continues", {}).get("location") == follows
 
 
 @pytest.mark.parametrize("knows", ["cause", "exit"])
-def test_after_a_save_and_a_lack_of_machines_the_next_job_runs_in_the_next_place(planned: Planned, knows: Any) -> None:
+def test_after_a_save_and_a_lack_of_machines_the_next_job_runs_in_the_next_place(planned, knows) -> None:
     plan = planned()
     saved = [
         event("attempt_started", attempt=1, job=1),
@@ -107,7 +104,7 @@ def test_after_a_save_and_a_lack_of_machines_the_next_job_runs_in_the_next_place
     assert more["continues"]["location"] == 1  # type: ignore[index]
 
 
-def test_the_record_says_all_that_another_process_needs(planned: Planned) -> None:
+def test_the_record_says_all_that_another_process_needs(planned) -> None:
     found = after(
         planned(timeout_s=3600.0), ended("preempted", seconds=600.0), [event("attempt_started", attempt=4, job=1)]
     )
@@ -116,7 +113,7 @@ def test_the_record_says_all_that_another_process_needs(planned: Planned) -> Non
     assert "Job 2 follows in us-central1:standard. Spent so far: 10 min." in found["why"]
 
 
-def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Planned) -> None:
+def test_the_budgets_hold_for_attempts_and_jobs_together(planned) -> None:
     plan = planned(sdk.Retry(infrastructure=2, preemptions=0))
     attempts = [
         event("attempt_started", attempt=1, job=1),
@@ -133,7 +130,7 @@ def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Planned) -> No
     assert "continues" in after(plan, ended("internal"), later, number=2, first=2)
 
 
-def test_no_job_follows_one_with_a_crash_loop_of_one_task(planned: Planned) -> None:
+def test_no_job_follows_one_with_a_crash_loop_of_one_task(planned) -> None:
     loop = [event("task_restarting", time=at, attempt=1, task="worker-0", reason="killed", step=5) for at in (2.0, 3.0)]
     ends = [
         event("attempt_started", attempt=1, job=1),
@@ -146,7 +143,7 @@ def test_no_job_follows_one_with_a_crash_loop_of_one_task(planned: Planned) -> N
     assert "worker-0 ended 3 times at step 5" in message_of(found)
 
 
-def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Planned) -> None:
+def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned) -> None:
     several = sdk.Retry(infrastructure=9)
     without = [continued(number, "stockout", location=2) for number in (1, 2, 3)]
     assert "continues" in after(planned(several), ended("stockout"), without, location=2)
@@ -158,7 +155,7 @@ def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Pl
 
 
 def test_attempts_without_progress_are_a_crash_loop_unless_the_machines_change(
-    planned: Planned,
+    planned,
 ) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in (1, 2, 3)]
     # The first one was lost without a record: the second one tells how far it came.
@@ -170,13 +167,13 @@ def test_attempts_without_progress_are_a_crash_loop_unless_the_machines_change(
     assert "continues" not in after(planned(several), ended("preempted"), events, location=2)
 
 
-def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Planned) -> None:
+def test_a_step_that_the_next_attempt_continued_from_is_progress(planned) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in range(1, 8)]
     events += [event("continued", attempt=number, step=10 * number) for number in range(2, 8)]
     assert "continues" in after(planned(locations=PLACES[:1]), ended("preempted"), events)
 
 
-def test_the_time_limit_covers_all_jobs_since_the_last_resume(planned: Planned) -> None:
+def test_the_time_limit_covers_all_jobs_since_the_last_resume(planned) -> None:
     plan = planned(timeout_s=3600.0)
     found = after(plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)])
     assert (found["state"], found["reason"]) == ("FAILED", "timeout")
@@ -188,9 +185,7 @@ def test_the_time_limit_covers_all_jobs_since_the_last_resume(planned: Planned) 
 
 
 @pytest.mark.parametrize(("ran_s", "left_s"), [(3540.0, 60.0), (3541.0, None), (3599.5, None)])
-def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(
-    planned: Planned, ran_s: float, left_s: float | None
-) -> None:
+def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(planned, ran_s, left_s) -> None:
     found = after(planned(timeout_s=3600.0), ended("internal", seconds=ran_s))
     assert found.get("continues", {}).get("timeout_s") == left_s
     if left_s is None:
@@ -199,7 +194,7 @@ def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(
         assert "too little for another job" in found["failure"]["message"]
 
 
-def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Planned) -> None:
+def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned) -> None:
     # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
     plan = planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)
     affordable = after(plan, ended("internal", seconds=3600.0, usd=0.22))
@@ -211,7 +206,7 @@ def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned:
     assert found["failure"]["message"].endswith(" The job itself ended with internal.")
 
 
-def test_on_an_emulator_nothing_is_billed(planned: Planned) -> None:
+def test_on_an_emulator_nothing_is_billed(planned) -> None:
     plan = replace(
         planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0), emulator="127.0.0.1:1"
     )

@@ -29,12 +29,12 @@ IMAGE = "us-central1-docker.pkg.dev/my-project/train/tf:2.19"
 
 
 @pytest.fixture
-def plan(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
+def plan(cloud, project) -> Callable[..., sdk.Plan]:
     """Plan a program, with the fields of the Vertex as keywords, and ask the emulated cloud."""
     Path("train.py").write_text("print(1)\n")
 
     def make(*, online: bool | None = True, **fields: Any) -> sdk.Plan:
-        return sdk.plan("train.py", backend=podlift_vertex.backend(**fields), online=online)
+        return sdk.plan("train.py", backend=cloud.backend(**fields), online=online)
 
     return make
 
@@ -68,20 +68,16 @@ def test_an_emulator_is_asked_for_a_bucket_directly_and_not_through_the_users_pr
             proxy.accept()
 
 
-def test_offline_nobody_is_asked_but_an_emulator_where_a_bucket_lies(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    before = podlift_vertex.requests().total
+def test_offline_nobody_is_asked_but_an_emulator_where_a_bucket_lies(cloud, plan) -> None:
+    before = cloud.requests().total
     made = plan(online=None, bucket="there-is-no-such-bucket")
     assert made.facts.online == {}
     # The question itself is a request.
-    assert podlift_vertex.requests().total - before <= 1
+    assert cloud.requests().total - before <= 1
 
 
-def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
+def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(cloud, plan, monkeypatch) -> None:
+    create(cloud, "in-europe", location="EUROPE-WEST4")
     elsewhere = (
         r"gs://in-europe is in europe-west4, but Vertex AI needs its .*Nearest: vertex_regions=\['europe-west4'\]\.$"
     )
@@ -104,20 +100,18 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
     assert plan(online=None, bucket="in-europe", regions="europe-west4").facts.online["bucket"]["seen"] == "2026-09-21"
 
 
-def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(cloud, plan) -> None:
     made = plan(online=None, bucket="in-europe")
-    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
+    create(cloud, "in-europe", location="EUROPE-WEST4")
     with pytest.raises(
         InputError, match=r"is in europe-west4, but Vertex AI needs its output directory in the job's region"
     ):
         sdk.submit(made)
     assert not Path(made.bundle).exists()
-    assert podlift_vertex.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []
+    assert cloud.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []
 
 
-def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_named_resource_is_looked_up_where_it_is(monkeypatch) -> None:
     board, asked = "projects/p/locations/us-east1/tensorboards/1", {}
     key, network = "projects/p/locations/us-east1/keyRings/r/cryptoKeys/k", "projects/12/global/networks/vpc"
     target = sdk.Vertex(
@@ -157,7 +151,7 @@ def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.Monkey
     assert asked == {}
 
 
-def test_answers_of_the_cloud_stand_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
+def test_answers_of_the_cloud_stand_among_the_facts_and_the_findings(plan) -> None:
     made = plan()
     assert made.facts.online["bucket"]["about"]["locationType"] == "region"
     assert made.facts.online["quotas"][N1] == {"exists": True, "error": "", "limits": {"us-central1": -1}}
@@ -198,11 +192,9 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("location", "fields", "told"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
-def test_a_bucket_with_which_no_job_can_run_is_refused_with_the_next_step(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], location: str | None, fields: dict[str, Any], told: str
-) -> None:
+def test_a_bucket_with_which_no_job_can_run_is_refused_with_the_next_step(cloud, plan, location, fields, told) -> None:
     if location:
-        create(podlift_vertex, "the-bucket", location=location)
+        create(cloud, "the-bucket", location=location)
     with pytest.raises(InputError, match=told):
         plan(bucket="the-bucket", **fields)
 
@@ -216,17 +208,13 @@ def test_on_google_the_command_that_makes_a_bucket_is_gclouds() -> None:
     assert "Next: gcloud storage buckets create gs://NAME --location=us-central1" in in_cloud({"bucket": found})
 
 
-def test_a_bucket_that_lets_us_not_in_is_refused_with_the_role_that_is_missing(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    podlift_vertex.faults({"kind": "status_before", "operation": "objects.list", "status": 403})
+def test_a_bucket_that_lets_us_not_in_is_refused_with_the_role_that_is_missing(cloud, plan) -> None:
+    cloud.faults({"kind": "status_before", "operation": "objects.list", "status": 403})
     with pytest.raises(InputError, match=r"permission denied \(403\).*--role=roles/storage.objectUser"):
         plan()
 
 
-def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_reading(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_reading(cloud, plan) -> None:
     made = plan(regions=("us-central1", "us-east1"))
     job = (
         "A job in us-east1 reads and writes gs://podlift-runs in us-central1; it has no output directory of Vertex AI."
@@ -243,42 +231,34 @@ def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_readi
     )
 
 
-def test_locations_with_the_location_of_the_bucket_are_accepted(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    create(podlift_vertex, "in-europe", location="europe-west4")
+def test_locations_with_the_location_of_the_bucket_are_accepted(cloud, plan) -> None:
+    create(cloud, "in-europe", location="europe-west4")
     assert "exists, in europe-west4" in said(plan(bucket="in-europe", regions=[*LOCATIONS, "europe-west4"]), "note")
 
 
-def test_needlessly_kept_objects_are_reported_in_the_plan_as_by_the_doctor(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_needlessly_kept_objects_are_reported_in_the_plan_as_by_the_doctor(cloud, plan) -> None:
     made = plan()
     assert "billed" not in said(made, "warning"), "an emulator bills nothing"
     assert (
         "billed for another 7 days. Next: gcloud storage buckets update gs://podlift-runs --clear-soft-delete."
         in in_cloud(made.facts.online)
     )
-    change(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
+    change(cloud, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
     found = in_cloud(plan().facts.online)
     assert "soft delete" not in found
     assert "kept and billed forever. Next: gcloud storage buckets update gs://podlift-runs --no-versioning." in found
 
 
-def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
+def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(cloud, plan) -> None:
+    cloud.faults({"api": "vertex", "kind": "quota"})
     made = plan()
     small = f"The quota {N1} is 0 in us-central1, but 4 are needed (CPUs of n1 machines)"
     assert f"{small}: the emulator at 127.0.0.1:" in said(made, "warning")
     found = in_cloud(made.facts.online)
-    assert f"{small}: Vertex AI would reject" in found and f"iam-admin/quotas?project={podlift_vertex.project}" in found
+    assert f"{small}: Vertex AI would reject" in found and f"iam-admin/quotas?project={cloud.project}" in found
 
 
-def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
-    plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(plan, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{'0' * 32}")
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
@@ -288,9 +268,7 @@ def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     assert "Quotas were not checked: ConnectionError" in found
 
 
-def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
-    plan: Callable[..., sdk.Plan], podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(plan, cloud, monkeypatch, tmp_path) -> None:
     for name in ("PODLIFT_EMULATOR", "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
@@ -302,16 +280,14 @@ def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
     assert "Quotas were not checked: There are no credentials for Google Cloud" in found
 
 
-def test_online_is_a_line_of_the_projects_file(
-    plan: Callable[..., sdk.Plan], podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_online_is_a_line_of_the_projects_file(plan, cloud, capsys) -> None:
     Path("podlift.toml").write_text("online = true\n")
     words = ["plan", "train.py", "--json", "--backend", "vertex", "--vertex-project", "podlift"]
-    assert command([*words, "--vertex-bucket", podlift_vertex.bucket]) == 0
+    assert command([*words, "--vertex-bucket", cloud.bucket]) == 0
     assert "bucket" in json.loads(capsys.readouterr().out)["facts"]["online"]
 
 
-def test_an_option_wins_over_the_variable(plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_wins_over_the_variable(plan, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_ONLINE", "1")
     assert plan(online=False, bucket="nobodys-own").facts.online == {}
     monkeypatch.setenv("PODLIFT_ONLINE", "perhaps")
@@ -333,7 +309,7 @@ def registry() -> Iterator[tuple[str, list[str]]]:
         yield f"http://{place}", asked
 
 
-def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -> None:
+def test_a_registry_is_asked_for_the_manifest(registry) -> None:
     address, asked = registry
     assert online.image(IMAGE, address) == {"exists": True, "error": ""}
     assert "application/vnd.oci.image.index.v1+json" in asked[0]
@@ -346,7 +322,7 @@ def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -
     assert (closed["exists"], closed["error"]) == (None, "403: Forbidden")
 
 
-def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
     monkeypatch.setattr(online, "_head", lambda *_: pytest.fail("it was asked"))
     for name in ("tensorflow/tensorflow:2.19.0", "registry.example.com/team/tf:1", "docker.pkg.dev.example.com/a/b:1"):
@@ -365,21 +341,19 @@ def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch
         ({"exists": None, "error": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
     ],
 )
-def test_the_known_facts_about_an_image_decide(known: dict[str, Any], level: str, part: str) -> None:
+def test_the_known_facts_about_an_image_decide(known, level, part) -> None:
     found = [each for each in findings({"image": known}) if "image" in each.message.lower()]
     assert [each.level for each in found] == [level]
     assert part in found[0].message
 
 
-def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(cloud, plan) -> None:
     def raw(bucket: str) -> dict[str, Any]:
         return {"jobSpec": {"baseOutputDirectory": {"outputUriPrefix": f"gs://{bucket}/out"}}}
 
-    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    create(podlift_vertex, "in-america", location="US")
-    create(podlift_vertex, "pair", location="NAM4")
+    create(cloud, "in-europe", location="EUROPE-WEST4")
+    create(cloud, "in-america", location="US")
+    create(cloud, "pair", location="NAM4")
     for name, part in (
         (
             "in-europe",
@@ -428,7 +402,7 @@ def test_of_a_quota_the_regions_own_limit_counts_and_of_several_the_lowest() -> 
         assert online._limit({"consumerQuotaLimits": odd}, "us-east1") is None
 
 
-def test_a_quota_is_asked_at_the_expense_of_the_jobs_project(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_is_asked_at_the_expense_of_the_jobs_project(monkeypatch) -> None:
     charged = []
 
     def session(url: str, project: str = "") -> None:

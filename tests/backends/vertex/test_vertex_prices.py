@@ -81,7 +81,7 @@ class Catalog:
 
 
 @pytest.fixture
-def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+def google(tmp_path, monkeypatch) -> Catalog:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = Catalog()
     monkeypatch.setattr(client, "session", lambda *_: found)
@@ -96,7 +96,7 @@ def refresh(age_days: int = 0) -> PriceTable:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
+def plan(tmp_path, monkeypatch) -> Callable[..., sdk.Plan]:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     Path("program.py").write_text("print('here')")
@@ -113,7 +113,7 @@ def lines(made: sdk.Plan, label: str) -> list[str]:
     return [text for name, text in plan_text.lines(made) if name == label]
 
 
-def test_a_refresh_reads_every_page_of_each_service_and_keeps_the_dated_table(google: Catalog) -> None:
+def test_a_refresh_reads_every_page_of_each_service_and_keeps_the_dated_table(google) -> None:
     table = refresh(age_days=3)
     assert [url.split("/")[-2] for url in google.urls] == [VERTEX] * 2 + [ENGINE] * 3 + [TPU]
     assert table.units["whole"] == {"core:n1": {"us-central1": 0.036}, "ram:n1": {"us-central1": 0.005}}
@@ -130,7 +130,7 @@ def test_a_refresh_reads_every_page_of_each_service_and_keeps_the_dated_table(go
         (401, "Request had invalid authentication credentials.", "gcloud auth application-default login"),
     ],
 )
-def test_nothing_is_stored_unless_every_page_could_be_read(google: Catalog, status: int, text: str, step: str) -> None:
+def test_nothing_is_stored_unless_every_page_could_be_read(google, status, text, step) -> None:
     before = refresh(age_days=5)
     google.instead = [None, None, (status, text)]
     with pytest.raises(PodliftError, match=rf"^The Cloud Billing catalog refuses to answer \({status}\)") as caught:
@@ -139,7 +139,7 @@ def test_nothing_is_stored_unless_every_page_could_be_read(google: Catalog, stat
     assert prices.VertexPrices().cached(os.environ) == before
 
 
-def test_a_service_that_is_busy_is_asked_again_and_not_for_ever(google: Catalog) -> None:
+def test_a_service_that_is_busy_is_asked_again_and_not_for_ever(google) -> None:
     google.instead = [(503, "busy"), (429, "slow down"), requests.ConnectionError("reset")]
     assert refresh().units["whole"]
     google.instead = [requests.ConnectionError("no route")] * 99
@@ -147,7 +147,7 @@ def test_a_service_that_is_busy_is_asked_again_and_not_for_ever(google: Catalog)
         refresh()
 
 
-def test_a_refresh_needs_a_project_and_no_emulator(google: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_needs_a_project_and_no_emulator(google, monkeypatch) -> None:
     with pytest.raises(sdk.InputError, match=r"which is not known\. Next: --vertex-project ID"):
         prices.VertexPrices().refresh(None, os.environ, SystemClock())
     monkeypatch.setenv(EMULATOR, "http://127.0.0.1:8123/" + 32 * "a")
@@ -166,9 +166,7 @@ def test_a_refresh_needs_a_project_and_no_emulator(google: Catalog, monkeypatch:
         b'{"version": 1, "date": "2026-11-01", "units": {"whole": {"core:n1": {"us-central1": 0}}}}',
     ],
 )  # fmt: skip
-def test_a_damaged_cache_is_no_cache_and_said_to_be(
-    google: Catalog, damaged: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_cache_is_no_cache_and_said_to_be(google, damaged, caplog) -> None:
     file = prices.path(os.environ)
     file.parent.mkdir(parents=True)
     file.write_bytes(damaged)
@@ -176,14 +174,12 @@ def test_a_damaged_cache_is_no_cache_and_said_to_be(
     assert f"The stored prices in {file} cannot be read: they are not used. Next: " in caplog.text
 
 
-def test_prices_of_the_future_are_not_fresh(google: Catalog, plan: Callable[..., sdk.Plan]) -> None:
+def test_prices_of_the_future_are_not_fresh(google, plan) -> None:
     refresh(age_days=-3)
     assert "which is in the future: their age is unknown. Next: podlift acc" in str(plan().findings)
 
 
-def test_a_plan_has_the_read_prices_and_lists_the_regions_by_price(
-    google: Catalog, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_a_plan_has_the_read_prices_and_lists_the_regions_by_price(google, plan) -> None:
     refresh(age_days=91)
     made = plan("us-west4,us-central1", accelerator="v5e-4")
     assert made.target.regions == ("us-west4", "us-central1"), "the order that was given is kept"
@@ -196,9 +192,7 @@ def test_a_plan_has_the_read_prices_and_lists_the_regions_by_price(
     assert plan("cheapest,us-west4,us-central1,us-west1", accelerator="v5e-4").target.regions[0] == "us-west1"
 
 
-def test_a_limit_of_cost_is_compared_with_read_prices_and_refuses_unknown_ones(
-    google: Catalog, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_a_limit_of_cost_is_compared_with_read_prices_and_refuses_unknown_ones(google, plan) -> None:
     refresh()
     made = plan(accelerator="v5e-4", max_cost_usd=60)
     assert "is compared with an estimate of the price in us-central1" in str(made.findings)
@@ -211,7 +205,7 @@ def test_a_limit_of_cost_is_compared_with_read_prices_and_refuses_unknown_ones(
         plan("us-west4", max_cost_usd=60)
 
 
-def test_a_keeper_of_unknown_price_counts_as_one_too(google: Catalog, plan: Callable[..., sdk.Plan]) -> None:
+def test_a_keeper_of_unknown_price_counts_as_one_too(google, plan) -> None:
     refresh()
     with pytest.raises(sdk.InputError, match="price of n1-standard-4 of the keeper on demand in us-west4") as caught:
         plan("us-west4", accelerator="v5e-4", max_cost_usd=100, **KEPT)

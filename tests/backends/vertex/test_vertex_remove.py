@@ -11,25 +11,22 @@ import sdk
 from sdk.records.sync import push
 from sdk.status import State
 from sdk.storage.gcs.files import BucketFiles
-from sdk.testing.vertex import Cloud
 from sdk.upkeep import remove
 from sdk.upkeep.remove import root as removed
 
 
 @pytest.mark.full
-def test_a_job_submitted_during_a_removal_finds_its_containers_downloads(
-    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_submitted_during_a_removal_finds_its_containers_downloads(cloud, write, monkeypatch) -> None:
     """The submit comes between two removals: removed files are uploaded again, and the rest stays."""
     write("program.py", "print('here')")
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
-    first = sdk.submit("program.py", backend=podlift_vertex.backend())
+    cloud.faults({"api": "vertex", "kind": "hold"})
+    first = sdk.submit("program.py", backend=cloud.backend())
     first.cancel(grace_s=0)
     assert first.wait(LIMIT_S).state is State.CANCELLED
-    podlift_vertex.faults()
+    cloud.faults()
     for module, name in ((removed, "SETTLED_S"), (removed, "JOB_SETTLED_S"), (push, "_FRESH_S")):
         monkeypatch.setattr(module, name, -2.0)
-    root = f"gs://{podlift_vertex.bucket}/podlift"
+    root = f"gs://{cloud.bucket}/podlift"
     found = remove.find(root, older_than_s=0.0, keep=0, now=time.time())
     assert {item.kind for item in found.items} == {"run", "bundle", "runtime", "entrypoint"}
     runs: list[sdk.Run] = []
@@ -37,7 +34,7 @@ def test_a_job_submitted_during_a_removal_finds_its_containers_downloads(
     def delete(files: BucketFiles, version, original=BucketFiles.delete) -> bool:
         done = original(files, version)
         if version.name.startswith("runtime/"):
-            runs.append(sdk.submit("program.py", backend=podlift_vertex.backend()))
+            runs.append(sdk.submit("program.py", backend=cloud.backend()))
         return done
 
     monkeypatch.setattr(BucketFiles, "delete", delete)

@@ -81,9 +81,9 @@ def counters(cloud: Cloud) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [1, full_only(2)])
 def test_killed_tasks_restart_in_their_containers_and_vertex_ai_counts_no_restart(
-    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch, workers: int
+    cloud, write, monkeypatch, workers
 ) -> None:
-    run = submit(podlift_vertex, write, workers=workers)
+    run = submit(cloud, write, workers=workers)
     last = run.plan.tasks[-1]
     trains(run, 1)
     begins(run)
@@ -92,7 +92,7 @@ def test_killed_tasks_restart_in_their_containers_and_vertex_ai_counts_no_restar
     assert {task: process_of(run, task, 2).ppid() for task in run.plan.tasks} == agents
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
-    found = counters(podlift_vertex)
+    found = counters(cloud)
     assert (found["restarts"], found["retries"], found["preemptions"], found["internal"]) == ({}, 0, 0, 0)
     why = run.why()
     assert "ended (killed)" in why and "Restarts left after this one: 1" in why
@@ -106,13 +106,13 @@ def test_killed_tasks_restart_in_their_containers_and_vertex_ai_counts_no_restar
 
 
 @pytest.mark.full
-def test_a_machine_that_is_replaced_joins_the_containers_that_stay(podlift_vertex: Cloud, write) -> None:
-    run = submit(podlift_vertex, write)
+def test_a_machine_that_is_replaced_joins_the_containers_that_stay(cloud, write) -> None:
+    run = submit(cloud, write)
     trains(run, 1)
     agent = process_of(run, "chief-0", 1).ppid()
-    (job,) = made(podlift_vertex)
-    assert podlift_vertex.preempt(job.name, "workerpool1-0")
+    (job,) = made(cloud)
+    assert cloud.preempt(job.name, "workerpool1-0")
     assert process_of(run, "chief-0", 2).ppid() == agent
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
-    assert (counters(podlift_vertex)["restarts"], counters(podlift_vertex)["retries"]) == ({}, 0)
+    assert (counters(cloud)["restarts"], counters(cloud)["retries"]) == ({}, 0)

@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 from support import LIMIT_S, PROGRAMS, full_only, heard, made, until
-from vertex_faults import HOLD, Start, flat
+from vertex_faults import HOLD, flat
 
 import sdk
 from sdk import Reason, State, api
 from sdk.backends.vertex.client import JobClient
 from sdk.backends.vertex.job import create_job
 from sdk.records.sync import index
-from sdk.testing.vertex import Cloud
 
 PLACES = ("us-central1:spot", "us-central1:standard")
 # An attempt to get machines fails, as often as Vertex AI tries.
@@ -35,19 +34,17 @@ LIMITS = sdk.Limits(timeout_s=3600.0)
 
 
 @pytest.fixture
-def start(start: Start) -> Callable[..., sdk.Run]:
+def start(start) -> Callable[..., sdk.Run]:
     return partial(start, regions=PLACES, retry=RETRY)
 
 
-def test_a_waiting_process_submits_the_next_job_in_the_next_place_and_says_so_once(
-    podlift_vertex: Cloud, start: Start
-) -> None:
+def test_a_waiting_process_submits_the_next_job_in_the_next_place_and_says_so_once(cloud, start) -> None:
     said = heard("backends")
-    podlift_vertex.faults(STOCKOUT)
+    cloud.faults(STOCKOUT)
     run = start()
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (State.SUCCEEDED, 1)
-    first, second = made(podlift_vertex)
+    first, second = made(cloud)
     assert (first.state.name, second.state.name) == ("JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED")
     strategies = [job.job_spec.scheduling.strategy.name for job in (first, second)]
     assert strategies == ["SPOT", "STRATEGY_UNSPECIFIED"]
@@ -60,17 +57,15 @@ def test_a_waiting_process_submits_the_next_job_in_the_next_place_and_says_so_on
     assert "run SUCCEEDED (done)" in why
     assert [line.text for line in run.logs()] == ["here"]
     assert [line.text for line in run.logs(task="service") if "insufficient" in line.text], "the lines of the first job"
-    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    (info,) = api.runs(root=f"gs://{cloud.bucket}/podlift")
     assert info.status is not None
     assert info.status.state is State.SUCCEEDED
 
 
-def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    podlift_vertex.faults(ANYWHERE)
+def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(cloud, start, monkeypatch) -> None:
+    cloud.faults(ANYWHERE)
     run = start()
-    lease = podlift_vertex.client().bucket(podlift_vertex.bucket).blob(f"podlift/runs/{run.id}/waiting.json")
+    lease = cloud.client().bucket(cloud.bucket).blob(f"podlift/runs/{run.id}/waiting.json")
     lease.upload_from_string(json.dumps({"holder": "another process", "time": time.time()}))
     until(lambda: run.status().vendor == "JOB_STATE_FAILED", run.why)
     status = run.status()
@@ -80,14 +75,12 @@ def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(
     assert api.attach(run.url).status().state is State.FAILED
 
 
-def test_after_a_service_error_the_same_place_is_tried_until_the_budget_is_spent(
-    podlift_vertex: Cloud, start: Start
-) -> None:
-    podlift_vertex.faults({**INTERNAL, "times": 6, "after_s": 0.0})
+def test_after_a_service_error_the_same_place_is_tried_until_the_budget_is_spent(cloud, start) -> None:
+    cloud.faults({**INTERNAL, "times": 6, "after_s": 0.0})
     run = start("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=1), limits=LIMITS)
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason) == (State.FAILED, Reason.INTERNAL)
-    jobs = made(podlift_vertex)
+    jobs = made(cloud)
     assert [job.job_spec.scheduling.strategy.name for job in jobs] == ["SPOT", "SPOT"]
     assert "1 of 1 restarts after an infrastructure failure are used up" in flat(run.why())
     limits = [job.job_spec.scheduling.timeout.total_seconds() for job in jobs]
@@ -131,13 +124,11 @@ run.wait()
 
 
 @pytest.mark.full
-def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_weights(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_weights(cloud, start, monkeypatch) -> None:
     undisturbed = start(PROGRAM.replace("DISTURBED", "0"))
     assert undisturbed.wait(LIMIT_S).state is State.SUCCEEDED
     Path("program.py").write_text(PROGRAM.replace("DISTURBED", "1"))
-    podlift_vertex.faults(PREEMPTIONS)
+    cloud.faults(PREEMPTIONS)
     with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         run = api.attach(client.stdout.readline().strip())
@@ -152,9 +143,7 @@ def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_wei
     for other in others:
         other.join(LIMIT_S)
     assert (status.state, status.attempts) == (State.SUCCEEDED, 8)
-    elsewhere = podlift_vertex.jobs().list_custom_jobs(
-        parent=f"projects/{podlift_vertex.project}/locations/europe-west4", timeout=30
-    )
+    elsewhere = cloud.jobs().list_custom_jobs(parent=f"projects/{cloud.project}/locations/europe-west4", timeout=30)
     assert [job.labels["podlift-job"] for job in elsewhere] == ["2"]
     assert "job 1 ended (preempted)" in flat(run.why())
     ends = [[line.text for line in each.logs() if line.text.startswith("weights")] for each in (undisturbed, run)]
@@ -181,15 +170,13 @@ EACH = product(MOMENTS, (False, True))
 
 
 @pytest.mark.parametrize(("moment", "dies"), [each if each in IN_EVERY_RUN else full_only(*each) for each in EACH])
-def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch, moment: str, dies: bool
-) -> None:
+def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(cloud, start, monkeypatch, moment, dies) -> None:
     owner, name, before = MOMENTS[moment]
-    podlift_vertex.faults(HOLD)
+    cloud.faults(HOLD)
     run = start("import time; time.sleep(600)")
     other, cancelled = api.attach(run.url), list[bool]()
     assert other.status().state is State.PENDING
-    podlift_vertex.faults(STOCKOUT)
+    cloud.faults(STOCKOUT)
     call = getattr(owner, name)
 
     def cancel() -> None:
@@ -215,7 +202,5 @@ def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
     assert cancelled
     again = api.attach(run.url).status()
     assert again.state.terminal
-    assert [
-        job.state.name for job in made(podlift_vertex) if job.state.name.endswith(("RUNNING", "PENDING", "QUEUED"))
-    ] == []
-    assert len(made(podlift_vertex)) <= 2
+    assert [job.state.name for job in made(cloud) if job.state.name.endswith(("RUNNING", "PENDING", "QUEUED"))] == []
+    assert len(made(cloud)) <= 2

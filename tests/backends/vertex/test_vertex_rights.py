@@ -12,7 +12,6 @@ from test_vertex_online import said
 
 import sdk
 from sdk.backends.vertex.account import rights
-from sdk.testing.vertex import Cloud
 
 KEEPER, PROGRAM = "keeper@podlift.iam.gserviceaccount.com", "train@podlift.iam.gserviceaccount.com"
 HOLD = {"api": "vertex", "kind": "hold", "display_name": "^program-[a-z0-9]+$"}
@@ -23,27 +22,25 @@ def denied(operation: str, api: str = "vertex") -> dict[str, Any]:
 
 
 @pytest.fixture
-def plan(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
+def plan(cloud, project) -> Callable[..., sdk.Plan]:
     Path("program.py").write_text("print('here')")
 
     def make(**fields: Any) -> sdk.Plan:
         online = fields.pop("online", True)
         accounts = {"keeper_service_account": KEEPER, "service_account": PROGRAM}
-        backend = podlift_vertex.backend(keeper=True, **accounts, **fields)
+        backend = cloud.backend(keeper=True, **accounts, **fields)
         return sdk.plan("program.py", backend=backend, retry_infrastructure=2, online=online)
 
     return make
 
 
-def test_an_online_plan_says_that_the_account_has_its_rights(plan: Callable[..., sdk.Plan]) -> None:
+def test_an_online_plan_says_that_the_account_has_its_rights(plan) -> None:
     assert f"The keeper's account {KEEPER} has the rights that it needs" in said(plan(), "note")
     assert "rights that it needs" not in said(plan(online=False), "note")
 
 
-def test_a_plan_refuses_a_keeper_that_could_not_submit_and_names_all_that_it_lacks(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    podlift_vertex.faults(denied("customJobs.cancel"), denied("serviceAccounts.actAs"), denied("objects.insert", "gcs"))
+def test_a_plan_refuses_a_keeper_that_could_not_submit_and_names_all_that_it_lacks(cloud, plan) -> None:
+    cloud.faults(denied("customJobs.cancel"), denied("serviceAccounts.actAs"), denied("objects.insert", "gcs"))
     with pytest.raises(sdk.InputError) as caught:
         plan()
     told = str(caught.value)
@@ -55,8 +52,8 @@ def test_a_plan_refuses_a_keeper_that_could_not_submit_and_names_all_that_it_lac
     assert "customJobs.list" not in told
 
 
-def test_rights_that_may_not_be_read_are_unknown(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
-    podlift_vertex.faults(denied("iam.troubleshoot"))
+def test_rights_that_may_not_be_read_are_unknown(cloud, plan) -> None:
+    cloud.faults(denied("iam.troubleshoot"))
     told = said(plan(), "note")
     assert (
         f"It is not known whether the keeper's account {KEEPER} has aiplatform.customJobs.create in the project" in told
@@ -65,9 +62,7 @@ def test_rights_that_may_not_be_read_are_unknown(podlift_vertex: Cloud, plan: Ca
     assert "rights that it needs" not in told
 
 
-def test_an_account_tests_its_own_permissions_with_one_request_for_each_resource(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_an_account_tests_its_own_permissions_with_one_request_for_each_resource(cloud, plan) -> None:
     made = plan(online=False)
     kept = made.target.kept_by(made.job.limits, made.job.retry)
     assert kept is not None
@@ -78,23 +73,19 @@ def test_an_account_tests_its_own_permissions_with_one_request_for_each_resource
         f"on {KEEPER}",
         "on gs://podlift-runs",
     ]
-    podlift_vertex.faults(
-        denied("customJobs.create"), denied("projects.testIamPermissions"), denied("objects.list", "gcs")
-    )
-    before = podlift_vertex.requests().total
+    cloud.faults(denied("customJobs.create"), denied("projects.testIamPermissions"), denied("objects.list", "gcs"))
+    before = cloud.requests().total
     found = rights.on_each(wanted, rights.mine)
-    assert podlift_vertex.requests().total - before <= len(wanted) + 1
+    assert cloud.requests().total - before <= len(wanted) + 1
     assert found.missing == ("storage.objects.list on gs://podlift-runs",)
     assert found.unknown == tuple(f"{each} in the project podlift" for each in rights.JOBS)
 
 
 @pytest.mark.full
-def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(cloud, plan) -> None:
     made = plan(online=False)
     # Its own creation and the creation of the first job have begun when it loses the right.
-    podlift_vertex.faults(HOLD, {**denied("customJobs.create"), "nth": 3})
+    cloud.faults(HOLD, {**denied("customJobs.create"), "nth": 3})
     run = sdk.submit(made)
     until(lambda: run.status().findings, run.why)
     (text,) = run.status().findings
@@ -103,5 +94,5 @@ def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
     )
     assert "podlift wait" in text
     assert "Finding: The keeper cannot submit the next job" in run.why()
-    podlift_vertex.faults()
+    cloud.faults()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED

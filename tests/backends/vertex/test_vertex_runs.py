@@ -8,64 +8,59 @@ from pathlib import Path
 
 import pytest
 from support import LIMIT_S, made, until
-from vertex_faults import HOLD, Start, only_run
+from vertex_faults import HOLD, only_run
 
 import sdk
 from sdk import Reason, State
 from sdk.errors import PodliftError
-from sdk.testing.vertex import Cloud
 
 
-def test_a_final_refusal_is_a_failed_run_that_says_why_and_is_resumed(podlift_vertex: Cloud, start: Start) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
+def test_a_final_refusal_is_a_failed_run_that_says_why_and_is_resumed(cloud, start) -> None:
+    cloud.faults({"api": "vertex", "kind": "quota"})
     with pytest.raises(PodliftError, match=r"was not started.*quota.*podlift resume"):
         start()
-    run = only_run(podlift_vertex)
+    run = only_run(cloud)
     status = run.status()
     assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.QUOTA, 3)
     assert "custom_model_training_" in run.why()
-    podlift_vertex.faults(HOLD)
+    cloud.faults(HOLD)
     run.resume()
     assert run.status().state is State.PENDING
-    assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
+    assert [job.labels["podlift-job"] for job in made(cloud)] == ["2"]
 
 
-def test_a_setting_missing_or_unknown_to_google_is_refused_before_any_write(
-    podlift_vertex: Cloud, start: Start
-) -> None:
+def test_a_setting_missing_or_unknown_to_google_is_refused_before_any_write(cloud, start) -> None:
     with pytest.raises(sdk.InputError) as caught:
         start(project=None, image=None)
     assert "PODLIFT_VERTEX_PROJECT" in str(caught.value)
     assert "--vertex-image" in str(caught.value)
     with pytest.raises(sdk.InputError, match="no field named"):
         start(raw={"jobSpec": {"schedulling": {}}})
-    assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
-    assert made(podlift_vertex) == []
+    assert [blob.name for blob in cloud.client().list_blobs(cloud.bucket)] == []
+    assert made(cloud) == []
 
 
-def test_a_run_without_a_job_after_a_killed_submit_is_cancelled_at_once_and_resumed(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_a_job_after_a_killed_submit_is_cancelled_at_once_and_resumed(cloud, start, monkeypatch) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("sdk.backends.vertex.job.create_job.JobCreation._create", killed)
         start()
-    run = only_run(podlift_vertex)
+    run = only_run(cloud)
     assert run.status().reason is Reason.SUBMITTED
     assert "podlift cancel" in run.why()
     with pytest.raises(sdk.InputError, match=r"is not created yet.*podlift cancel"):
         run.resume()
     run.cancel()
     assert run.status().state is State.CANCELLED
-    assert made(podlift_vertex) == []
-    podlift_vertex.faults(HOLD)
+    assert made(cloud) == []
+    cloud.faults(HOLD)
     run.resume()
-    assert run.status().state is State.PENDING and len(made(podlift_vertex)) == 1
+    assert run.status().state is State.PENDING and len(made(cloud)) == 1
 
 
-def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start) -> None:
+def test_a_submit_imports_nothing_of_googles(cloud, start) -> None:
     Path("program.py").write_text("print('here')")
     heavy = ("google.cloud", "google.api_core", "google.auth", "google.protobuf", "grpc", "cryptography")
     code = (
@@ -75,22 +70,20 @@ def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start
         "loaded = [n for n, module in sys.modules.items() if getattr(module, '__file__', None)]\n"
         f"print([n for n in loaded if n.startswith({heavy!r})])"
     )
-    place = ["--vertex-project", podlift_vertex.project, "--vertex-bucket", podlift_vertex.bucket]
+    place = ["--vertex-project", cloud.project, "--vertex-bucket", cloud.bucket]
     words = ["submit", "program.py", "--backend", "vertex", *place, "--vertex-image", "any", "--detach"]
     shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=LIMIT_S)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[-1] == "[]"
-    assert len(made(podlift_vertex)) == 1
+    assert len(made(cloud)) == 1
 
 
 @pytest.mark.full
-def test_a_job_removed_before_its_end_was_read_keeps_the_verdict_of_its_tasks(
-    podlift_vertex: Cloud, start: Start
-) -> None:
+def test_a_job_removed_before_its_end_was_read_keeps_the_verdict_of_its_tasks(cloud, start) -> None:
     run = start()
-    until(lambda: made(podlift_vertex)[0].state.name == "JOB_STATE_SUCCEEDED", run.why)
-    name = made(podlift_vertex)[0].name
-    podlift_vertex.jobs().delete_custom_job(name=name, timeout=30).result(timeout=30)
+    until(lambda: made(cloud)[0].state.name == "JOB_STATE_SUCCEEDED", run.why)
+    name = made(cloud)[0].name
+    cloud.jobs().delete_custom_job(name=name, timeout=30).result(timeout=30)
     status = run.status()
     assert (status.state, status.reason, status.exit_code) == (State.SUCCEEDED, Reason.DONE, 0)
     assert "chief-0    done" in run.why()

@@ -64,35 +64,33 @@ MakeWeekly = Callable[..., Weekly]
 
 
 @pytest.fixture
-def weekly(podlift_vertex: Cloud, project: Path) -> Callable[..., Weekly]:
+def weekly(cloud, project) -> Callable[..., Weekly]:
     def make(job: sdk.Job | None = None, *, program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
         Path("program.py").write_text(program)
         places = {name: rules.pop(name) for name in ("regions",) if name in rules}
-        target = podlift_vertex.backend(keeper_service_account=ACCOUNT, **places)
+        target = cloud.backend(keeper_service_account=ACCOUNT, **places)
         given = job or sdk.Job("program.py", args=["{slot:%Y-%m-%d}"])
         rules = {"cron": "0 3 * * 1", "time_zone": "Europe/Berlin", **rules}
-        return Weekly(podlift_vertex, sdk.schedule(given, name="weekly", backend=target, **rules))
+        return Weekly(cloud, sdk.schedule(given, name="weekly", backend=target, **rules))
 
     return make
 
 
-def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(
-    podlift_vertex: Cloud, weekly: MakeWeekly
-) -> None:
-    podlift_vertex.advance(3 * WEEK_S)
+def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(cloud, weekly) -> None:
+    cloud.advance(3 * WEEK_S)
     this = weekly()
-    now = podlift_vertex.ask("GET", "/_clock")["now"]
+    now = cloud.ask("GET", "/_clock")["now"]
     assert this.schedule.record.since == pytest.approx(now, abs=60)
     assert 0 < this.schedule.next(1)[0].timestamp() - now <= WEEK_S
     assert this.schedule.problems() == []
-    podlift_vertex.advance(0)
+    cloud.advance(0)
 
 
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
-def test_a_slot_that_cloud_scheduler_delivers_starts_one_run(podlift_vertex: Cloud, weekly: MakeWeekly) -> None:
+def test_a_slot_that_cloud_scheduler_delivers_starts_one_run(cloud, weekly) -> None:
     this = weekly()
-    podlift_vertex.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
-    podlift_vertex.advance(0)
+    cloud.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
+    cloud.advance(0)
     this.settle()
     (record,) = this.history()
     assert (record.state, record.cause) == ("SUCCEEDED", "schedule")
@@ -103,9 +101,7 @@ def test_a_slot_that_cloud_scheduler_delivers_starts_one_run(podlift_vertex: Clo
 
 
 @pytest.mark.full
-def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
-    podlift_vertex: Cloud, weekly: MakeWeekly
-) -> None:
+def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(cloud, weekly) -> None:
     this = weekly(trigger="serve")
     assert this.schedule.record.trigger == ""
     done = this.schedule.run_due(detach=True)
@@ -118,15 +114,13 @@ def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
 
 
 @pytest.mark.full
-def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
-    podlift_vertex: Cloud, weekly: MakeWeekly, tmp_path: Path
-) -> None:
+def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(cloud, weekly, tmp_path) -> None:
     this = weekly(when=("program:is_due",), program="def is_due(firing):\n    return firing['schedule'] == 'weekly'\n")
     pool = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1"}
     # This process is the container of that job.
     container = {"imageUri": "podlift/emulated", "command": ["sleep", "300"]}
     body = {"displayName": "k", "jobSpec": {"workerPoolSpecs": [{**pool, "containerSpec": container}]}}
-    job = podlift_vertex.ask("POST", f"/v1/{podlift_vertex.parent}/customJobs", body)["name"]
+    job = cloud.ask("POST", f"/v1/{cloud.parent}/customJobs", body)["name"]
     home, archive = tmp_path / "home", runtime_archive(tmp_path / "archive")
     with tarfile.open(archive.path) as tar:
         tar.extractall(home / "runtime", filter="data")

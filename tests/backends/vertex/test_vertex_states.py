@@ -42,7 +42,7 @@ def test_every_state_of_googles_own_enum_has_a_name_and_a_meaning() -> None:
 
 
 @pytest.mark.parametrize(("value", "kept"), [(12, "JOB_STATE_12"), ("JOB_STATE_HIBERNATING", "JOB_STATE_HIBERNATING")])
-def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value: object, kept: str) -> None:
+def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value, kept) -> None:
     before = status("RUNNING", "training")
     told = merge(before, VendorJob(name=NAME, state=state_name(value)))
     assert (told.state, told.reason, told.vendor) == (before.state, before.reason, kept)
@@ -58,7 +58,7 @@ def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value: object, ke
         ("CANCELLING", "RUNNING", "stopping"),
     ],
 )
-def test_before_the_first_record_the_vendor_names_the_reason_of_the_wait(vendor: str, state: str, reason: str) -> None:
+def test_before_the_first_record_the_vendor_names_the_reason_of_the_wait(vendor, state, reason) -> None:
     told = merge(status(), job(vendor))
     assert (told.state.value, told.reason.value) == (state, reason)
     assert told.console.startswith("https://console.cloud.google.com/")

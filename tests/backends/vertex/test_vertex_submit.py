@@ -24,7 +24,6 @@ from sdk.backends.vertex.job.create_job import (
     write_tombstone,
 )
 from sdk.backends.vertex.job.states import VendorJob
-from sdk.storage.posix_store import PosixStore
 
 REGIONS = ("us-central1", "europe-west4")
 STOCKOUT = VertexRejectedError("Resources are insufficient in region: us-central1.", 429)
@@ -96,7 +95,7 @@ def creation(
     return JobCreation(request, store, service, clock, age_s)
 
 
-def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock: FakeClock) -> None:
+def test_the_intent_is_written_before_anything_is_asked(store, clock) -> None:
     service = Service(clock)
 
     def look() -> None:
@@ -112,7 +111,7 @@ def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock
     assert service.creates == ["us-central1"]
 
 
-def test_the_search_for_a_lost_job_reports_its_progress_and_is_kept(store: PosixStore, clock: FakeClock) -> None:
+def test_the_search_for_a_lost_job_reports_its_progress_and_is_kept(store, clock) -> None:
     service = Service(clock, "lost", late_s=5.0)
     said: list[tuple[float, str]] = []
     with logs.heard(lambda text: said.append((clock.now(), text)), "backends"):
@@ -129,9 +128,7 @@ def test_the_search_for_a_lost_job_reports_its_progress_and_is_kept(store: Posix
     assert read_notes(store, 2) == ()
 
 
-def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(store, clock) -> None:
     creation(store, Service(clock, QUOTA), clock).ensure()
     assert [note["text"] for note in read_notes(store, 1)] == [
         "us-central1 rejected the job (quota). The job exceeds the project's quota."
@@ -144,7 +141,7 @@ def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(
     ]
 
 
-def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: PosixStore, clock: FakeClock) -> None:
+def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store, clock) -> None:
     unknown = VertexRejectedError("The flux capacitor is overheated.", 400)
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, Service(clock, unknown), clock).ensure()
@@ -154,17 +151,13 @@ def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: Posix
 
 
 @pytest.mark.parametrize("late_s", [0.0, 20.0])
-def test_a_lost_reply_is_looked_up_before_another_request_also_in_a_late_list(
-    store: PosixStore, clock: FakeClock, late_s: float
-) -> None:
+def test_a_lost_reply_is_looked_up_before_another_request_also_in_a_late_list(store, clock, late_s) -> None:
     service = Service(clock, "lost", late_s=late_s)
     made = creation(store, service, clock).ensure()
     assert (len(service.creates), made.name, made.unsure) == (1, service.jobs[0].name, True)
 
 
-def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(store, clock) -> None:
     service = Service(clock, LOST)
     made = creation(store, service, clock).ensure()
     assert len(service.creates) == 2
@@ -172,7 +165,7 @@ def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(
     assert made.unsure
 
 
-def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: PosixStore, clock: FakeClock) -> None:
+def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store, clock) -> None:
     service = Service(clock, "lost", late_s=100.0)
     made = creation(store, service, clock).ensure()
     assert len(service.jobs) == 2
@@ -185,14 +178,14 @@ def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: Posi
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [], "it is over"
 
 
-def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: FakeClock) -> None:
+def test_jobs_of_another_number_are_no_strays(store, clock) -> None:
     service = Service(clock)
     made = creation(store, service, clock).ensure()
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, CreatedJob(name="projects/p/locations/l/customJobs/9")) == []
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
 
 
-def test_without_any_answer_it_says_so_and_the_next_client_finds_the_job(store: PosixStore, clock: FakeClock) -> None:
+def test_without_any_answer_it_says_so_and_the_next_client_finds_the_job(store, clock) -> None:
     service = Service(clock, LOST, LOST, LOST)
     with pytest.raises(OutcomeUnknownError, match=r"sent 3 times.*find it by its label"):
         creation(store, service, clock).ensure()
@@ -206,7 +199,7 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_the_job(store: 
     assert len(service.creates) == 4
 
 
-def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: FakeClock) -> None:
+def test_of_two_jobs_the_one_that_was_noted_first_stays(store, clock) -> None:
     service = Service(clock)
     first = record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/1"))
     assert record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/2")) == first
@@ -214,35 +207,33 @@ def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock
 
 
 @pytest.mark.parametrize("refusal", [STOCKOUT, QUOTA])
-def test_where_there_is_none_the_next_region_is_asked(store: PosixStore, clock: FakeClock, refusal: Exception) -> None:
+def test_where_there_is_none_the_next_region_is_asked(store, clock, refusal) -> None:
     service = Service(clock, refusal)
     assert creation(store, service, clock).ensure().region == "europe-west4"
     assert service.creates == list(REGIONS)
 
 
-def test_every_region_that_has_refused_is_named(store: PosixStore, clock: FakeClock) -> None:
+def test_every_region_that_has_refused_is_named(store, clock) -> None:
     with pytest.raises(JobNotCreatedError, match=r"the job in europe-west4.*us-central1: The job exceeds") as caught:
         creation(store, Service(clock, QUOTA, STOCKOUT), clock).ensure()
     assert caught.value.reason is Reason.STOCKOUT
 
 
-def test_a_request_that_no_region_would_accept_is_sent_once(store: PosixStore, clock: FakeClock) -> None:
+def test_a_request_that_no_region_would_accept_is_sent_once(store, clock) -> None:
     service = Service(clock, DENIED)
     with pytest.raises(JobNotCreatedError, match=r"roles/aiplatform\.user") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
 
 
-def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: PosixStore, clock: FakeClock) -> None:
+def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store, clock) -> None:
     # The job that was made, and that the list shows late, has used the quota up.
     service = Service(clock, "lost", QUOTA, late_s=31.0)
     made = creation(store, service, clock).ensure()
     assert (made.name, len(service.jobs)) == (service.jobs[0].name, 1)
 
 
-def test_a_cancel_before_there_is_a_job_keeps_every_process_from_making_one(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_a_cancel_before_there_is_a_job_keeps_every_process_from_making_one(store, clock) -> None:
     service = Service(clock)
     assert write_tombstone(store, 1) == CreatedJob(name="")
     with pytest.raises(JobNotCreatedError, match="cancelled before") as caught:
@@ -250,9 +241,7 @@ def test_a_cancel_before_there_is_a_job_keeps_every_process_from_making_one(
     assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [])
 
 
-def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_request(
-    store: PosixStore, clock: FakeClock
-) -> None:
+def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_request(store, clock) -> None:
     service = Service(clock, LOST)
     service.before = lambda: write_tombstone(store, 1)
     with pytest.raises(JobNotCreatedError, match="cancelled before"):
@@ -262,9 +251,7 @@ def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_req
 
 
 @pytest.mark.parametrize("answer", ["made", "lost"])
-def test_a_job_that_is_made_during_a_cancel_is_cancelled_by_its_creator(
-    store: PosixStore, clock: FakeClock, answer: str
-) -> None:
+def test_a_job_that_is_made_during_a_cancel_is_cancelled_by_its_creator(store, clock, answer) -> None:
     service = Service(clock, answer, late_s=3.0)
     service.before = lambda: write_tombstone(store, 1)
     with pytest.raises(JobNotCreatedError, match="cancelled before"):
@@ -272,6 +259,6 @@ def test_a_job_that_is_made_during_a_cancel_is_cancelled_by_its_creator(
     assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
 
 
-def test_a_cancel_after_the_creation_learns_the_name_of_the_job(store: PosixStore, clock: FakeClock) -> None:
+def test_a_cancel_after_the_creation_learns_the_name_of_the_job(store, clock) -> None:
     made = creation(store, Service(clock), clock).ensure()
     assert write_tombstone(store, 1) == made

@@ -11,24 +11,20 @@ from sdk.errors import AccessError, MissingError
 from sdk.job.job import FromCaller
 from sdk.job.layout import RunPaths
 from sdk.storage.gcs.files import BucketFiles
-from sdk.testing.gcs import GcsServer
-from sdk.testing.vertex import Cloud
 
 
-def test_logs_come_from_the_run_directory_once_the_service_has_none(
-    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_come_from_the_run_directory_once_the_service_has_none(cloud, write, monkeypatch) -> None:
     text = (
         "import os, sys\nprint('token', os.environ['MY_TOKEN'])\nprint('an error', file=sys.stderr)\nprint('the end')\n"
     )
     write("program.py", text)
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
-    run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=podlift_vertex.backend())
+    run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=cloud.backend())
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert {line.text for line in run.logs()} == {"token s3cr3t-value", "an error", "the end"}
-    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket):
+    for blob in cloud.client().list_blobs(cloud.bucket):
         assert b"s3cr3t" not in blob.download_as_bytes(), blob.name
-    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", f"{podlift_vertex.bucket}/podlift")
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", f"{cloud.bucket}/podlift")
     assert [(info.url, info.backend) for info in sdk.runs()] == [(run.url, "vertex")]
     assert sdk.attach(run.id).url == run.url
     messages = heard()
@@ -46,15 +42,13 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
     monkeypatch.setattr(logs, "query", refuse)
     assert {line.text for line in run.logs(follow=True)} == {"token ***", "an error", "the end"}
     assert messages[-1].startswith("The logs cannot be read: 403. This requires roles/logging.viewer on the project. ")
-    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket, match_glob="**/tails/**"):
+    for blob in cloud.client().list_blobs(cloud.bucket, match_glob="**/tails/**"):
         blob.delete()
     with pytest.raises(AccessError):
         list(run.logs())
 
 
-def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(
-    podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(podlift_gcs, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
     bucket = podlift_gcs.client().create_bucket("mine")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,14 +25,13 @@ from sdk.records.events import Event
 from sdk.records.spending import Spent
 from sdk.schedules.runs import KeptRuns
 from sdk.status import Reason, State, Status
-from sdk.storage.posix_store import PosixStore
 
 ACCOUNT = "keeper@my-project.iam.gserviceaccount.com"
 ARCHIVES = Archives(runtime="a" * 64, entrypoint="b" * 64)
 
 
 @pytest.fixture
-def plan(write: Callable[..., Path]) -> Plan:
+def plan(write) -> Plan:
     write("train.py", "print(1)")
     target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", keeper=True, service_account=ACCOUNT)
     return sdk.plan("train.py", backend=target)
@@ -83,7 +81,7 @@ class Requests:
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> Requests:
+def requests(monkeypatch, plan) -> Requests:
     return Requests(monkeypatch, plan)
 
 
@@ -93,13 +91,11 @@ def job() -> Latest:
 
 
 @pytest.fixture
-def one(plan: Plan, store: PosixStore, job: Latest, clock: FakeClock) -> Resubmission:
+def one(plan, store, job, clock) -> Resubmission:
     return Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
 
 
-def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_left(
-    job: Latest, one: Resubmission, requests: Requests
-) -> None:
+def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_left(job, one, requests) -> None:
     job.requested_s = 29.0
     assert not one.submit_next()
     job.requested_s = 30.0
@@ -107,9 +103,7 @@ def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_le
     assert requests.asked == [{"number": 2, "location": 1, "timeout_s": 3000.0}]
 
 
-def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
-    job: Latest, one: Resubmission, requests: Requests
-) -> None:
+def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(job, one, requests) -> None:
     job.predecessor, job.intent_s = None, 59.0
     assert not one.submit_next()
     job.intent_s = 60.0
@@ -117,9 +111,7 @@ def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
     assert requests.asked[0]["timeout_s"] is None
 
 
-def test_a_process_without_permission_stops_submitting_and_leaves_the_run_to_others(
-    store: PosixStore, job: Latest, one: Resubmission, requests: Requests
-) -> None:
+def test_a_process_without_permission_stops_submitting_and_leaves_the_run_to_others(store, job, one, requests) -> None:
     requests.error, job.requested_s = JobNotCreatedError("It may not.", Reason.PERMISSION), 30.0
     one.lease.renew()
     assert not one.submit_next()
@@ -130,15 +122,13 @@ def test_a_process_without_permission_stops_submitting_and_leaves_the_run_to_oth
     assert list(store.list("")) == []
 
 
-def test_any_other_rejection_is_the_verdict(
-    store: PosixStore, job: Latest, one: Resubmission, requests: Requests
-) -> None:
+def test_any_other_rejection_is_the_verdict(store, job, one, requests) -> None:
     requests.error, job.requested_s = JobNotCreatedError("It is not valid.", Reason.REFUSED), 30.0
     assert one.submit_next()
     assert [stat.key for stat in store.list("")] == [KEYS.event(0, "supervisor-1", 1, "final")]
 
 
-def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock: FakeClock, job: Latest) -> None:
+def test_a_job_that_ended_is_reported_once(plan, store, clock, job) -> None:
     said, job.number = heard("backends"), 1
     one = Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
     for _ in range(3):
@@ -149,9 +139,7 @@ def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock:
 # --- The keeper -----------------------------------------------------------------------------------------------------
 
 
-def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(
-    plan: Plan, store: PosixStore, clock: FakeClock
-) -> None:
+def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(plan, store, clock) -> None:
     store.put_new(KEYS.keeper(1), [b'{"name": "k", "created": 1000.0}'])
     kept = plan.target.kept_by(plan.job.limits, plan.job.retry)
     assert kept is not None
@@ -187,9 +175,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("waiter", ["a client", "the keeper of a run", "the keeper of a schedule"])
-def test_every_process_that_waits_submits_the_next_job_by_the_same_call(
-    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, waiter: str
-) -> None:
+def test_every_process_that_waits_submits_the_next_job_by_the_same_call(plan, clock, monkeypatch, waiter) -> None:
     run: Any = Watched([])
     ended = Status(state=State.SUCCEEDED, reason=Reason.DONE)
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: True)
@@ -219,9 +205,7 @@ def keep(run: Any, plan: Plan, clock: FakeClock, remarks: Any = None, keep_for_s
     keeper_main.keep(RunKeeper(run, plan, remarks or Heard()), keep_for_s, clock)
 
 
-def test_a_keeper_ends_within_seconds_of_its_run_and_at_its_time_limit_at_the_latest(
-    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keeper_ends_within_seconds_of_its_run_and_at_its_time_limit_at_the_latest(plan, clock, monkeypatch) -> None:
     begun = clock.now()
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: clock.now() >= begun + 100.0)
     keep(Watched([]), plan, clock)
@@ -236,9 +220,7 @@ def test_a_keeper_ends_within_seconds_of_its_run_and_at_its_time_limit_at_the_la
     assert lost.count == 1
 
 
-def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(
-    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(plan, clock, monkeypatch) -> None:
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: True)
     run = Watched([UnavailableError("503"), StoreError("The bucket does not answer."), ""])
     keep(run, plan, clock)
@@ -247,9 +229,7 @@ def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(
         keep(Watched([AccessError("403")]), plan, clock)
 
 
-def test_a_refused_request_of_a_keeper_is_a_finding_of_the_run_once(
-    plan: Plan, store: PosixStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_request_of_a_keeper_is_a_finding_of_the_run_once(plan, store, clock, monkeypatch) -> None:
     monkeypatch.setattr(run_keeper, "GcsStore", lambda *_, **__: store)
     run, remarks = Watched(["", "It may not.", "It may not."]), run_keeper.Remarks(plan, 3, clock)
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: run.count == 3)

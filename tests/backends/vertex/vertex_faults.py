@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from support import FakeClock
@@ -11,8 +10,6 @@ from support import FakeClock
 from sdk import api
 from sdk.run import Run
 from sdk.testing.vertex import Cloud
-
-Start = Callable[..., Run]
 
 
 def vertex(kind: str, operation: str = "", **more: Any) -> dict[str, Any]:
