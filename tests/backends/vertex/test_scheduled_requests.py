@@ -208,10 +208,7 @@ def test_all_mistakes_are_named_at_once(prepare, monkeypatch) -> None:
         ({"location": "us-west8"}, "There is no Cloud Scheduler in us-west8. It can keep a job in another region"),
         ({"bucket": None}, "No bucket is configured for vertex"),
         ({"job": {"inputs": {"rows": "train.py"}}}, "inputs.rows"),
-        (
-            {"image": f"us-docker.pkg.dev/my-project/{'x' * 1_000_000}/tf@sha256:{'a' * 64}"},
-            "is too large",
-        ),
+        ({"image": f"us-docker.pkg.dev/my-project/{'x' * 1_000_000}/tf@sha256:{'a' * 64}"}, "is too large"),
         ({"max_cost_usd_per_month": -1.0}, "max_cost_usd_per_month must be a finite number above 0. Received: -1.0"),
         ({"trigger": "server"}, "trigger: unknown value. Received: 'server'. Did you mean 'serve'?"),
     ],

@@ -262,11 +262,7 @@ def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
 
 
 def test_a_missing_setting_is_shown_and_refused_at_the_start(base) -> None:
-    bare = replace(
-        base,
-        root="gs://<bucket>/podlift",
-        target=sdk.Vertex(),
-    )
+    bare = replace(base, root="gs://<bucket>/podlift", target=sdk.Vertex())
     body, backend = request.render(bare), VertexBackend()
     assert body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] == "<image>"
     assert body["jobSpec"]["baseOutputDirectory"]["outputUriPrefix"] == "gs://<bucket>/podlift/runs/digits-aaaaaa"

@@ -71,14 +71,7 @@ def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(cloud, project) ->
 @pytest.mark.full
 def test_the_command_drills_a_training_in_emulated_containers(cloud, project) -> None:
     (project / "train.py").write_text(TRAINING)
-    words = [
-        "--backend",
-        "vertex",
-        "--vertex-project",
-        cloud.project,
-        "--vertex-bucket",
-        cloud.bucket,
-    ]
+    words = ["--backend", "vertex", "--vertex-project", cloud.project, "--vertex-bucket", cloud.bucket]
     words += [
         "--vertex-image",
         "podlift/emulated",

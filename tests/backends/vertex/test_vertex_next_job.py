@@ -154,9 +154,7 @@ def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned) ->
     assert "continues" in after(planned(several), ended("preempted"), same)
 
 
-def test_attempts_without_progress_are_a_crash_loop_unless_the_machines_change(
-    planned,
-) -> None:
+def test_attempts_without_progress_are_a_crash_loop_unless_the_machines_change(planned) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in (1, 2, 3)]
     # The first one was lost without a record: the second one tells how far it came.
     events += [event("continued", attempt=2, step=10), event("saved", attempt=3, step=10)]

@@ -333,11 +333,7 @@ def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch
     ("known", "level", "part"),
     [
         ({"exists": True, "error": ""}, "note", "needs roles/artifactregistry.reader"),
-        (
-            {"exists": False, "error": "404: Not Found"},
-            "error",
-            "Next: push it, or list the images: gcloud artifacts",
-        ),
+        ({"exists": False, "error": "404: Not Found"}, "error", "Next: push it, or list the images: gcloud artifacts"),
         ({"exists": None, "error": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
     ],
 )
