@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support import FakeClock
-from test_vertex_submit import Service
+from test_vertex_submit import LOST, Service
 from test_vertex_submit import creation as of_any
 
-from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
+from sdk.backends.vertex.client import VertexRejectedError
 from sdk.backends.vertex.job.create_job import (
     CreatedJob,
     JobCreation,
@@ -19,7 +19,6 @@ from sdk.backends.vertex.job.create_job import (
     read_created,
     write_tombstone,
 )
-from sdk.backends.vertex.job.states import VendorJob
 from sdk.status import Reason
 from sdk.storage.posix_store import PosixStore
 
@@ -67,6 +66,13 @@ def until_created(store: PosixStore, service: Any, clock: FakeClock) -> CreatedJ
     raise AssertionError("nobody has created the job")
 
 
+def is_taken_over(store: PosixStore, service: Any, clock: FakeClock) -> None:
+    killed, made = clock.now(), until_created(store, service, clock)
+    assert clock.now() - killed <= TAKEN_OVER_S
+    assert [job.name for job in service.jobs] == [made.name]
+    assert read_created(store, 2) == made
+
+
 # The calls of a creation to its store and to the service: read_created, the claim, the request, the record of its name.
 STEPS = 4
 
@@ -80,11 +86,7 @@ def test_a_holder_that_is_killed_at_any_step_leaves_one_job(store, clock, step, 
     mortals = [Mortal(each, calls, step, before=before) for each in (store, service)]
     with pytest.raises(KilledError):
         creation(*mortals, clock, store).attempt()
-    killed = clock.now()
-    made = until_created(store, service, clock)
-    assert clock.now() - killed <= TAKEN_OVER_S
-    assert [job.name for job in service.jobs] == [made.name]
-    assert read_created(store, 2) == made
+    is_taken_over(store, service, clock)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -100,87 +102,59 @@ def test_one_that_takes_over_and_is_killed_too_leaves_one_job(store, clock, step
     mortals = [Mortal(each, calls, 3 + 6 * 2 + step, before=before) for each in (store, service)]
     with pytest.raises(KilledError):
         creation(*mortals, clock, store).attempt()
-    killed = clock.now()
-    made = until_created(store, service, clock)
-    assert clock.now() - killed <= TAKEN_OVER_S
-    assert [job.name for job in service.jobs] == [made.name]
+    is_taken_over(store, service, clock)
 
 
 def test_of_many_that_race_one_creates_the_job_and_all_find_it(store, clock) -> None:
-    service = Service(clock, number=2)
-    asked: list[CreatedJob | None] = []
-
-    class Raced(Service):
-        """Four others ask while the request of the first one is on its way."""
-
-        def create(self, region: str, body: Any) -> VendorJob:
-            asked.extend(creation(store, service, clock, store).attempt() for _ in range(4))
-            return service.create(region, body)
-
-    made = creation(store, Raced(clock), clock, store).attempt()
+    service, asked = Service(clock, number=2), list[CreatedJob | None]()
+    # Four others ask while the request of the first one is on its way.
+    service.before = lambda: asked.extend(creation(store, service, clock, store).attempt() for _ in range(4))
+    made = creation(store, service, clock, store).attempt()
     assert asked == [None] * 4
     assert [creation(store, service, clock, store).attempt() for _ in range(4)] == [made] * 4
     assert len(service.jobs) == 1
 
 
 def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store, clock) -> None:
-    service = Service(clock, number=2)
-    others: list[CreatedJob | None] = []
+    service, others = Service(clock, LOST, LOST, number=2), list[CreatedJob | None]()
 
-    class Silent(Service):
-        """It does not answer for 50 seconds, twice."""
+    def wait() -> None:
+        clock.sleep(50.0)
+        others.append(creation(store, service, clock, store).attempt())
 
-        def create(self, region: str, body: Any) -> VendorJob:
-            clock.sleep(50.0)
-            others.append(creation(store, service, clock, store).attempt())
-            if len(others) < 3:
-                raise OutcomeUnknownError("No answer came.")
-            return service.create(region, body)
-
-    made = creation(store, Silent(clock), clock, store).ensure()
+    service.before = wait
+    made = creation(store, service, clock, store).ensure()
     assert others == [None, None, None]
     assert [job.name for job in service.jobs] == [made.name]
     assert cancel_strays(service, [REGION], RUN, 2, made) == []  # type: ignore[arg-type]
 
 
-def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(store, clock) -> None:
-    """The monotonic clock stands still meanwhile."""
+def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(store, clock, monkeypatch) -> None:
+    service, own, put = Service(clock, number=2), FakeClock(), store.put_new
+    # This one stands still meanwhile.
+    monkeypatch.setattr(own, "monotonic", lambda: 0.0)
 
-    class Suspended(FakeClock):
-        def monotonic(self) -> float:
-            return 0.0
+    def suspended(key: str, data: Any) -> Any:
+        monkeypatch.setattr(store, "put_new", put)
+        found = put(key, data)
+        clock.sleep(3600.0)
+        own.time = clock.time
+        until_created(store, service, clock)
+        store.delete("jobs/0002.created.json")  # so that only the claim tells
+        return found
 
-    service, own = Service(clock, number=2), Suspended()
-
-    class Slow(Mortal):
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            return self._put if name == "put_new" else getattr(self._inner, name)  # type: ignore[no-any-return]
-
-        def _put(self, key: str, data: Any) -> Any:
-            found = store.put_new(key, data)
-            clock.sleep(3600.0)
-            own.time = clock.time
-            until_created(store, service, clock)
-            store.delete("jobs/0002.created.json")  # so that only the claim tells
-            return found
-
-    assert creation(Slow(store, iter(()), 0, before=True), service, own, store).attempt() is None
+    monkeypatch.setattr(store, "put_new", suspended)
+    assert creation(store, service, own, store).attempt() is None
     assert len(service.jobs) == 1
 
 
 def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_request(store, clock) -> None:
-    class Busy(Service):
-        def create(self, region: str, body: Any) -> VendorJob:
-            write_tombstone(store, 2)
-            self.sent += 1
-            raise VertexRejectedError("Quota exceeded for quota metric 'a' and limit 'a per minute'", 429)
-
-        sent = 0
-
-    service = Busy(clock, number=2)
+    busy = VertexRejectedError("Quota exceeded for quota metric 'a' and limit 'a per minute'", 429)
+    service = Service(clock, busy, busy, number=2)
+    service.before = lambda: write_tombstone(store, 2)
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, service, clock, store).attempt()
-    assert (caught.value.reason, service.sent) == (Reason.CANCELLED, 1)
+    assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [REGION])
 
 
 def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store, clock) -> None:

@@ -29,23 +29,19 @@ REGIONS = ("us-central1", "europe-west4")
 STOCKOUT = VertexRejectedError("Resources are insufficient in region: us-central1.", 429)
 QUOTA = VertexRejectedError("The following quota metrics exceed quota limits: aiplatform.googleapis.com/x", 429)
 DENIED = VertexRejectedError("Permission 'aiplatform.customJobs.create' denied on resource", 403)
+UNKNOWN = VertexRejectedError("The flux capacitor is overheated.", 400)
 LOST = OutcomeUnknownError("No answer came.")
 
 
 class Service:
-    """A job service that follows a script: "made", or an error, with "+" before it if the job is made all the same.
+    """A job service that answers each create call by a script of "made", "lost" and errors, and "made" after its end.
 
-    Args:
-        clock: of the service.
-        script: the outcome of each create call; "made" after its end.
-        late_s: so long after its creation the list does not show a job.
-        number: which job of its run is asked for.
+    A job is in its list `late_s` after its creation, and its jobs are the ones with this `number` of the run.
     """
 
     def __init__(self, clock: FakeClock, *script: object, late_s: float = 0.0, number: int = 1) -> None:
         self.clock, self.number = clock, number
-        self.script = list(script)
-        self.late_s = late_s
+        self.script, self.late_s = list(script), late_s
         self.jobs: list[VendorJob] = []
         self.creates: list[str] = []
         self.cancelled: list[str] = []
@@ -82,11 +78,10 @@ def creation(
 ) -> JobCreation:
     """`ages` is a store that tells how old a claim is, by default the age of the run."""
     body = {"displayName": "r"}
-    requests = [
-        LocatedRequest(location=index, region=region, redacted_body=body, body=body)
-        for index, region in enumerate(regions)
+    places = [
+        LocatedRequest(location=at, region=each, redacted_body=body, body=body) for at, each in enumerate(regions)
     ]
-    request = JobRequest(run_id="r-aaaaaa", number=number, requests=requests)
+    request = JobRequest(run_id="r-aaaaaa", number=number, requests=places)
 
     def age_s(key: str) -> float:
         # An intent that says nothing is from long ago.
@@ -100,14 +95,12 @@ def test_the_intent_is_written_before_anything_is_asked(store, clock) -> None:
 
     def look() -> None:
         intent = json.loads(bytes(store.get("jobs/0001.intent.json")))
-        assert intent["body"] == {"displayName": "r"}
-        assert intent["nonce"]
-        assert intent["renewed"] == 1000.0
+        assert (intent["body"], intent["renewed"]) == ({"displayName": "r"}, 1000.0) and intent["nonce"]
 
     service.before = look
     made = creation(store, service, clock).ensure()
     assert made == CreatedJob(name="projects/p/locations/us-central1/customJobs/1")
-    assert read_created(store, 1) == made
+    assert read_created(store, 1) == made == write_tombstone(store, 1), "a cancel learns the name of the job"
     assert service.creates == ["us-central1"]
 
 
@@ -126,10 +119,13 @@ def test_the_search_for_a_lost_job_reports_its_progress_and_is_kept(store, clock
     ]
     assert [note["text"] for note in read_notes(store, 1)] == [said[0][1], said[-1][1]]
     assert read_notes(store, 2) == ()
+    assert (service.creates, made.name, made.unsure) == (["us-central1"], service.jobs[0].name, True)
 
 
 def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(store, clock) -> None:
-    creation(store, Service(clock, QUOTA), clock).ensure()
+    service = Service(clock, QUOTA)
+    assert creation(store, service, clock).ensure().region == "europe-west4"
+    assert service.creates == list(REGIONS)
     assert [note["text"] for note in read_notes(store, 1)] == [
         "us-central1 rejected the job (quota). The job exceeds the project's quota."
     ]
@@ -141,28 +137,26 @@ def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(sto
     ]
 
 
-def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store, clock) -> None:
-    unknown = VertexRejectedError("The flux capacitor is overheated.", 400)
-    with pytest.raises(JobNotCreatedError) as caught:
-        creation(store, Service(clock, unknown), clock).ensure()
-    assert caught.value.reason is Reason.REFUSED
-    text = 'Vertex AI rejected the job in us-central1. Vertex AI reports: "The flux capacitor is overheated."'
-    assert str(caught.value) == text
-
-
-@pytest.mark.parametrize("late_s", [0.0, 20.0])
-def test_a_lost_reply_is_looked_up_before_another_request_also_in_a_late_list(store, clock, late_s) -> None:
-    service = Service(clock, "lost", late_s=late_s)
-    made = creation(store, service, clock).ensure()
-    assert (len(service.creates), made.name, made.unsure) == (1, service.jobs[0].name, True)
+@pytest.mark.parametrize(
+    ("script", "reason", "text"),
+    [
+        ([UNKNOWN], Reason.REFUSED, rf'^Vertex AI rejected the job in us-central1\. Vertex AI reports: "{UNKNOWN}"$'),
+        ([DENIED], Reason.PERMISSION, r"roles/aiplatform\.user"),
+        ([QUOTA, STOCKOUT], Reason.STOCKOUT, "the job in europe-west4.*us-central1: The job exceeds"),
+    ],
+)
+def test_a_request_that_other_regions_would_refuse_too_is_sent_once(store, clock, script, reason, text) -> None:
+    service = Service(clock, *script)
+    with pytest.raises(JobNotCreatedError, match=text) as caught:
+        creation(store, service, clock).ensure()
+    assert (caught.value.reason, service.creates) == (reason, list(REGIONS)[: len(script)])
 
 
 def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(store, clock) -> None:
     service = Service(clock, LOST)
     made = creation(store, service, clock).ensure()
-    assert len(service.creates) == 2
+    assert (len(service.creates), made.unsure) == (2, True)
     assert clock.now() >= 1000.0 + 30.0, "the list had the time to be late"
-    assert made.unsure
 
 
 def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store, clock) -> None:
@@ -172,17 +166,10 @@ def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store, cloc
     assert made == CreatedJob(name=service.jobs[1].name, unsure=True)
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
     clock.sleep(100.0)
-    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [service.jobs[0].name]
-    assert service.cancelled == [service.jobs[0].name]
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, CreatedJob(name="9")) == [], "jobs of another number"
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == service.cancelled == [service.jobs[0].name]
     service.jobs[0] = dataclasses.replace(service.jobs[0], state="JOB_STATE_CANCELLED")
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [], "it is over"
-
-
-def test_jobs_of_another_number_are_no_strays(store, clock) -> None:
-    service = Service(clock)
-    made = creation(store, service, clock).ensure()
-    assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, CreatedJob(name="projects/p/locations/l/customJobs/9")) == []
-    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
 
 
 def test_without_any_answer_it_says_so_and_the_next_client_finds_the_job(store, clock) -> None:
@@ -201,29 +188,9 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_the_job(store, 
 
 def test_of_two_jobs_the_one_that_was_noted_first_stays(store, clock) -> None:
     service = Service(clock)
-    first = record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/1"))
-    assert record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/2")) == first
-    assert service.cancelled == ["projects/p/locations/us-central1/customJobs/2"]
-
-
-@pytest.mark.parametrize("refusal", [STOCKOUT, QUOTA])
-def test_where_there_is_none_the_next_region_is_asked(store, clock, refusal) -> None:
-    service = Service(clock, refusal)
-    assert creation(store, service, clock).ensure().region == "europe-west4"
-    assert service.creates == list(REGIONS)
-
-
-def test_every_region_that_has_refused_is_named(store, clock) -> None:
-    with pytest.raises(JobNotCreatedError, match=r"the job in europe-west4.*us-central1: The job exceeds") as caught:
-        creation(store, Service(clock, QUOTA, STOCKOUT), clock).ensure()
-    assert caught.value.reason is Reason.STOCKOUT
-
-
-def test_a_request_that_no_region_would_accept_is_sent_once(store, clock) -> None:
-    service = Service(clock, DENIED)
-    with pytest.raises(JobNotCreatedError, match=r"roles/aiplatform\.user") as caught:
-        creation(store, service, clock).ensure()
-    assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
+    first, second = (CreatedJob(name=f"projects/p/locations/us-central1/customJobs/{number}") for number in (1, 2))
+    assert [record_created(store, service, 1, each) for each in (first, second)] == [first, first]
+    assert service.cancelled == [second.name]
 
 
 def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store, clock) -> None:
@@ -257,8 +224,3 @@ def test_a_job_that_is_made_during_a_cancel_is_cancelled_by_its_creator(store, c
     with pytest.raises(JobNotCreatedError, match="cancelled before"):
         creation(store, service, clock).ensure()
     assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
-
-
-def test_a_cancel_after_the_creation_learns_the_name_of_the_job(store, clock) -> None:
-    made = creation(store, Service(clock), clock).ensure()
-    assert write_tombstone(store, 1) == made
