@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import FakeClock, needs, until
+from weekly_schedules import ACCOUNT, WEEK_S, prepared
 
 from sdk import backends
 from sdk.backends.triggers import Trigger
-from sdk.planning.settings.merge import Destination
-from sdk.schedules import creation
 
 needs("cronsim", "google.cloud.scheduler_v1", "google.cloud.aiplatform_v1")
-ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
-WEEK_S = 7 * 86400.0
 CLOCK = FakeClock()
 
 
@@ -25,10 +23,7 @@ class TestCloudScheduler:
     def _draft(self, cloud, tmp_path, monkeypatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("train.py").write_text("print('here')")
-        spec = creation.draft(name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin")
-        target = Destination(backend=cloud.backend(service_account=ACCOUNT))
-        made = creation.prepare(spec, "train.py", {}, target)
-        assert made.service is not None and made.trigger is not None
+        made = prepared(partial(cloud.backend, service_account=ACCOUNT))
         self.cloud, self.service = cloud, made.service
         self.draft = replace(made.trigger, id="1a2b3c4d", digest="d" * 64)
         self.request = self.service.render(self.draft)
@@ -37,9 +32,7 @@ class TestCloudScheduler:
         return self.service.create(self.request, CLOCK)
 
     def there(self) -> Trigger:
-        found = self.service.get(self.request.name, CLOCK)
-        assert found is not None
-        return found
+        return self.service.get(self.request.name, CLOCK)
 
     def test_a_trigger_equals_its_request_and_names_its_schedule(self) -> None:
         assert self.service.get(self.request.name, CLOCK) is None
@@ -53,9 +46,7 @@ class TestCloudScheduler:
 
     def test_a_keeper_pauses_it_without_any_of_googles_libraries(self) -> None:
         self.create()
-        deliveries = backends.load("vertex").services.deliveries
-        assert deliveries is not None
-        deliveries.pause(self.request.name, CLOCK)
+        backends.load("vertex").services.deliveries.pause(self.request.name, CLOCK)
         assert self.there().paused and self.cloud.advance(WEEK_S) == []
 
     def test_a_slot_starts_one_keeper_and_the_trigger_shows_how_that_went(self) -> None:

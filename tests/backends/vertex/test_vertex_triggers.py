@@ -5,47 +5,51 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import FakeClock, made, needs
+from weekly_schedules import ACCOUNT, WEEK_S, prepared
 
-import sdk
 from sdk import InputError, PodliftError
 from sdk.backends.vertex.schedule import scheduler_calls
 from sdk.cli import app
-from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
-from sdk.schedules.creation import Created
 from sdk.schedules.handle import Schedule
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1")
-ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
 NAME = "podlift-project-weekly"
-WEEK_S = 7 * 86400.0
-Create = Callable[..., Created]
 
 
 @pytest.fixture
-def create(cloud, project) -> Create:
+def create(cloud, project) -> Callable[..., creation.Created]:
     Path("train.py").write_text("print('here')")
 
-    def make(cron: str = "0 3 * * 1", job: dict[str, object] | None = None, **more: Any) -> Created:
-        rules = {name: more.pop(name) for name in list(more) if name in creation.ScheduleSpec.__dataclass_fields__}
-        spec = creation.draft(**{"name": "weekly", "cron": cron, "time_zone": "Europe/Berlin", **rules})
-        target = cloud.backend(service_account=ACCOUNT, **more)
-        return creation.create(creation.prepare(spec, "train.py", job or {}, Destination(backend=target)))
-
-    return make
+    return lambda *words, **more: creation.create(
+        prepared(partial(cloud.backend, service_account=ACCOUNT), *words, **more)
+    )
 
 
 @pytest.fixture
-def root(cloud, monkeypatch) -> str:
+def shown(cloud, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command of `podlift schedule` with this root, and return its code, its output and its messages."""
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", cloud.bucket)
-    return f"gs://{cloud.bucket}/podlift"
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return (app.run(["schedule", *words]), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def listed(shown) -> Callable[[], list[Any]]:
+    """Return the schedules that `list` shows."""
+    return lambda: json.loads(shown("list", "--json")[1])
 
 
 def jobs(cloud: Cloud) -> list[Any]:
@@ -56,18 +60,6 @@ def objects(cloud: Cloud) -> dict[str, str]:
     """Return the objects below the root, with their generations."""
     found = cloud.ask("GET", f"/storage/v1/b/{cloud.bucket}/o?prefix=podlift/")
     return {each["name"]: each["generation"] for each in found.get("items", ())}
-
-
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = app.run(["schedule", *words])
-    return (code, *capsys.readouterr())
-
-
-def the_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    code, output, errors = shown(capsys, *words, "--json")
-    assert code == 0, errors
-    return json.loads(output)
 
 
 def test_a_schedule_is_one_job_with_a_body_that_starts_the_keeper(cloud, create) -> None:
@@ -86,13 +78,11 @@ def test_a_schedule_is_one_job_with_a_body_that_starts_the_keeper(cloud, create)
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
 
 
-def test_creating_a_schedule_again_writes_nothing_also_from_another_checkout(
-    cloud, create, tmp_path, monkeypatch
-) -> None:
+def test_creating_a_schedule_again_writes_nothing_also_from_another_checkout(cloud, create, project) -> None:
     first = create()
     before = objects(cloud)
-    Path(tmp_path / "project").rename(tmp_path / "workspace")
-    monkeypatch.chdir(tmp_path / "workspace")
+    # This folder stays the current one.
+    project.rename(project.with_name("workspace"))
     cloud.forget_requests()
     again = create()
     assert (again.outcome, again.changes, again.record) == ("unchanged", (), first.record)
@@ -111,56 +101,53 @@ def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(cloud, creat
     assert changed.changes == ["~ cron: '0 3 * * 1' -> '0 4 * * 1'", "~ overlap: 'skip' -> 'queue'", "code: ~ train.py"]
     (job,) = jobs(cloud)
     assert (job.schedule, job.state.name) == ("0 4 * * 1", "PAUSED")
-    seen = Schedule("weekly", root=first.plan.root).trigger()
-    assert seen is not None and seen.sync == "in sync"
+    assert Schedule("weekly", root=first.plan.root).trigger().sync == "in sync"
 
 
-def test_changes_made_at_cloud_scheduler_are_listed_and_a_second_create_repairs_them(
-    cloud, create, root, capsys
-) -> None:
+def test_changes_made_at_cloud_scheduler_are_listed_and_repaired(cloud, create, shown, listed) -> None:
     from google.cloud.scheduler_v1 import Job
 
     made = create()
-    (listed,) = the_json(capsys, "list")
-    assert (listed["state"], listed["trigger"]["sync"], listed["backend"]) == ("active", "in sync", "vertex")
+    (found,) = listed()
+    assert (found["state"], found["trigger"]["sync"], found["backend"]) == ("active", "in sync", "vertex")
     client = cloud.scheduler()
     client.update_job(job=Job(name=made.record.trigger, schedule="0 5 * * *"), update_mask="schedule", timeout=30)
-    (listed,) = the_json(capsys, "list")
-    assert (listed["state"], listed["trigger"]["sync"]) == ("attention", "changed there")
-    assert listed["trigger"]["why"] == "the cron expression is '0 5 * * *' there and '0 3 * * 1' here"
-    code, output, _ = shown(capsys, "list", "weekly", "--check")
+    (found,) = listed()
+    assert (found["state"], found["trigger"]["sync"]) == ("attention", "changed there")
+    assert found["trigger"]["why"] == "the cron expression is '0 5 * * *' there and '0 3 * * 1' here"
+    code, output, _ = shown("list", "weekly", "--check")
     assert code == 1 and "was changed in Cloud Scheduler" in output
     assert create().changes == ['trigger: ~ schedule: "0 5 * * *" -> "0 3 * * 1"']
     client.delete_job(name=made.record.trigger, timeout=30)
-    (listed,) = the_json(capsys, "list")
-    assert (listed["trigger"]["sync"], listed["next"]) == ("missing", [])
-    assert shown(capsys, "list", "weekly", "--check")[0] == 1
+    (found,) = listed()
+    assert (found["trigger"]["sync"], found["next"]) == ("missing", [])
+    assert shown("list", "weekly", "--check")[0] == 1
     assert create().outcome == "changed" and len(jobs(cloud)) == 1
-    assert shown(capsys, "list", "weekly", "--check")[0] == 0
+    assert shown("list", "weekly", "--check")[0] == 0
+    client.pause_job(name=made.record.trigger, timeout=30)
+    (found,) = listed()
+    assert (found["state"], found["paused"], found["trigger"]["sync"]) == ("paused", "at the service", "in sync")
+    code, _, errors = shown("unpause", "weekly")
+    assert code == 0 and "fires next at" in errors
+    assert jobs(cloud)[0].state.name == "ENABLED"
 
 
-def test_a_job_without_records_is_an_orphan_which_delete_removes(cloud, create, root, capsys) -> None:
-    create()
-    for name in objects(cloud):
-        if "/schedules/" in name and "/triggers/" not in name:
-            GcsStore(cloud.bucket).delete(name)
-    (orphan,) = the_json(capsys, "list")
-    assert (orphan["name"], orphan["trigger"]["sync"]) == ("weekly", "orphan")
-    with pytest.raises(
-        InputError, match="has a trigger 'podlift-project-weekly' already, which belongs to the schedule"
-    ):
-        create()
-    assert shown(capsys, "remove", "weekly")[0] == 0
-    assert jobs(cloud) == [] and the_json(capsys, "list") == []
-
-
-def test_another_roots_job_of_the_same_name_is_left_alone(cloud, create, tmp_path) -> None:
+def test_a_job_of_another_root_is_left_alone_and_one_without_records_is_removed(cloud, create, shown, listed) -> None:
     create()
     (before,) = jobs(cloud)
     with pytest.raises(InputError, match=r"belongs to the schedule 'weekly' \(id .+\) of gs://podlift-runs/podlift\."):
         create(bucket=f"{cloud.bucket}/other")
     assert jobs(cloud) == [before]
     assert not [name for name in objects(cloud) if name.startswith("other/")]
+    for name in objects(cloud):
+        if "/schedules/" in name and "/triggers/" not in name:
+            GcsStore(cloud.bucket).delete(name)
+    (orphan,) = listed()
+    assert (orphan["name"], orphan["trigger"]["sync"]) == ("weekly", "orphan")
+    with pytest.raises(InputError, match=f"has a trigger '{NAME}' already, which belongs to the schedule"):
+        create()
+    assert shown("remove", "weekly")[0] == 0
+    assert jobs(cloud) == [] and listed() == []
 
 
 @pytest.mark.parametrize("kind", ["drop_before", "silent_after"])
@@ -193,40 +180,29 @@ def test_a_rejected_job_leaves_nothing_and_names_the_right_that_is_missing(cloud
     assert create().outcome == "created"
 
 
-def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(cloud, create, root, capsys) -> None:
+def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(cloud, create, shown, listed) -> None:
     cloud.faults({"api": "scheduler", "kind": "status_before", "status": 503, "operation": "jobs.create"})
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(PodliftError):
         patched.setattr("sdk.backends.vertex.client._RETRY_S", 0.2)
-        with pytest.raises(sdk.PodliftError):
-            create()
-    (listed,) = the_json(capsys, "list")
-    assert listed["trigger"]["sync"] == "missing"
+        create()
+    (found,) = listed()
+    assert found["trigger"]["sync"] == "missing"
     cloud.faults()
     assert create().outcome == "changed" and len(jobs(cloud)) == 1
     cloud.faults({"kind": "deny", "operation": "objects.delete"})
-    assert shown(capsys, "remove", "weekly")[0] != 0
+    assert shown("remove", "weekly")[0] != 0
     assert jobs(cloud) == []
-    (listed,) = the_json(capsys, "list")
-    assert listed["problems"] == ["its removal was interrupted. Next: podlift schedule remove weekly"]
+    (found,) = listed()
+    assert found["problems"] == ["its removal was interrupted. Next: podlift schedule remove weekly"]
     cloud.faults()
-    assert shown(capsys, "remove", "weekly")[0] == 0
-    assert the_json(capsys, "list") == []
+    assert shown("remove", "weekly")[0] == 0
+    assert listed() == []
 
 
-def test_a_pause_in_the_console_is_shown_and_ended_by_unpause(cloud, create, root, capsys) -> None:
-    made = create()
-    cloud.scheduler().pause_job(name=made.record.trigger, timeout=30)
-    (listed,) = the_json(capsys, "list")
-    assert (listed["state"], listed["paused"], listed["trigger"]["sync"]) == ("paused", "at the service", "in sync")
-    code, _, errors = shown(capsys, "unpause", "weekly")
-    assert code == 0 and "fires next at" in errors
-    assert jobs(cloud)[0].state.name == "ENABLED"
-
-
-def test_run_creates_one_keeper_labelled_as_by_hand_also_if_the_reply_is_lost(cloud, create, root, capsys) -> None:
+def test_run_creates_one_keeper_labelled_as_by_hand_also_if_the_reply_is_lost(cloud, create, shown) -> None:
     create()
     cloud.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
-    code, output, errors = shown(capsys, "run", "weekly")
+    code, output, errors = shown("run", "weekly")
     assert code == 0 and "takes the slot once it has a machine" in errors
     (job,) = made(cloud)
     assert job.name == output.strip()
