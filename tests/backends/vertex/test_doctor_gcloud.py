@@ -56,8 +56,7 @@ def folder(gcloud, project, monkeypatch) -> Path:
 def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
     command(["doctor", "--backend", "vertex", "--json", *words])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    return json.loads(capsys.readouterr().out)
 
 
 def mend(gcloud: Gcloud, check: dict[str, Any]) -> None:

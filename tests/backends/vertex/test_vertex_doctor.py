@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -29,7 +30,6 @@ IN_PROJECT = f"//cloudresourcemanager.googleapis.com/projects/{PROJECT}"
 BUCKET = "//storage.googleapis.com/projects/_/buckets/podlift-runs"
 REPOSITORY = repository_name(PROJECT, PLACE, "podlift")
 NEVER_KNOWN = {"cmek", "network", "vpc-sc", "org-policy"}
-Doctor = Callable[..., dict[str, Any]]
 
 
 def withheld(member: str, resource: str, role: str, *permissions: str) -> dict[str, Any]:
@@ -105,14 +105,15 @@ MENDED = {
 }
 
 
-def change_bucket(cloud: Cloud, **fields: Any) -> None:
-    cloud.ask("PATCH", f"/storage/v1/b/{cloud.bucket}", fields)
+def keep_deleted(cloud: Cloud, seconds: int) -> None:
+    policy = {"softDeletePolicy": {"retentionDurationSeconds": str(seconds)}}
+    cloud.ask("PATCH", f"/storage/v1/b/{cloud.bucket}", policy)
 
 
 @pytest.fixture
-def doctor(cloud, project, capsys) -> Doctor:
+def doctor(cloud, project, capsys) -> Callable[..., dict[str, Any]]:
     """Check an emulated project that has all that is needed; `doctor("--accelerator", "l4")` returns its JSON."""
-    change_bucket(cloud, softDeletePolicy={"retentionDurationSeconds": "0"})
+    keep_deleted(cloud, 0)
     (project / "podlift.toml").write_text(
         f'backend = "vertex"\n[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\n'
         f'service_account = "{TRAINER}"\nimage = "{PLACE}-docker.pkg.dev/{PROJECT}/podlift/cpu:1"\n'
@@ -121,8 +122,7 @@ def doctor(cloud, project, capsys) -> Doctor:
     def run(*words: str, code: int = 0) -> dict[str, Any]:
         capsys.readouterr()
         assert command(["doctor", "--backend", "vertex", "--json", *words]) == code
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return found
+        return json.loads(capsys.readouterr().out)
 
     return run
 
@@ -133,11 +133,14 @@ def wrong(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in found["checks"] if not each["ok"] and each["name"] not in usual}
 
 
-def test_a_complete_project_passes_and_only_unreadable_facts_stay_unknown(doctor) -> None:
+def test_a_complete_project_passes_and_needlessly_kept_objects_are_a_warning(doctor, cloud) -> None:
     found = doctor()
     assert wrong(found) == {} and found["failed"] == 0
     unknown = {each["name"] for each in found["checks"] if each["level"] == "unknown"}
     assert unknown == {*NEVER_KNOWN, "image"}
+    keep_deleted(cloud, 604800)
+    check = wrong(doctor())["soft-delete"]
+    assert check["command"] == "gcloud storage buckets update gs://podlift-runs --clear-soft-delete"
 
 
 @pytest.mark.shows("`podlift init vertex` writes the settings")
@@ -170,29 +173,17 @@ def test_in_a_new_project_the_agents_are_made_before_a_policy_names_them(doctor,
     assert "pull" not in wrong(doctor())
 
 
-def test_a_bucket_that_is_not_there_is_made_where_the_job_runs(doctor) -> None:
+def test_a_bucket_is_made_where_the_job_runs_also_beside_one_elsewhere(doctor, cloud) -> None:
     check = wrong(doctor("--vertex-bucket", "missing", code=3))["bucket"]
     assert check["said"] == "there is no gs://missing"
-    assert check["command"].startswith(
-        f"gcloud storage buckets create gs://missing --project={PROJECT} --location={PLACE}"
-    )
-
-
-def test_a_bucket_elsewhere_stays_there_and_another_one_is_named(doctor, cloud) -> None:
+    create = "gcloud storage buckets create gs://"
+    assert check["command"].startswith(f"{create}missing --project={PROJECT} --location={PLACE}")
     cloud.ask("POST", "/storage/v1/b?project=podlift", {"name": "many", "location": "US"})
     check = wrong(doctor("--vertex-bucket", "many", code=3))["bucket"]
     assert check["said"].startswith("gs://many is a multi-region bucket (US)")
-    assert check["fix"].startswith(
-        "Make another, and set vertex_bucket = 'many-us-central1': gcloud storage buckets create"
-    )
+    assert check["fix"].startswith(f"Make another, and set vertex_bucket = 'many-us-central1': {create}")
     check = wrong(doctor("--vertex-regions", "europe-west4", code=3))["bucket"]
     assert check["said"] == "gs://podlift-runs is in us-central1, but the job is in europe-west4"
-
-
-def test_needlessly_kept_objects_of_a_bucket_are_a_warning(doctor, cloud) -> None:
-    change_bucket(cloud, softDeletePolicy={"retentionDurationSeconds": "604800"})
-    check = wrong(doctor())["soft-delete"]
-    assert check["command"] == "gcloud storage buckets update gs://podlift-runs --clear-soft-delete"
 
 
 def test_a_quota_that_is_too_low_is_a_request_with_metric_region_and_number(doctor, cloud) -> None:
@@ -203,37 +194,34 @@ def test_a_quota_that_is_too_low_is_a_request_with_metric_region_and_number(doct
     assert any(f"request 2 of {metric} in us-central1, and wait for the approval: https://" in fix for fix in fixes)
 
 
+def failed(found: dict[str, Any]) -> tuple[str, str]:
+    """Return the name and the command of the only check that failed."""
+    (check,) = [each for each in found["checks"] if each["level"] == "error"]
+    return check["name"], check["command"]
+
+
 def test_credentials_that_are_not_accepted_are_the_only_failure(doctor, cloud) -> None:
     cloud.faults({"api": "vertex", "kind": "status_before", "operation": "projects.get", "status": 401})
     found = doctor(code=3)
-    (failed,) = [each for each in found["checks"] if each["level"] == "error"]
-    assert (failed["name"], failed["command"]) == ("credentials", "gcloud auth application-default login")
+    assert failed(found) == ("credentials", "gcloud auth application-default login")
     assert "not asked: there are no credentials" in {each["said"] for each in found["checks"]}
     assert cloud.requests().operations.keys() & {"quotas.get", "apis.get"} == set()
 
 
 def test_expired_or_missing_credentials_are_reported_before_the_other_checks(project, monkeypatch, capsys) -> None:
-    expired = RefreshError("Reauthentication is needed.")  # type: ignore[no-untyped-call]
-    asked = []
-
-    class Expired:
-        def request(self, *words: object, **more: object) -> None:
-            asked.append(words)
-            raise expired
-
-    monkeypatch.setattr(client, "session", lambda *_: Expired())
+    session = Mock()
+    session.request.side_effect = RefreshError("Reauthentication is needed.")
+    monkeypatch.setattr(client, "session", lambda *_: session)
     assert command(["doctor", "--backend", "vertex", "--vertex-project", "mine"]) == 3
     shown = capsys.readouterr()
     assert "FAILED    credentials     RefreshError: Reauthentication is needed." in shown.out
-    assert shown.out.count("FAILED") == 1 and len(asked) == 1
+    assert shown.out.count("FAILED") == 1 and session.request.call_count == 1
     assert "1 failed, no warnings, 14 not known." in shown.err
 
 
 def test_without_a_project_the_command_that_sets_one_is_named(doctor, project, cloud) -> None:
     (project / "podlift.toml").write_text('backend = "vertex"\n')
-    found = doctor(code=3)
-    (failed,) = [each for each in found["checks"] if each["level"] == "error"]
-    assert (failed["name"], failed["command"]) == ("project", "podlift init vertex")
+    assert failed(doctor(code=3)) == ("project", "podlift init vertex")
 
 
 def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor, cloud) -> None:
@@ -265,9 +253,9 @@ def test_a_fact_that_the_caller_may_not_read_is_unknown_and_never_missing(doctor
     cloud.faults(*denied, {"kind": "deny", "operation": "buckets.get"})
     found = wrong(doctor())
     assert {each["level"] for each in found.values()} == {"unknown"}
-    names = {name for each in READS.values() for name in each}
-    assert found.keys() == names | {"bucket", "pull"}
-    assert [name for name in {*names, "bucket"} if "403" not in found[name]["said"]] == []
+    names = {"bucket", *sum(READS.values(), [])}
+    assert found.keys() == names | {"pull"}
+    assert [name for name in names if "403" not in found[name]["said"]] == []
 
 
 def test_a_caller_without_the_right_to_grant_a_role_gets_a_request_for_an_owner(doctor, cloud) -> None:
