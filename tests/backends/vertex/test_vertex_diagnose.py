@@ -23,7 +23,10 @@ DOWNLOAD = "Permission 'artifactregistry.repositories.downloadArtifacts' denied"
 IDENTITY = "beta services identity create --service=aiplatform.googleapis.com --project=1. Then: gcloud artifacts"
 READER = "add-iam-policy-binding r --location=us --project=p --role=roles/artifactregistry.reader"
 CREATE = "Permission 'aiplatform.customJobs.create' denied on resource '//aiplatform.googleapis.com/projects/p'"
-ELSEWHERE = f"The Cloud Storage bucket of `gs://{'b' * 63}/{'runs/' * 40}` is in location `us`. It must be in the same"
+ELSEWHERE = (
+    f"The Cloud Storage bucket of `gs://{'b' * 63}/{'runs/' * 40}` is in location `us`. It must be in the same regional "
+    "location as the service location `us-central1`."
+)
 METADATA = "404 for http://metadata/computeMetadata/v1/instance/service-accounts/default/identity"
 ACTING = "403 Permission 'iam.serviceAccounts.actAs' denied on service account x@p.iam.gserviceaccount.com"
 ACT_AS = "You do not have permission to act as service_account: x@p.iam.gserviceaccount.com. (or it may not exist)."
@@ -47,12 +50,7 @@ TEXTS = [
     ("Service account x@p.iam.gserviceaccount.com does not exist.", 3, "refused", "vertex_service_account"),
     (f"service-1@gcp-sa-aiplatform-cc.iam.gserviceaccount.com {PULL}", 7, "image", "service agents", IDENTITY, READER),
     (DOWNLOAD, 7, "image", "--project=PROJECT. Then: gcloud artifacts", "service-NUMBER@gcp-sa-aiplatform-cc"),
-    (
-        f"{ELSEWHERE} regional location as the service location `us-central1`.",
-        9,
-        "refused",
-        "The bucket is not in the job's region",
-    ),
+    (ELSEWHERE, 9, "refused", "The bucket is not in the job's region"),
     (ACT_AS, 3, "permission", "or there is no such account", "roles/iam.serviceAccountUser"),
     ("Failed to pull image us-docker.pkg.dev/p/r/i:latest: MANIFEST_UNKNOWN", 3, "image", "vertex_image"),
     ("Image us-docker.pkg.dev/p/r/i:v9 not found", 5, "image", "vertex_image"),
