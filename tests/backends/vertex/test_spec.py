@@ -20,7 +20,6 @@ from support import GOLDEN_FILES
 import sdk
 from sdk.backends.vertex.backend import VertexBackend
 from sdk.backends.vertex.job import request
-from sdk.checks import Finding
 from sdk.hardware import accelerators
 from sdk.job import cluster
 from sdk.job.layout import RunPaths
@@ -35,6 +34,8 @@ PLACE: dict[str, Any] = {
     "bucket": "my-bucket",
     "image": "us-docker.pkg.dev/my-project/train/tf:2.19",
 }
+ACCOUNT, NETWORK = "train@my-project.iam.gserviceaccount.com", "projects/12345/global/networks/vpc"
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ROWS = [row for row in accelerators.ROWS if "vertex" in row.backends and not row.refused]
 # Cases that no row shows: name -> a Job's values, and the other settings of the Vertex.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -47,37 +48,28 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "machine and disk": ({}, {"machine": "n2-standard-16", "disk_gb": 200}),
     "variables": ({"env": {"PRICE": "$(HOME) costs $5", "TWO": "$$", "TOKEN": sdk.FromCaller()}}, {}),
     "legacy keras": ({"code": {"keras": "legacy"}}, {}),
-    "service account and labels": (
-        {},
-        {"service_account": "train@my-project.iam.gserviceaccount.com", "labels": {"team": "vision"}},
-    ),
+    "service account and labels": ({}, {"service_account": ACCOUNT, "labels": {"team": "vision"}}),
     "raw": (
         {"resources": {"workers": 2}},
         {
             "raw": {
-                "encryptionSpec": {"kmsKeyName": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
+                "encryptionSpec": {"kmsKeyName": KEY},
                 "labels": {"podlift-project": None},
                 "jobSpec": {
-                    "network": "projects/12345/global/networks/vpc",
+                    "network": NETWORK,
                     "workerPoolSpecs": {"1": {"diskSpec": {"bootDiskType": "pd-standard"}}},
                 },
             }
         },
     ),
-    "a peered network and a key": (
-        {},
-        {
-            "network": "projects/12345/global/networks/vpc",
-            "kms_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
-        },
-    ),
+    "a peered network and a key": ({}, {"network": NETWORK, "kms_key": KEY}),
     "a network attachment, a TensorBoard and a persistent resource": (
         {"resources": {"accelerator": "l4"}},
         {
             "network": "projects/p/regions/us-central1/networkAttachments/a",
             "tensorboard": "projects/p/locations/us-central1/tensorboards/1",
             "persistent_resource": "warm",
-            "service_account": "train@my-project.iam.gserviceaccount.com",
+            "service_account": ACCOUNT,
         },
     ),
 }  # fmt: skip
@@ -89,8 +81,7 @@ def base(tmp_path_factory) -> Plan:
     """A plan for Vertex AI; each test puts its own job into it."""
     folder = tmp_path_factory.mktemp("digits")
     (folder / "train.py").write_text("print(1)\n")
-    environment = pytest.MonkeyPatch()
-    with environment.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         for name in [name for name in os.environ if name.startswith("PODLIFT_")]:
             patched.delenv(name)
         made = sdk.plan(folder / "train.py", backend=sdk.Vertex(**PLACE), name="digits")
@@ -131,9 +122,8 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
     assert request.render(plan) == request.render(plan, location=first) == request.render(plain)
     assert request.url(plan, second).startswith("https://us-west1-aiplatform.googleapis.com/v1/projects/my-project/")
     tpu = planned(base, {"resources": {"accelerator": "v5e-8"}}, {"regions": "us-west1"})
-    moved, alone = (
-        json.dumps(request.render(each, number=2, location=place)) for each, place in ((plan, second), (tpu, None))
-    )
+    moved = json.dumps(request.render(plan, number=2, location=second))
+    alone = json.dumps(request.render(tpu, number=2))
     key = RunPaths("podlift/runs/digits-aaaaaa")
     assert moved.replace(key.launch_spec(2, 1), key.launch_spec(2, 0)) == alone, "but for its own launch spec"
     specs = [request.launch_spec(plan, 1, "a" * 64, place) for place in (first, second)]
@@ -180,9 +170,8 @@ def test_the_requests_are_the_ones_that_were_reviewed(bodies) -> None:
 def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies, custom_job) -> None:
     for name, body in bodies.items():
         read = custom_job.from_json(json.dumps(body), ignore_unknown_fields=False)
-        again = json.loads(
-            custom_job.to_json(read, use_integers_for_enums=False, always_print_fields_with_no_presence=False)
-        )
+        options = {"use_integers_for_enums": False, "always_print_fields_with_no_presence": False}
+        again = json.loads(custom_job.to_json(read, **options))
         # Messages without a content are not told apart from missing ones, except in a list, where the place counts.
         assert len(read.job_spec.worker_pool_specs) == len(body["jobSpec"]["workerPoolSpecs"]), name
         for written, pool in zip(body["jobSpec"]["workerPoolSpecs"], again["jobSpec"]["workerPoolSpecs"], strict=True):
@@ -194,14 +183,8 @@ def test_the_command_is_the_loader_and_its_arguments_name_its_downloads(base) ->
     body = request.render(planned(base, {}, {}), number=2, entrypoint=stage, spec_digest=order)
     container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
     assert container["command"] == ["python3", "-c", loader()]
-    run = "podlift/runs/digits-aaaaaa"
-    assert container["args"] == [
-        "my-bucket",
-        f"podlift/entrypoints/{stage}.py",
-        stage,
-        f"{run}/jobs/0002.launch_spec.json",
-        order,
-    ]
+    keys = [f"podlift/entrypoints/{stage}.py", "podlift/runs/digits-aaaaaa/jobs/0002.launch_spec.json"]
+    assert container["args"] == ["my-bucket", keys[0], stage, keys[1], order]
     assert body["labels"]["podlift-job"] == "2"
     # Kubernetes expands $(NAME) in commands and arguments as it does in variables.
     assert "$" not in loader() + "".join(container["args"])
@@ -257,10 +240,6 @@ def kubernetes(text: str) -> str:
     return re.sub(r"\$(\$|\(([^)]*)\))", lambda found: "$" if found[1] == "$" else f"<{found[2]}>", text)
 
 
-def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
-    return VertexBackend().review(plan, Preload(), starting=starting)
-
-
 def test_a_missing_setting_is_shown_and_refused_at_the_start(base) -> None:
     bare = replace(base, root="gs://<bucket>/podlift", target=sdk.Vertex())
     body, backend = request.render(bare), VertexBackend()
@@ -268,20 +247,17 @@ def test_a_missing_setting_is_shown_and_refused_at_the_start(base) -> None:
     assert body["jobSpec"]["baseOutputDirectory"]["outputUriPrefix"] == "gs://<bucket>/podlift/runs/digits-aaaaaa"
     assert "/projects/<project>/locations/us-central1/" in backend.render(bare).url
     for starting, level in ((False, "warning"), (True, "error")):
-        found = reviewed(bare, starting=starting)[:3]
+        found = backend.review(bare, Preload(), starting=starting)[:3]
         assert [finding.level for finding in found] == [level] * 3
         said = " ".join(finding.message for finding in found)
         for part in ("project", "container image", "bucket", "PODLIFT_VERTEX_PROJECT", "--vertex-image"):
             assert part in said
-    assert [each for each in reviewed(base, starting=True) if each.level != "note"] == []
+    assert [each for each in backend.review(base, Preload(), starting=True) if each.level != "note"] == []
 
 
 def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base) -> None:
-    job = {
-        "env": {"TOKEN": sdk.FromCaller()},
-        "resources": {"workers": 2, "accelerator": "v5e-4"},
-        "limits": {"max_steps": 7},
-    }
+    hardware = {"workers": 2, "accelerator": "v5e-4"}
+    job = {"env": {"TOKEN": sdk.FromCaller()}, "resources": hardware, "limits": {"max_steps": 7}}
     found = request.launch_spec(planned(base, job, {}), 1, "c" * 64)
     assert json.loads(json.dumps(found)) == found
     assert found["bundle"] == {"key": f"podlift/bundles/{base.code.digest}.tar", "sha256": base.code.digest}
@@ -341,9 +317,8 @@ def test_no_job_renders_a_request_that_google_cannot_read(base, custom_job, job,
         int(pool.get("replicaCount", 0)) for pool in body["jobSpec"]["workerPoolSpecs"]
     ]
     expected = {k: v for k, v in plan.job.env.items() if not k.startswith("PODLIFT")}
-    sent = {
-        variable.name: kubernetes(variable.value) for variable in read.job_spec.worker_pool_specs[0].container_spec.env
-    }
+    variables = read.job_spec.worker_pool_specs[0].container_spec.env
+    sent = {variable.name: kubernetes(variable.value) for variable in variables}
     assert {name: sent[name] for name in expected} == expected
 
 
@@ -353,12 +328,10 @@ def test_a_written_plan_is_read_with_this_podlifts_knowledge_of_its_place(base) 
     # A later podlift may know something else.
     written["backend_options"]["zones"] = ["a"]
     assert request.render(Plan.from_json(json.dumps(written), "plan.json")) == request.render(base)
-    written["backend_options"]["regions"] = []
-    with pytest.raises(sdk.CorruptRunError, match="must name one at least"):
-        Plan.from_json(json.dumps(written), "plan.json")
-    written["backend_options"]["regions"] = ["us-east1:spto"]
-    with pytest.raises(sdk.CorruptRunError, match="unknown provisioning"):
-        Plan.from_json(json.dumps(written), "plan.json")
+    for regions, wrong in (([], "must name one at least"), (["us-east1:spto"], "unknown provisioning")):
+        written["backend_options"]["regions"] = regions
+        with pytest.raises(sdk.CorruptRunError, match=wrong):
+            Plan.from_json(json.dumps(written), "plan.json")
 
 
 NEEDED = ("account.locations", "account.offline", "account.prices", "images.recipe", "job.body", "job.request")

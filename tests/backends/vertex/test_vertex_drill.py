@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from support import LONG_LIMIT_S as LIMIT_S
@@ -16,7 +14,7 @@ from support import REPO
 import sdk
 from sdk.backends.vertex.job import disturb
 from sdk.drill import run_drill
-from sdk.job.payload import Kill, KillTarget
+from sdk.job.payload import Kill
 
 PLACES = ("us-central1:spot", "europe-west4:standard")
 TRAINING = """
@@ -33,10 +31,6 @@ for epoch in range(ckpt.epoch, 3):
 """
 
 
-def at(step: int, what: KillTarget, point: Any = "step") -> Kill:
-    return Kill(task="chief-0", point=point, number=step, what=what)
-
-
 def test_a_drill_refuses_an_emulator_with_fault_rules_before_anything_starts(cloud, project) -> None:
     (project / "train.py").write_text("print(1)")
     cloud.faults({"api": "vertex", "kind": "stockout", "times": 3})
@@ -49,15 +43,18 @@ def test_a_drill_refuses_an_emulator_with_fault_rules_before_anything_starts(clo
 
 def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(cloud, project) -> None:
     (project / "train.py").write_text("print(1)")
-    plan = sdk.plan("train.py", workers=3, backend=cloud.backend(), name="some.run".replace(".", "-"))
-    wanted = [replace(at(3, "machine"), task="worker-1"), at(4, "process"), at(5, "region")]
-    first, *region = disturb.rules(plan, wanted)
-    about = {"api": "vertex", "display_name": f"^{plan.run_id}$".replace("-", r"\-")}
-    line = r"^podlift:\ drill:\ worker\-1@step:3:machine$"
+    plan = sdk.plan("train.py", workers=3, backend=cloud.backend(), name="some-run")
+    kills = [
+        Kill(task="worker-1", point="step", number=3, what="machine"),
+        Kill(task="chief-0", point="step", number=4, what="process"),
+        Kill(task="chief-0", point="step", number=5, what="region"),
+    ]
+    first, *region = disturb.rules(plan, kills)
     assert first == {
-        **about,
+        "api": "vertex",
+        "display_name": f"^{plan.run_id}$".replace("-", r"\-"),
         "writer": "workerpool1-1",
-        "log": line,
+        "log": r"^podlift:\ drill:\ worker\-1@step:3:machine$",
         "kind": "preempt",
         "replica": "workerpool1-1",
         "times": 1,
@@ -71,24 +68,15 @@ def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(cloud, project) ->
 @pytest.mark.full
 def test_the_command_drills_a_training_in_emulated_containers(cloud, project) -> None:
     (project / "train.py").write_text(TRAINING)
-    words = ["--backend", "vertex", "--vertex-project", cloud.project, "--vertex-bucket", cloud.bucket]
-    words += [
-        "--vertex-image",
-        "podlift/emulated",
-        "--vertex-regions",
-        ",".join(PLACES),
-        "--checkpoint-every",
-        "5steps",
-    ]
+    place = ["--vertex-project", cloud.project, "--vertex-bucket", cloud.bucket, "--vertex-image", "podlift/emulated"]
+    words = ["--backend", "vertex", *place, "--vertex-regions", ",".join(PLACES), "--checkpoint-every", "5steps"]
     for kill in ("chief-0@step:7", "chief-0@step:12:agent", "chief-0@step:17:machine", "chief-0@step:23:region"):
         words += ["--kill", kill]
     command = [sys.executable, "-m", "sdk", "drill", "--json", *words, "train.py"]
     env = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
     told = json.loads(done.stdout)
-    assert (done.returncode, told["verdict"], told["weights_equal"]) == (0, "passed", True), (
-        f"{done.stdout} {done.stderr}"
-    )
+    assert (done.returncode, told["verdict"], told["weights_equal"]) == (0, "passed", True), done
     assert [kill["what"] for kill in told["kills"]] == ["process", "agent", "machine", "region"]
     assert (told["steps"], told["attempts"], told["kills_missed"]) == (30, 5, [])
     assert [kill["step"] for kill in told["kills"]][:2] == [7, 12]

@@ -13,11 +13,9 @@ from sdk.cli import app
 from sdk.errors import AccessError, PodliftError, StoreError, WaitTimeoutError
 from sdk.run import Run
 from sdk.storage.retry import RetryPolicy
-from sdk.testing.vertex import Cloud
 
 pytestmark = pytest.mark.process
 
-Held = tuple[Cloud, sdk.Run]
 # A wait of this kind of clock takes no time, and leaves the emulator some.
 IMPATIENT = RetryPolicy(connect_s=5.0, read_s=0.2, total_s=60.0, first_s=30.0)
 
@@ -110,11 +108,8 @@ def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(hel
     cloud, run = held
     cloud.faults(HOLD, vertex("silent_before", "entries.list"))
     why = flat(run.why())
-    assert (
-        "The logs cannot be read: The emulator" in why
-        and "did not answer within 0.2 s" in why
-        and "use the quota that it needs" in why
-    )
+    assert "The logs cannot be read: The emulator" in why and "did not answer within 0.2 s" in why
+    assert "use the quota that it needs" in why
     # The emulator may take the request after the client has given up.
     until(lambda: asked(cloud, "entries.list"))
     assert asked(cloud, "entries.list") == 1
@@ -133,17 +128,17 @@ def test_an_unanswered_status_says_so_and_does_not_hang(held) -> None:
 
 
 # One of each kind for each service; a connection that is cut is silence that ends early.
-OUTAGES = [
-    pytest.param([vertex("silent_before", "customJobs.get")], id="the service is silent"),
-    pytest.param([{"kind": "status_before"}], id="the bucket has failed"),
-]
+OUTAGES = {
+    "the service is silent": vertex("silent_before", "customJobs.get"),
+    "the bucket has failed": {"kind": "status_before"},
+}
 
 
 @pytest.mark.usefixtures("_impatient")
-@pytest.mark.parametrize("rules", OUTAGES)
-def test_a_wait_outlives_minutes_without_an_answer_and_names_the_fault(held, monkeypatch, rules) -> None:
+@pytest.mark.parametrize("rule", OUTAGES.values(), ids=OUTAGES)
+def test_a_wait_outlives_minutes_without_an_answer_and_names_the_fault(held, monkeypatch, rule) -> None:
     cloud, run = held[0], quick(held[1])
-    cloud.faults(HOLD, *rules)
+    cloud.faults(HOLD, rule)
     lines, clock = heard("backends.outages"), run._clock
     until_s, sleep = clock.now() + 300, clock.sleep
     over: list[float] = []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
-from support import LIMIT_S, FakeClock, made, until
-from vertex_faults import HOLD, only_run
+from support import LIMIT_S, FakeClock, full_only, made, until
+from vertex_faults import HOLD, only_run, vertex
 
 import sdk
 from sdk import Reason, State, api
@@ -14,10 +19,12 @@ from sdk.backends.vertex.job import start_run
 from sdk.backends.vertex.job.create_job import JobNotCreatedError
 from sdk.backends.vertex.wait.waiting import WaitingLease
 from sdk.clock import SystemClock
+from sdk.errors import PodliftError
 from sdk.records.sync.cancels import request_cancel
 from sdk.storage.gcs.store import GcsStore
+from sdk.storage.retry import RetryPolicy
 
-GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
+GET = vertex("status_before", "customJobs.get", status=404)
 
 
 def test_a_lost_job_is_followed_by_another_and_a_single_answer_is_no_proof_of_loss(cloud, start) -> None:
@@ -26,10 +33,10 @@ def test_a_lost_job_is_followed_by_another_and_a_single_answer_is_no_proof_of_lo
     cloud.faults(HOLD, {**GET, "times": 2})
     with pytest.raises(sdk.WaitTimeoutError):
         run.wait(1.0)
-    (job,) = made(cloud)
-    cloud.jobs().cancel_custom_job(name=job.name, timeout=30)
+    (job,), jobs = made(cloud), cloud.jobs()
+    jobs.cancel_custom_job(name=job.name, timeout=30)
     until(lambda: made(cloud)[0].end_time)
-    cloud.jobs().delete_custom_job(name=job.name, timeout=30)
+    jobs.delete_custom_job(name=job.name, timeout=30)
     cloud.faults()
     # Its tasks have agreed on no end.
     status, why = api.attach(run.url).status(), api.attach(run.url).why()
@@ -38,10 +45,6 @@ def test_a_lost_job_is_followed_by_another_and_a_single_answer_is_no_proof_of_lo
     assert why.endswith(f"podlift resume {run.url}")
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert "job 1 ended (job_lost)" in " ".join(run.why().split())
-
-
-def unanswered(*_: object) -> None:
-    raise OutcomeUnknownError("no answer")
 
 
 def test_a_cancelled_job_missing_at_the_service_is_cancelled_before_the_run_ends(cloud, start, monkeypatch) -> None:
@@ -53,7 +56,7 @@ def test_a_cancelled_job_missing_at_the_service_is_cancelled_before_the_run_ends
     request_cancel(GcsStore(f"{cloud.bucket}/podlift/runs/{run.id}"), 0, b'{"grace_s": 60}')
     cloud.faults(HOLD, GET)
     with monkeypatch.context() as patch:
-        patch.setattr(JobClient, "cancel", unanswered)
+        patch.setattr(JobClient, "cancel", Mock(side_effect=OutcomeUnknownError("no answer")))
         assert run.status().state is State.LOST, "nobody knows whether the service has heard of it"
     until(lambda: run.status().state is State.CANCELLED)
     cloud.faults()
@@ -63,12 +66,9 @@ def test_a_cancelled_job_missing_at_the_service_is_cancelled_before_the_run_ends
 
 
 def test_a_resume_prevents_the_job_that_counts_as_lost(cloud, start, monkeypatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     cloud.faults(HOLD)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(JobClient, "create", killed)
+        patch.setattr(JobClient, "create", Mock(side_effect=KeyboardInterrupt))
         start()
     monkeypatch.setattr("sdk.backends.vertex.job.latest_job._START_LIMIT_S", 0.0)
     run = only_run(cloud)
@@ -96,3 +96,61 @@ def test_one_of_two_waiting_processes_may_leave_and_the_other_one_is_still_seen(
     first.renew()
     first.release()
     assert not first.is_held()
+
+
+# --- A submit that loses one answer, or one request, at a time: one run, one job, and no error ------------------------
+
+
+@pytest.fixture
+def submit(cloud, start, monkeypatch) -> Callable[..., sdk.Run]:
+    """Submit a trivial program to an empty cloud with these faults. Its job stays in the queue."""
+    monkeypatch.setattr("sdk.backends.vertex.job.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
+
+    def act(*faults: dict[str, Any]) -> sdk.Run:
+        cloud.reset()
+        cloud.make_bucket()
+        cloud.forget_requests()
+        cloud.faults(HOLD, *faults)
+        return start()
+
+    return act
+
+
+# The default run takes each ninth call.
+@pytest.mark.parametrize("every", [9, full_only(1)])
+@pytest.mark.parametrize("kind", ["drop_after", "drop_before"])
+def test_whichever_call_of_a_submit_is_lost_there_is_one_run_with_one_job(cloud, submit, kind, every) -> None:
+    # The first one fills caches, and the second one is counted.
+    for _ in range(2):
+        submit()
+    operations = [entry["operation"] for entry in cloud.requests().recent]
+    # A request is recorded after its answer: that for the bucket perhaps after the others were forgotten.
+    services = ["vertex" if each.startswith("customJobs") else "gcs" for each in operations if each != "buckets.insert"]
+    counts = Counter(services)
+    assert counts["vertex"] == 1 and counts["gcs"] > 10, operations
+    lost = []
+    for service, number in [(each, at) for each in counts for at in range(1, counts[each] + 1, every)]:
+        run = submit({"api": service, "kind": kind, "nth": number})
+        (failed,) = [entry for entry in cloud.requests().recent if kind in entry["faults"]]
+        lost.append(failed["operation"])
+        assert [job.labels["podlift-run"] for job in made(cloud)] == [run.id], failed
+        runs = api.runs(root=f"gs://{cloud.bucket}/podlift")
+        assert [(info.id, info.status and info.status.reason) for info in runs] == [(run.id, Reason.QUEUED)], failed
+    assert {"customJobs.create", "objects.insert"} <= set(lost)
+
+
+@pytest.mark.parametrize("operation", ["buckets.get", "objects.insert", "customJobs.create"])
+def test_a_call_that_is_lost_every_time_is_an_error_with_the_known_facts(cloud, submit, monkeypatch, operation) -> None:
+    hasty = RetryPolicy(total_s=0.3, first_s=0.3)
+    for name in ("job.start_run.INTERACTIVE", "job.start_run.SYNC_RETRY"):
+        monkeypatch.setattr(f"sdk.backends.vertex.{name}", hasty)
+    for name in ("index.SYNC_RETRY", "index.FILES_RETRY", "push.FILES_RETRY"):
+        monkeypatch.setattr(f"sdk.records.sync.{name}", hasty)
+    of_vertex = operation.startswith("customJobs")
+    with pytest.raises(PodliftError) as caught:
+        submit({"api": "vertex" if of_vertex else "gcs", "kind": "drop_before", "operation": operation})
+    text = str(caught.value)
+    assert f"emulator at 127.0.0.1:{cloud.port} cannot be reached" in text
+    expected = "If it created a job, podlift will find it by its label. Next: podlift status" if of_vertex else "gs://"
+    assert expected in text and cloud.url.rpartition("/")[2] not in text, "the token is a secret"
+    assert cloud.requests().operations.get("customJobs.create", 0) == (3 if of_vertex else 0)

@@ -15,8 +15,6 @@ from sdk.records.events import Event
 from sdk.records.verdicts import AttemptEnd, RunEnd, ServiceAnswer, failed, final, verdict
 from sdk.status import Failure, Reason, State
 
-Planned = Callable[..., Plan]
-
 PLACES = ("us-central1:spot", "us-central1:standard", "europe-west4:standard")
 
 
@@ -98,16 +96,14 @@ def test_after_a_save_and_a_lack_of_machines_the_next_job_runs_in_the_next_place
     stockout = failed(Reason.STOCKOUT, Failure(task="", message="Resources are insufficient."))
     said = ServiceAnswer(job="ended", end=stockout, time=60.0, knows=knows)
     end = verdict(RunEnd(events=saved, tasks=plan.tasks, service=said, agreed=agreed, kept=("collected",)))
-    assert end is not None
     ended_job = JobEnd(plan=plan, number=1, first=1, location=0, end=end, booked=ended(end.reason.value), events=saved)
     _, more = following(ended_job)
     assert more["continues"]["location"] == 1  # type: ignore[index]
 
 
 def test_the_record_says_all_that_another_process_needs(planned) -> None:
-    found = after(
-        planned(timeout_s=3600.0), ended("preempted", seconds=600.0), [event("attempt_started", attempt=4, job=1)]
-    )
+    attempts = [event("attempt_started", attempt=4, job=1)]
+    found = after(planned(timeout_s=3600.0), ended("preempted", seconds=600.0), attempts)
     assert found["continues"] == {"location": 1, "where": "us-central1:standard", "delay_s": 0.0, "timeout_s": 3000.0}
     assert (found["number"], found["attempts"]) == (1, 4)
     assert "Job 2 follows in us-central1:standard. Spent so far: 10 min." in found["why"]
@@ -172,14 +168,12 @@ def test_a_step_that_the_next_attempt_continued_from_is_progress(planned) -> Non
 
 
 def test_the_time_limit_covers_all_jobs_since_the_last_resume(planned) -> None:
-    plan = planned(timeout_s=3600.0)
-    found = after(plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)])
+    plan, half = planned(timeout_s=3600.0), ended("internal", seconds=1800.0)
+    earlier = [continued(1, "internal", seconds=1800.0)]
+    found = after(plan, half, earlier)
     assert (found["state"], found["reason"]) == ("FAILED", "timeout")
-    assert "It ended. The time limit of the run is used up: its jobs ran for 1 h" in found["failure"]["message"]
-    resumed = after(
-        plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)], number=2, first=2
-    )
-    assert resumed["continues"]["timeout_s"] == 1800.0
+    assert "It ended. The time limit of the run is used up: its jobs ran for 1 h" in message_of(found)
+    assert after(plan, half, earlier, number=2, first=2)["continues"]["timeout_s"] == 1800.0
 
 
 @pytest.mark.parametrize(("ran_s", "left_s"), [(3540.0, 60.0), (3541.0, None), (3599.5, None)])
@@ -188,24 +182,17 @@ def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(planned, ra
     assert found.get("continues", {}).get("timeout_s") == left_s
     if left_s is None:
         assert (found["state"], found["reason"]) == ("FAILED", "timeout")
-        assert "used up but for" in found["failure"]["message"]
-        assert "too little for another job" in found["failure"]["message"]
+        assert "used up but for" in message_of(found) and "too little for another job" in message_of(found)
 
 
-def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned) -> None:
+def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made_but_on_an_emulator(planned) -> None:
     # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
     plan = planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)
-    affordable = after(plan, ended("internal", seconds=3600.0, usd=0.22))
-    assert affordable["continues"]["timeout_s"] == 32400.0
-    spent = continued(1, "internal", seconds=0.0, usd=2.0)
-    found = after(plan, ended("internal", seconds=3600.0, usd=0.22), [spent])
+    hour = ended("internal", seconds=3600.0, usd=0.22)
+    assert after(plan, hour)["continues"]["timeout_s"] == 32400.0
+    spent = [continued(1, "internal", seconds=0.0, usd=2.0)]
+    found = after(plan, hour, spent)
     assert (found["state"], found["reason"]) == ("FAILED", "budget")
-    assert "The run has spent 2.22 USD" in found["failure"]["message"]
-    assert found["failure"]["message"].endswith(" The job itself ended with internal.")
-
-
-def test_on_an_emulator_nothing_is_billed(planned) -> None:
-    plan = replace(
-        planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0), emulator="127.0.0.1:1"
-    )
-    assert "continues" in after(plan, ended("internal"), [continued(1, "internal", usd=2.9)])
+    assert "The run has spent 2.22 USD" in message_of(found)
+    assert message_of(found).endswith(" The job itself ended with internal.")
+    assert "continues" in after(replace(plan, emulator="127.0.0.1:1"), hour, spent), "nothing is billed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support import FakeClock, heard
@@ -13,7 +14,7 @@ import sdk
 from sdk.backends import keeper_main
 from sdk.backends.containers import Archives
 from sdk.backends.vertex.job import start_run
-from sdk.backends.vertex.job.create_job import KEYS, CreatedJob, JobNotCreatedError
+from sdk.backends.vertex.job.create_job import KEYS, JobNotCreatedError
 from sdk.backends.vertex.wait import run_keeper, waiting
 from sdk.backends.vertex.wait.keeper import KeeperFacts
 from sdk.backends.vertex.wait.run_keeper import RunKeeper
@@ -47,9 +48,7 @@ class Latest:
         self.requested_s = 0.0
         after = {"location": 1, "delay_s": 30.0, "timeout_s": 3000.0}
         data = {"number": 1, "reason": "stockout", "why": "Job 2 follows.", "continues": after}
-        self.predecessor: Event | None = Event(
-            attempt=0, source="supervisor", sequence=1, kind="final", time=1.0, data=data
-        )
+        self.predecessor = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=1.0, data=data)
 
     def intent_age_s(self) -> float | None:
         return self.intent_s
@@ -61,28 +60,13 @@ class Latest:
         return [self.predecessor] if self.predecessor and since <= 1 else []
 
 
-class Requests:
-    """The creations of jobs: the requests, and the answers."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.error: JobNotCreatedError | None = None
-        monkeypatch.setattr(start_run, "creation", self._creation)
-        monkeypatch.setattr(waiting, "read_plan", lambda *_: plan)
-
-    def _creation(self, plan: Plan, number: int, clock: Any, archives: Archives, **more: Any) -> Requests:
-        self.asked.append({"number": number, **more})
-        return self
-
-    def attempt(self) -> CreatedJob:
-        if self.error is not None:
-            raise self.error
-        return CreatedJob(name="projects/p/locations/us-central1/customJobs/2")
-
-
 @pytest.fixture
-def requests(monkeypatch, plan) -> Requests:
-    return Requests(monkeypatch, plan)
+def creation(monkeypatch, plan) -> Mock:
+    """The creations of jobs: `creation.return_value.attempt` answers."""
+    found = Mock()
+    monkeypatch.setattr(start_run, "creation", found)
+    monkeypatch.setattr(waiting, "read_plan", lambda *_: plan)
+    return found
 
 
 @pytest.fixture
@@ -95,35 +79,38 @@ def one(plan, store, job, clock) -> Resubmission:
     return Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
 
 
-def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_left(job, one, requests) -> None:
+def test_the_next_job_is_requested_after_its_delay_in_its_place_with_the_time_left(job, one, creation) -> None:
     job.requested_s = 29.0
     assert not one.submit_next()
     job.requested_s = 30.0
     assert one.submit_next()
-    assert requests.asked == [{"number": 2, "location": 1, "timeout_s": 3000.0}]
+    (call,) = creation.call_args_list
+    assert (call.args[1], call.kwargs) == (2, {"location": 1, "timeout_s": 3000.0})
 
 
-def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(job, one, requests) -> None:
+def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(job, one, creation) -> None:
     job.predecessor, job.intent_s = None, 59.0
     assert not one.submit_next()
     job.intent_s = 60.0
     assert one.submit_next()
-    assert requests.asked[0]["timeout_s"] is None
+    assert creation.call_args.kwargs["timeout_s"] is None
 
 
-def test_a_process_without_permission_stops_submitting_and_leaves_the_run_to_others(store, job, one, requests) -> None:
-    requests.error, job.requested_s = JobNotCreatedError("It may not.", Reason.PERMISSION), 30.0
+def test_a_process_without_permission_stops_submitting_and_leaves_the_run_to_others(store, job, one, creation) -> None:
+    creation.return_value.attempt.side_effect = JobNotCreatedError("It may not.", Reason.PERMISSION)
+    job.requested_s = 30.0
     one.lease.renew()
     assert not one.submit_next()
     assert (one.gave_up, one.refused) == (True, "It may not.")
     assert not one.submit_next()
-    assert len(requests.asked) == 1
+    assert creation.call_count == 1
     # Neither a verdict nor a lease that keeps others from one.
     assert list(store.list("")) == []
 
 
-def test_any_other_rejection_is_the_verdict(store, job, one, requests) -> None:
-    requests.error, job.requested_s = JobNotCreatedError("It is not valid.", Reason.REFUSED), 30.0
+def test_any_other_rejection_is_the_verdict(store, job, one, creation) -> None:
+    creation.return_value.attempt.side_effect = JobNotCreatedError("It is not valid.", Reason.REFUSED)
+    job.requested_s = 30.0
     assert one.submit_next()
     assert [stat.key for stat in store.list("")] == [KEYS.event(0, "supervisor-1", 1, "final")]
 
@@ -142,7 +129,6 @@ def test_a_job_that_ended_is_reported_once(plan, store, clock, job) -> None:
 def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(plan, store, clock) -> None:
     store.put_new(KEYS.keeper(1), [b'{"name": "k", "created": 1000.0}'])
     kept = plan.target.kept_by(plan.job.limits, plan.job.retry)
-    assert kept is not None
     rate = pricing.price(kept.rental).at_least / 3600
     used = Spent(seconds=50.0, usd=1.0)
     for since, seconds in ((None, 600.0), (400.0, 600.0), (1500.0, 100.0)):
@@ -155,8 +141,8 @@ def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(plan
 class Watched:
     """A run that a keeper waits for. Each look takes the next entry of `looks`: an error is raised, "" does nothing."""
 
-    def __init__(self, looks: list[Any], *, supervised: bool = True) -> None:
-        self.looks, self._supervised, self.refused, self.count = looks, supervised, "", 0
+    def __init__(self, *looks: Any, supervised: bool = True) -> None:
+        self.looks, self.supervised, self.refused, self.count = list(looks), lambda: supervised, "", 0
 
     @contextmanager
     def attending(self) -> Iterator[Callable[[], None]]:
@@ -170,13 +156,10 @@ class Watched:
             raise found
         self.refused = found
 
-    def supervised(self) -> bool:
-        return self._supervised
-
 
 @pytest.mark.parametrize("waiter", ["a client", "the keeper of a run", "the keeper of a schedule"])
 def test_every_process_that_waits_submits_the_next_job_by_the_same_call(plan, clock, monkeypatch, waiter) -> None:
-    run: Any = Watched([])
+    run: Any = Watched()
     ended = Status(state=State.SUCCEEDED, reason=Reason.DONE)
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: True)
     monkeypatch.setattr(sdk.Run, "status", lambda _: ended)
@@ -186,52 +169,44 @@ def test_every_process_that_waits_submits_the_next_job_by_the_same_call(plan, cl
     monkeypatch.setattr(kept, "_run", lambda _: client)
     waits: dict[str, Callable[[], object]] = {
         "a client": lambda: list(client.following()),
-        "the keeper of a run": RunKeeper(run, plan, Heard()).step,
+        "the keeper of a run": RunKeeper(run, plan, Mock()).step,
         "the keeper of a schedule": lambda: kept.status(plan.url),
     }
     waits[waiter]()
     assert run.count == 1
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.refusals: list[str] = []
-
-    def on_refusal(self, why: str) -> None:
-        self.refusals.append(why)
-
-
 def keep(run: Any, plan: Plan, clock: FakeClock, remarks: Any = None, keep_for_s: float = 3600.0) -> None:
-    keeper_main.keep(RunKeeper(run, plan, remarks or Heard()), keep_for_s, clock)
+    keeper_main.keep(RunKeeper(run, plan, remarks or Mock()), keep_for_s, clock)
 
 
 def test_a_keeper_ends_within_seconds_of_its_run_and_at_its_time_limit_at_the_latest(plan, clock, monkeypatch) -> None:
     begun = clock.now()
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: clock.now() >= begun + 100.0)
-    keep(Watched([]), plan, clock)
+    keep(Watched(), plan, clock)
     assert 100.0 <= clock.now() - begun <= 160.0
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: False)
     begun = clock.now()
-    keep(Watched([]), plan, clock, keep_for_s=500.0)
+    keep(Watched(), plan, clock, keep_for_s=500.0)
     assert clock.now() - begun == pytest.approx(500.0, abs=10.0)
     # A run that no process can end any more.
-    lost = Watched([], supervised=False)
+    lost = Watched(supervised=False)
     keep(lost, plan, clock)
     assert lost.count == 1
 
 
 def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(plan, clock, monkeypatch) -> None:
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: True)
-    run = Watched([UnavailableError("503"), StoreError("The bucket does not answer."), ""])
+    run = Watched(UnavailableError("503"), StoreError("The bucket does not answer."), "")
     keep(run, plan, clock)
     assert run.count == 3
     with pytest.raises(AccessError):
-        keep(Watched([AccessError("403")]), plan, clock)
+        keep(Watched(AccessError("403")), plan, clock)
 
 
 def test_a_refused_request_of_a_keeper_is_a_finding_of_the_run_once(plan, store, clock, monkeypatch) -> None:
     monkeypatch.setattr(run_keeper, "GcsStore", lambda *_, **__: store)
-    run, remarks = Watched(["", "It may not.", "It may not."]), run_keeper.Remarks(plan, 3, clock)
+    run, remarks = Watched("", "It may not.", "It may not."), run_keeper.Remarks(plan, 3, clock)
     monkeypatch.setattr(run_keeper, "has_ended", lambda _: run.count == 3)
     keep(run, plan, clock, remarks)
     (found,) = store.list("events/")
