@@ -11,8 +11,6 @@ from support import LIMIT_S
 import sdk
 from sdk import backends
 
-Keep = Callable[..., None]
-
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 KEY = "projects/my-project/secrets/api-key"
 PROGRAM = """
