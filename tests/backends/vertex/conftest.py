@@ -1,7 +1,5 @@
 """Projects with programs that are submitted to the emulated cloud. Google's own type judges every request that is rendered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The commands that `podlift doctor --backend vertex` and `podlift models promote` print, run by the real gcloud."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 from registered_models import register
 from support import REPO
-from test_vertex_doctor import MENDED, PLACE, PROJECT, TRAINER, wrong
+from test_vertex_doctor import COMPLETE, FILE, MENDED, PLACE, PROJECT, TRAINER, wrong
 
 # That folder has the tests of gcloud against the emulator.
 sys.path.append(str(REPO / "tests" / "emulator"))
@@ -24,7 +22,7 @@ from sdk.cli.app import run as command
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(
-        shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+        shutil.which("gcloud") is None, reason="not installed: https://cloud.google.com/sdk/docs/install"
     ),
     pytest.mark.process,
 ]
@@ -41,15 +39,9 @@ def folder(gcloud, project, monkeypatch) -> Path:
     """A project's folder with an account that lacks nothing."""
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)
     gcloud.ask("POST", "_reset")
-    gcloud.ask(
-        "POST",
-        f"storage/v1/b?project={PROJECT}",
-        {"name": "podlift-runs", "location": PLACE, "softDeletePolicy": {"retentionDurationSeconds": "0"}},
-    )
-    (project / "podlift.toml").write_text(
-        f'[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\nservice_account = "{TRAINER}"\n'
-        f'image = "{PLACE}-docker.pkg.dev/{PROJECT}/podlift/cpu:1"\n'
-    )
+    bucket = {"name": "podlift-runs", "location": PLACE, "softDeletePolicy": {"retentionDurationSeconds": "0"}}
+    gcloud.ask("POST", f"storage/v1/b?project={PROJECT}", bucket)
+    FILE.write_text(COMPLETE)
     return project
 
 

@@ -1,7 +1,5 @@
 """The job of Cloud Scheduler that a schedule on Vertex AI gets, whole and read by Google's own messages; refusals."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The request of a custom job: every row of the hardware table, whole, and read by Google's own message."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -275,36 +273,37 @@ texts = st.text(max_size=30)
 words = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)
 
 
-@st.composite
-def jobs(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "env": draw(st.dictionaries(names, texts, max_size=4)),
-        "args": draw(st.lists(texts, max_size=3)),
-        "resources": {
-            "workers": draw(st.integers(1, 4)),
-            "ps": draw(st.integers(0, 2)),
-            "evaluator": draw(st.booleans()),
-            "accelerator": draw(st.sampled_from([row.name for row in ROWS])),
-        },
-        "limits": {"timeout_s": draw(st.none() | st.floats(1e-3, 1e9))},
-        "code": {"keras": draw(st.sampled_from(["auto", "legacy"]))},
+JOBS = st.fixed_dictionaries(
+    {
+        "env": st.dictionaries(names, texts, max_size=4),
+        "args": st.lists(texts, max_size=3),
+        "resources": st.fixed_dictionaries(
+            {
+                "workers": st.integers(1, 4),
+                "ps": st.integers(0, 2),
+                "evaluator": st.booleans(),
+                "accelerator": st.sampled_from([row.name for row in ROWS]),
+            }
+        ),
+        "limits": st.fixed_dictionaries({"timeout_s": st.none() | st.floats(1e-3, 1e9)}),
+        "code": st.fixed_dictionaries({"keras": st.sampled_from(["auto", "legacy"])}),
     }
-
-
-@st.composite
-def places(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "regions": tuple(draw(st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2))),
-        "service_account": draw(st.none() | texts.filter(bool)),
-        "labels": draw(st.dictionaries(words, words, max_size=3)),
-        "provisioning": draw(st.sampled_from(["standard", "spot", "flex"])),
-        "disk_gb": draw(st.integers(1, 100_000)),
-        "machine": draw(st.none() | words),
+)
+REGIONS = st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2)
+PLACES = st.fixed_dictionaries(
+    {
+        "regions": REGIONS.map(tuple),
+        "service_account": st.none() | texts.filter(bool),
+        "labels": st.dictionaries(words, words, max_size=3),
+        "provisioning": st.sampled_from(["standard", "spot", "flex"]),
+        "disk_gb": st.integers(1, 100_000),
+        "machine": st.none() | words,
     }
+)
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-@given(job=jobs(), place=places())
+@given(job=JOBS, place=PLACES)
 def test_no_job_renders_a_request_that_google_cannot_read(base, custom_job, job, place) -> None:
     try:
         plan = planned(base, job, place)

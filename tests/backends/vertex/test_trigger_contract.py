@@ -1,7 +1,5 @@
 """The contract of a service that starts schedules: Cloud Scheduler, on the emulator."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Who creates a job holds a claim: killed at any step, or raced by others, there is one job, within two minutes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -86,9 +84,8 @@ def creation(
 ) -> JobCreation:
     """`ages` is a store that tells how old a claim is, by default the age of the run."""
     body = {"displayName": "r"}
-    places = [
-        LocatedRequest(location=at, region=each, redacted_body=body, body=body) for at, each in enumerate(regions)
-    ]
+    bodies = {"redacted_body": body, "body": body}
+    places = [LocatedRequest(location=at, region=each, **bodies) for at, each in enumerate(regions)]
     request = JobRequest(run_id="r-aaaaaa", number=number, requests=places)
 
     def age_s(key: str) -> float:
@@ -134,15 +131,12 @@ def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(sto
     service = Service(clock, QUOTA)
     assert creation(store, service, clock).ensure().region == "europe-west4"
     assert service.creates == list(REGIONS)
-    assert [note["text"] for note in read_notes(store, 1)] == [
-        "us-central1 rejected the job (quota). The job exceeds the project's quota."
-    ]
+    (note,) = read_notes(store, 1)
+    assert note["text"] == "us-central1 rejected the job (quota). The job exceeds the project's quota."
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, Service(clock, STOCKOUT, DENIED), clock, number=2).ensure()
-    assert [str(note["text"])[:40] for note in caught.value.notes] == [
-        "us-central1 rejected the job (stockout).",
-        "europe-west4 rejected the job (permissio",
-    ]
+    beginnings = [str(note["text"]).partition(").")[0] for note in caught.value.notes]
+    assert beginnings == ["us-central1 rejected the job (stockout", "europe-west4 rejected the job (permission"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Clients with wrong clocks: their decisions about a run depend only on the clocks of the bucket and of the service."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from support import LIMIT_S, made, until
@@ -19,7 +18,6 @@ from sdk.backends.vertex.job.latest_job import LatestJob
 from sdk.clock import SystemClock
 from sdk.errors import MissingError
 from sdk.run import Run
-from sdk.testing.vertex import Cloud
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -37,12 +35,6 @@ def start(start) -> Callable[..., sdk.Run]:
     return partial(start, retry=sdk.Retry(infrastructure=1))
 
 
-def job_of(cloud: Cloud) -> tuple[str, str]:
-    """Return the name and the state of the first job."""
-    first = made(cloud)[0]
-    return first.name, first.state.name
-
-
 def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(cloud, start, monkeypatch) -> None:
     cloud.faults(HOLD)
     run = start()
@@ -51,11 +43,11 @@ def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(cloud, start, 
     wrong._handle._copy.request_cancel(0, 600.0)  # type: ignore[attr-defined]
     for each in (run, wrong, Run(run.plan, WrongClock(-HOUR))):
         assert each.status().state is State.PENDING
-        assert job_of(cloud)[1] == "JOB_STATE_QUEUED"
+        assert made(cloud)[0].state.name == "JOB_STATE_QUEUED"
     # Ten minutes and more later.
     monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", -602.0)
     Run(run.plan, WrongClock(HOUR)).status()
-    until(lambda: job_of(cloud)[1] == "JOB_STATE_CANCELLED", run.why)
+    until(lambda: made(cloud)[0].state.name == "JOB_STATE_CANCELLED", run.why)
 
 
 def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(cloud, start, monkeypatch) -> None:
@@ -83,13 +75,9 @@ def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(
     # A job that only the list has is looked for by its own number.
     cloud.faults()
     first = job.created(1)
-    assert first is not None
     second = replace(job.client.get(first.name), name=f"{first.name}2", labels={JOB: "2"})
 
-    def forgotten(*_: object, **__: object) -> None:
-        raise MissingError("The service has no such job.")
-
-    monkeypatch.setattr(job.client, "get", forgotten)
+    monkeypatch.setattr(job.client, "get", Mock(side_effect=MissingError("The service has no such job.")))
     monkeypatch.setattr(job.client, "list", lambda *_: [second])
     monkeypatch.setattr(job, "created", lambda number: CreatedJob(name=second.name))
     assert job.ahead_s(2) == pytest.approx(3 * DAY, abs=1.0)

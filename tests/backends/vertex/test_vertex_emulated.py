@@ -1,7 +1,5 @@
 """An emulated run says so wherever it is shown, and no run, emulated or real, is looked up at the other place."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +11,8 @@ import pytest
 import sdk
 from sdk import api
 from sdk.cli.app import run as command
-from sdk.errors import InputError, StoreError
-from sdk.records.sync.index import KEYS
-from sdk.storage import emulator
+from sdk.errors import InputError
 from sdk.storage.gcs import auth
-from sdk.storage.gcs.store import GcsStore
-from sdk.storage.retry import RetryPolicy
 
 
 @pytest.fixture
@@ -113,17 +107,3 @@ def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(project, cloud
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
     with pytest.raises(InputError, match=r"PODLIFT_EMULATOR is not set: Vertex AI would run a real job.*Next: set"):
         sdk.plan("train.py")
-
-
-def test_an_emulator_that_is_gone_is_named_and_not_taken_for_google(project, place, cloud, monkeypatch) -> None:
-    from sdk.backends.vertex import client
-
-    once = RetryPolicy(connect_s=5.0, read_s=5.0, total_s=0.5, first_s=1.0)
-    monkeypatch.setattr(client, "_RETRY_S", 0.0)
-    monkeypatch.setattr(emulator, "_check_skipped", True)
-    cloud.faults({"api": "vertex", "kind": "drop_before", "times": 9})
-    with pytest.raises(client.OutcomeUnknownError, match=f"^The {place} cannot be reached: .* Next: start it again"):
-        client.JobClient("podlift").get("projects/podlift/locations/us-central1/customJobs/1")
-    cloud.faults({"kind": "status_before", "status": 503, "times": 99})
-    with pytest.raises(StoreError, match=f"the {place} has failed"):
-        GcsStore(f"{cloud.bucket}/runs", retry=once).get(KEYS.plan)

@@ -1,7 +1,5 @@
 """A run with a job in the queue, beside services that refuse, fail or are silent: repeated requests, and messages."""
 
-from __future__ import annotations
-
 import pytest
 from support import heard, made, until
 from vertex_faults import HOLD, QuickClock, asked, flat, vertex
@@ -121,6 +119,9 @@ def test_an_unanswered_status_says_so_and_does_not_hang(held) -> None:
     cloud, run = held
     cloud.faults(HOLD, vertex("silent_before", "customJobs.get"))
     with pytest.raises(OutcomeUnknownError, match=r"has accepted the request, but did not answer within 0\.1 s"):
+        Run(run.plan, QuickClock()).status()
+    cloud.faults(HOLD, vertex("drop_before", "customJobs.get"))
+    with pytest.raises(OutcomeUnknownError, match=r"^The emulator at \S+ cannot be reached: .* Next: start it again"):
         Run(run.plan, QuickClock()).status()
     cloud.faults(HOLD, {"kind": "silent_before"})
     with pytest.raises(StoreError, match="did not respond in time"):

@@ -1,7 +1,5 @@
 """The requests of `--online` to the cloud, its use of the answers, and its message where there are none."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Prices that are read from Google's catalog into the cache, and from there into plans."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Restarts and the last phase in the containers of a job: podlift's own budget pays, and Vertex AI does not notice."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A job that has lost its machines for good is followed by another one, in the next place, while somebody waits for the run."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

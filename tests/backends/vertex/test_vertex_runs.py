@@ -1,7 +1,5 @@
 """Runs on an emulated Vertex AI that refuses, forgets, is late, takes machines away: their ends, and the messages."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

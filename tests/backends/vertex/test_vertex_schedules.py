@@ -1,7 +1,5 @@
 """Schedules on the emulated cloud: Cloud Scheduler delivers slots by the clock, keepers serve them, and runs train."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -38,9 +38,8 @@ def test_every_state_of_googles_own_enum_has_a_name_and_a_meaning() -> None:
         assert told.vendor == state.name
         assert isinstance(told.state, State)
     ended = {state.name for state in JobState if VendorJob(name=NAME, state=state.name).over}
-    assert {name.removeprefix("JOB_STATE_") for name in ended} == {
-        "SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED",
-    }  # fmt: skip
+    names = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
+    assert ended == {f"JOB_STATE_{name}" for name in names}
 
 
 @pytest.mark.parametrize(
@@ -103,12 +102,6 @@ def test_how_a_job_ended_as_the_vendor_sees_it(vendor, job_is, more, expected) -
     assert f"{said.end.state.value} {said.end.reason.value} {said.knows}" == expected
 
 
-def test_the_vendors_text_names_our_task() -> None:
-    text = "The replica workerpool1-1 ran out of memory and exited with 137."
-    said = answer(job("FAILED", message=text, code=3), TASKS)
-    assert (said.end.reason.value, said.end.failure.task) == ("out_of_memory", "worker-1")
-
-
 def test_an_error_that_google_gave_the_program_keeps_its_traceback_and_gets_a_fix() -> None:
     message = "chief-0 failed: Forbidden: 403 ACCESS_TOKEN_SCOPE_INSUFFICIENT"
     end = advised(failed(Reason.USER_ERROR, Failure(task="chief-0", message=message, traceback="T")))
@@ -124,14 +117,9 @@ def test_a_verdict_keeps_the_facts_that_the_vendor_forgets() -> None:
 
 
 def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
-    names = request.replica_names(["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"])
-    assert names == {
-        "workerpool0-0": "worker-0",
-        "workerpool1-0": "worker-1",
-        "workerpool2-0": "ps-0",
-        "workerpool2-1": "ps-1",
-        "workerpool3-0": "evaluator-0",
-    }
+    tasks = ["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"]
+    replicas = [f"workerpool{pool}" for pool in ("0-0", "1-0", "2-0", "2-1", "3-0")]
+    assert request.replica_names(tasks) == dict(zip(replicas, tasks, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -183,15 +171,8 @@ def test_a_job_is_told_once_although_its_verdict_holds_it_too() -> None:
 
 
 def test_its_log_tells_the_rest_and_repetitions_are_counted_truly() -> None:
-    found = told(
-        job("FAILED", ended=150.0, message=STOCKOUT),
-        "Waiting for job to be provisioned.",
-        "Vertex AI is setting up this job.",
-        STOCKOUT,
-        STOCKOUT,
-        "Job failed.",
-        STOCKOUT,
-    )
+    usual = ("Waiting for job to be provisioned.", "Vertex AI is setting up this job.")
+    found = told(job("FAILED", ended=150.0, message=STOCKOUT), *usual, STOCKOUT, STOCKOUT, "Job failed.", STOCKOUT)
     assert texts(found)[1:-1] == [f"{STOCKOUT} (2 times)"]
     once = told(job("FAILED", ended=150.0, message=STOCKOUT), STOCKOUT, "Job failed.", STOCKOUT)
     assert texts(once)[1:-1] == [STOCKOUT], "one retry was one"
@@ -224,10 +205,6 @@ def test_earlier_jobs_and_faults_before_a_job_are_part_of_the_history() -> None:
         event("final", 70.0, 0, "supervisor-1", job="", vendor="", notes=notes),
     )
     found = told(job("RUNNING"), events=finals, notes=({"time": 99.0, "text": "lost"},))
-    assert texts(sorted(found, key=lambda moment: moment.time or 0.0)) == [
-        "created job 76 in us-central1",
-        "the job ended: FAILED",
-        "rejected",
-        "lost",
-        "created job 77 in us-central1",
-    ]
+    jobs = ["created job 76 in us-central1", "the job ended: FAILED", "created job 77 in us-central1"]
+    in_order = sorted(found, key=lambda moment: moment.time or 0.0)
+    assert texts(in_order) == [*jobs[:2], "rejected", "lost", jobs[2]]

@@ -1,7 +1,5 @@
 """Logs of a run on Vertex AI after the log service has lost them, or with a log service that may not be read."""
 
-from __future__ import annotations
-
 import pytest
 from support import LIMIT_S, heard
 
@@ -14,10 +12,8 @@ from sdk.storage.gcs.files import BucketFiles
 
 
 def test_logs_come_from_the_run_directory_once_the_service_has_none(cloud, write, monkeypatch) -> None:
-    text = (
-        "import os, sys\nprint('token', os.environ['MY_TOKEN'])\nprint('an error', file=sys.stderr)\nprint('the end')\n"
-    )
-    write("program.py", text)
+    lines = ["import os, sys", "print('token', os.environ['MY_TOKEN'])", "print('an error', file=sys.stderr)"]
+    write("program.py", "\n".join([*lines, "print('the end')"]))
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
     run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=cloud.backend())
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED

@@ -1,7 +1,5 @@
 """Schedules with a job of Cloud Scheduler: created once, compared with the existing one, changed, removed; lost replies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -62,7 +60,7 @@ def objects(cloud: Cloud) -> dict[str, str]:
     return {each["name"]: each["generation"] for each in found.get("items", ())}
 
 
-def test_a_schedule_is_one_job_with_a_body_that_starts_the_keeper(cloud, create) -> None:
+def test_a_schedule_is_one_job_and_creating_it_again_writes_nothing(cloud, create, project) -> None:
     made = create()
     assert made.outcome == "created" and made.record.backend == "vertex"
     (job,) = jobs(cloud)
@@ -76,16 +74,12 @@ def test_a_schedule_is_one_job_with_a_body_that_starts_the_keeper(cloud, create)
     assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.backends.keeper_main", "weekly", made.record.id)
     assert spec["runtime"]["key"] in objects(cloud) and digest in entrypoint
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
-
-
-def test_creating_a_schedule_again_writes_nothing_also_from_another_checkout(cloud, create, project) -> None:
-    first = create()
     before = objects(cloud)
-    # This folder stays the current one.
+    # Another checkout: this folder stays the current one.
     project.rename(project.with_name("workspace"))
     cloud.forget_requests()
     again = create()
-    assert (again.outcome, again.changes, again.record) == ("unchanged", (), first.record)
+    assert (again.outcome, again.changes, again.record) == ("unchanged", (), made.record)
     assert objects(cloud) == before
     recent = cloud.ask("GET", "/_requests")["recent"]
     assert recent and {each["method"] for each in recent if not each["path"].startswith("/_")} == {"GET"}
@@ -171,16 +165,11 @@ def test_a_lost_reply_leaves_one_job(cloud, create, monkeypatch, kind) -> None:
     assert jobs(cloud) == []
 
 
-def test_a_rejected_job_leaves_nothing_and_names_the_right_that_is_missing(cloud, create) -> None:
+def test_a_rejected_create_leaves_nothing_and_an_interrupted_one_is_finished(cloud, create, shown, listed) -> None:
     cloud.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.create"})
     with pytest.raises(InputError, match=r"cloudscheduler\.jobs\.create.+roles/cloudscheduler\.admin"):
         create()
     assert not [name for name in objects(cloud) if "/schedules/specs/" in name]
-    cloud.faults()
-    assert create().outcome == "created"
-
-
-def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(cloud, create, shown, listed) -> None:
     cloud.faults({"api": "scheduler", "kind": "status_before", "status": 503, "operation": "jobs.create"})
     with pytest.MonkeyPatch.context() as patched, pytest.raises(PodliftError):
         patched.setattr("sdk.backends.vertex.client._RETRY_S", 0.2)

@@ -1,7 +1,5 @@
 """Fault rules of the emulated Vertex AI, the requests to it, and a clock that does not wait for it."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

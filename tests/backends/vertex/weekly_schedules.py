@@ -1,7 +1,5 @@
 """A weekly schedule of the program train.py in the current folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
