@@ -13,6 +13,7 @@ from vertex_faults import HOLD
 import sdk
 from sdk.backends.vertex.job import request
 from sdk.backends.vertex.options import Vertex
+from sdk.cli.app import run as command
 from sdk.job.plan import Plan
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.vertex import Cloud
@@ -95,3 +96,15 @@ def clock() -> FakeClock:
 @pytest.fixture
 def store(tmp_path) -> PosixStore:
     return PosixStore(str(tmp_path / "run"))
+
+
+@pytest.fixture
+def told(capsys) -> Callable[..., str]:
+    """Run a command, and return all that it prints: `told("init", "vertex", code=2)`."""
+
+    def run(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert command(list(words)) == code
+        return "".join(capsys.readouterr())
+
+    return run

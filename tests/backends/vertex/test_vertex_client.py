@@ -106,13 +106,6 @@ def jobs() -> JobClient:
     return JobClient("p", clock=FakeClock(0.0))
 
 
-def test_a_job_is_created_by_one_request(server, jobs) -> None:
-    server.script = [(200, JOB)]
-    made = jobs.create("us-central1", BODY)
-    assert (made.name, made.state, made.labels) == (NAME, "JOB_STATE_RUNNING", {"podlift-run": "d-aaaaaa"})
-    assert [body for _, _, body in server.asked] == [BODY]
-
-
 FOREIGN = {
     "a page": b"<html><title>Welcome to the hotel</title></html>",
     "no job": b"{}",
@@ -263,7 +256,7 @@ def test_an_error_and_times_are_told(server, jobs) -> None:
     times = {"createTime": "2026-01-01T00:00:00.123456789Z", "endTime": "2026-01-01T00:00:01Z"}
     server.script = [(200, {**JOB, "state": "JOB_STATE_FAILED", "error": error, **times})]
     found = jobs.get(NAME)
-    assert (found.code, found.message, found.over) == (8, error["message"], True)
+    assert (found.code, found.message, found.over, found.labels) == (8, error["message"], True, JOB["labels"])
     assert (found.created, found.ended) == (pytest.approx(1767225600.123456, abs=1e-5), 1767225601.0)
     assert found.started is None
 

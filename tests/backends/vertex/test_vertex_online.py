@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -252,9 +252,7 @@ def test_online_is_an_option_a_variable_or_a_line_of_the_projects_file(plan, clo
         plan(online=None)
 
 
-@pytest.fixture
-def registry() -> Iterator[tuple[str, list[str]]]:
-    """A registry that has tf:2.19, lets no client read "closed", and notes the requests."""
+def test_a_registry_is_asked_for_the_manifest() -> None:
     asked: list[str] = []
 
     def answer(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
@@ -263,20 +261,14 @@ def registry() -> Iterator[tuple[str, list[str]]]:
         return 403 if "closed" in request.path else 200 if there else 404, b""
 
     with serving(answer) as place:
-        yield f"http://{place}", asked
-
-
-def test_a_registry_is_asked_for_the_manifest(registry) -> None:
-    address, asked = registry
-    assert online.image(IMAGE, address) == {"exists": True, "error": ""}
+        images = [IMAGE, IMAGE.replace("2.19", "2.20"), IMAGE.partition(":")[0], IMAGE.replace("train", "closed")]
+        found = [online.image(image, f"http://{place}") for image in images]
+        online.image(f"{IMAGE}@sha256:ab", f"http://{place}")
+    assert [each["exists"] for each in found] == [True, False, False, None]
+    assert (found[0]["error"], found[3]["error"]) == ("", "403: Forbidden")
     assert "application/vnd.oci.image.index.v1+json" in asked[0]
-    assert online.image(IMAGE.replace("2.19", "2.20"), address)["exists"] is False
-    assert online.image(IMAGE.partition(":")[0], address)["exists"] is False
-    assert asked[-1].startswith("/v2/my-project/train/tf/manifests/latest ")
-    online.image(f"{IMAGE}@sha256:ab", address)
+    assert asked[2].startswith("/v2/my-project/train/tf/manifests/latest ")
     assert asked[-1].startswith("/v2/my-project/train/tf/manifests/sha256:ab ")
-    closed = online.image(IMAGE.replace("train", "closed"), address)
-    assert (closed["exists"], closed["error"]) == (None, "403: Forbidden")
 
 
 def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch) -> None:

@@ -198,7 +198,7 @@ def test_run_creates_one_keeper_labelled_as_by_hand_also_if_the_reply_is_lost(cl
     assert (job.labels["podlift-schedule"], job.labels["podlift-slot"]) == ("weekly", "manual")
 
 
-def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(cloud, create) -> None:
+def test_a_slot_without_a_record_is_overdue_and_a_schedule_without_a_trigger_says_so(cloud, create) -> None:
     made = create()
     slot = made.record.spec.slots.next(1, datetime.now(timezone.utc))[0].timestamp()
     clock = FakeClock()
@@ -208,6 +208,15 @@ def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(cloud,
     clock.time = slot + 2000
     (problem,) = each.problems()
     assert "is overdue: Cloud Scheduler has not delivered yet" in problem
+    cloud.scheduler().delete_job(name=made.record.trigger, timeout=30)
+    each = Schedule("weekly", root=made.plan.root)
+    for act in (each.run, each.unpause):
+        with pytest.raises(InputError, match=r"Cloud Scheduler has no trigger for the schedule 'weekly'.+create again"):
+            act()
+    each.pause()
+    assert each.record.paused == "by hand"
+    each.remove()
+    assert not [name for name in objects(cloud) if "/schedules/specs/" in name]
 
 
 def test_a_schedule_moved_to_another_location_stays_paused_and_leaves_no_job(cloud, create) -> None:
@@ -229,19 +238,6 @@ def test_a_schedule_moved_to_another_location_stays_paused_and_leaves_no_job(clo
     assert create(trigger="serve").record.trigger == ""
     moved = cloud.scheduler().list_jobs(parent=made.record.trigger.rpartition("/jobs/")[0], timeout=30)
     assert list(moved) == []
-
-
-def test_without_a_trigger_a_schedule_says_so_and_creating_it_again_mends_it(cloud, create) -> None:
-    made = create()
-    each = Schedule("weekly", root=made.plan.root)
-    cloud.scheduler().delete_job(name=made.record.trigger, timeout=30)
-    for act in (each.run, each.unpause):
-        with pytest.raises(InputError, match=r"Cloud Scheduler has no trigger for the schedule 'weekly'.+create again"):
-            act()
-    each.pause()
-    assert each.record.paused == "by hand"
-    each.remove()
-    assert not [name for name in objects(cloud) if "/schedules/specs/" in name]
 
 
 def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(cloud, create) -> None:
