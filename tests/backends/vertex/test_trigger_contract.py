@@ -32,7 +32,7 @@ class TestCloudScheduler:
     def there(self) -> Trigger:
         return self.service.get(self.request.name, CLOCK)
 
-    def test_a_trigger_equals_its_request_and_names_its_schedule(self) -> None:
+    def test_a_trigger_equals_its_request_names_its_schedule_and_is_paused_by_a_keeper(self) -> None:
         assert self.service.get(self.request.name, CLOCK) is None
         made = self.create()
         parent = self.service.parent(self.draft.plan, "")
@@ -41,9 +41,7 @@ class TestCloudScheduler:
         assert (made.root, made.schedule, made.id) == (self.draft.plan.root, "weekly", "1a2b3c4d")
         assert made.digest == self.request.digest
         assert made.next is not None and (made.last_attempt, made.status) == (None, "")
-
-    def test_a_keeper_pauses_it_without_any_of_googles_libraries(self) -> None:
-        self.create()
+        # As a keeper does, without any of Google's libraries.
         backends.load("vertex").services.deliveries.pause(self.request.name, CLOCK)
         assert self.there().paused and self.cloud.advance(WEEK_S) == []
 

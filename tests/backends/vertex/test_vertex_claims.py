@@ -210,22 +210,16 @@ def test_a_cancel_before_there_is_a_job_keeps_every_process_from_making_one(stor
     assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [])
 
 
-def test_a_run_cancelled_during_the_search_for_its_lost_job_sends_no_further_request(store, clock) -> None:
-    service = Service(clock, LOST)
-    service.before = lambda: write_tombstone(store, 1)
-    with pytest.raises(JobNotCreatedError, match="cancelled before"):
-        creation(store, service, clock).ensure()
-    assert service.creates == ["us-central1"]
-    assert clock.now() == 1000.0 + sum(SEARCH_DELAYS_S), "only a job to cancel is searched to the end"
-
-
-@pytest.mark.parametrize("answer", ["made", "lost"])
-def test_a_job_that_is_made_during_a_cancel_is_cancelled_by_its_creator(store, clock, answer) -> None:
+@pytest.mark.parametrize(("answer", "jobs"), [("made", 1), ("lost", 1), (LOST, 0)])
+def test_a_cancel_during_a_request_ends_the_creation_and_cancels_its_job(store, clock, answer, jobs) -> None:
     service = Service(clock, answer, late_s=3.0)
     service.before = lambda: write_tombstone(store, 1)
     with pytest.raises(JobNotCreatedError, match="cancelled before"):
         creation(store, service, clock).ensure()
-    assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
+    assert service.creates == ["us-central1"]
+    assert set(service.cancelled) == {job.name for job in service.jobs} and len(service.jobs) == jobs
+    if not jobs:
+        assert clock.now() == 1000.0 + sum(SEARCH_DELAYS_S), "only a job to cancel is searched to the end"
 
 
 # --- Claims: the creation of a run's second job, by several processes -------------------------------------------------

@@ -193,24 +193,21 @@ def test_a_silent_server_is_not_waited_for_for_ever(server, jobs, monkeypatch) -
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize("status", [429, 500])
-def test_a_read_is_sent_again_with_waits(server, jobs, status) -> None:
-    server.script = [(status, "busy"), (status, "busy"), (200, JOB)]
+def test_a_read_is_sent_again_with_waits(server, jobs) -> None:
+    server.script = [(429, "busy"), (500, "busy"), (200, JOB)]
     assert jobs.get(NAME).state == "JOB_STATE_RUNNING"
     assert len(server.asked) == 3
     # Each wait is of random length, up to 0.5 s and 1 s.
     assert 0 < jobs._clock.now() <= 1.5
 
 
-@pytest.mark.parametrize(("retry_after", "least_s", "most_s"), [({}, 20.0, 45.0), ({"Retry-After": "3600"}, 0.0, 0.0)])
-def test_a_failing_read_ends_in_time_and_at_once_if_retry_after_is_too_long(
-    server, jobs, retry_after, least_s, most_s
-) -> None:
-    server.script = [(503, "down for maintenance", retry_after)]
-    with pytest.raises(OutcomeUnknownError, match="maintenance"):
-        jobs.get(NAME)
-    assert least_s <= jobs._clock.now() <= most_s
-    assert (len(server.asked) == 1) is bool(retry_after)
+def test_a_failing_read_ends_in_time_and_at_once_if_retry_after_is_too_long(server, jobs) -> None:
+    for headers, least_s, most_s in (({"Retry-After": "3600"}, 0.0, 0.0), ({}, 20.0, 45.0)):
+        server.script = [(503, "down for maintenance", headers)]
+        with pytest.raises(OutcomeUnknownError, match="maintenance"):
+            jobs.get(NAME)
+        assert least_s <= jobs._clock.now() <= most_s
+        assert (len(server.asked) == 1) is bool(headers)
 
 
 def test_the_settings_of_a_proxy_and_passwords_in_netrc_do_not_concern_an_emulator(
@@ -234,21 +231,14 @@ def test_a_response_without_an_end_is_not_read_to_its_end(server, jobs, monkeypa
         jobs.create("us-central1", BODY)
 
 
-def test_a_job_that_is_gone_is_missing(server, jobs) -> None:
-    server.script = [(404, "not found")]
-    with pytest.raises(MissingError, match="customJobs/7"):
-        jobs.get(NAME)
-    assert len(server.asked) == 1
-
-
 def test_an_unknown_state_and_unknown_fields_are_no_error(server, jobs) -> None:
     server.script = [
         (200, {**JOB, "state": 99, "somethingNew": {"a": 1}}),
         (200, {**JOB, "state": "JOB_STATE_HIBERNATING"}),
         (200, {"name": NAME, "error": None, "labels": None, "startTime": None}),
     ]
-    states = ["99", "HIBERNATING", "UNSPECIFIED"]
-    assert [jobs.get(NAME).state for _ in states] == [f"JOB_STATE_{state}" for state in states]
+    for state in ("99", "HIBERNATING", "UNSPECIFIED"):
+        assert jobs.get(NAME).state == f"JOB_STATE_{state}"
 
 
 def test_an_error_and_times_are_told(server, jobs) -> None:
@@ -269,11 +259,15 @@ def test_every_page_of_a_list_is_read_with_the_runs_label(server, jobs) -> None:
     assert "pageToken=t" in server.asked[1][1]
 
 
-@pytest.mark.parametrize("status", [400, 404])
-def test_cancelling_an_ended_or_missing_job_does_nothing(server, jobs, status) -> None:
-    server.script = [(status, "it is over")]
-    jobs.cancel(NAME)
-    assert server.asked[0][1].partition("?")[0] == f"/v1/{NAME}:cancel"
+def test_a_missing_job_is_an_error_to_a_reader_and_nothing_to_cancel(server, jobs) -> None:
+    server.script = [(404, "not found")]
+    with pytest.raises(MissingError, match="customJobs/7"):
+        jobs.get(NAME)
+    assert len(server.asked) == 1
+    for status in (404, 400):
+        server.script = [(status, "it is over")]
+        jobs.cancel(NAME)
+    assert [path.partition("?")[0] for _, path, _ in server.asked[1:]] == [f"/v1/{NAME}:cancel"] * 2
 
 
 def test_requests_share_a_connection_and_a_forked_process_opens_another(server, jobs) -> None:

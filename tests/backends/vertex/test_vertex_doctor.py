@@ -213,12 +213,9 @@ def test_expired_or_missing_credentials_are_reported_before_the_other_checks(pro
     assert "1 failed, no warnings, 14 not known." in shown.err
 
 
-def test_without_a_project_the_command_that_sets_one_is_named(doctor) -> None:
+def test_without_a_project_or_an_image_the_command_that_sets_or_builds_one_is_named(doctor, cloud) -> None:
     FILE.write_text('backend = "vertex"\n')
     assert failed(doctor(code=3)) == ("project", "podlift init vertex")
-
-
-def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor, cloud) -> None:
     FILE.write_text(f'[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\n')
     cloud.ask("POST", "/_project", off("cloudbuild", "artifactregistry"))
     found = wrong(doctor(code=3))

@@ -26,14 +26,8 @@ AGREED_S = 6.0
 
 def start(cloud: Cloud, epochs: int) -> sdk.Run:
     """Submit the digits, with everything that is random decided: two of these are the same training."""
-    job = sdk.Job(
-        str(DIGITS),
-        args=["--epochs", str(epochs)],
-        resources=sdk.Resources(workers=3),
-        checkpoints=sdk.Checkpoints(every_steps=50),
-        retry=sdk.Retry(infrastructure=3, preemptions=None),
-    )
-    plan = sdk.plan(job, backend=cloud.backend())
+    settings = {"workers": 3, "checkpoint_every": "50steps", "retry_infrastructure": 3, "retry_preemptions": None}
+    plan = sdk.plan(DIGITS, args=["--epochs", str(epochs)], backend=cloud.backend(), **settings)
     return sdk.submit(replace(plan, drill=Drill(seed=7)))
 
 
@@ -99,15 +93,10 @@ def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_trai
     chief = "workerpool0-0"
     # Once: the chief prints it after its second step.
     cloud.faults({"api": "vertex", "kind": "preempt", "replica": chief, "writer": chief, "log": '"sum"'})
-    job = sdk.Job(
-        "train.py",
-        args=["loop", "0.2"],
-        resources=sdk.Resources(evaluator=True),
-        checkpoints=sdk.Checkpoints(every_steps=2, keep_last=20, on_busy="block"),
-        retry=sdk.Retry(preemptions=None),
-        limits=sdk.Limits(timeout_s=LIMIT_S, grace_s=30),
-    )
-    run = sdk.submit(job, backend=cloud.backend())
+    saves = {"checkpoint_every": "2steps", "checkpoint_keep_last": 20, "checkpoint_on_busy": "block"}
+    limits = {"timeout": LIMIT_S, "limit_grace": 30, "retry_infrastructure": 3, "retry_preemptions": None}
+    about = {"args": ["loop", "0.2"], "evaluator": True, **saves, **limits}
+    run = sdk.submit("train.py", backend=cloud.backend(), **about)
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     steps = [record["step"] for record in run.metrics() if "val_sum" in record]
@@ -138,8 +127,6 @@ def test_every_container_begins_with_the_champion_of_the_bucket(cloud) -> None:
     assert set(found) == {"chief-0", "worker-0"}
     assert list(found.values()) == [pytest.approx(loss, rel=1e-4)] * 2
 
-
-# --- Drills -----------------------------------------------------------------------------------------------------------
 
 PLACES = ("us-central1:spot", "europe-west4:standard")
 TRAINING = """

@@ -1,9 +1,8 @@
 """An emulated run says so wherever it is shown, and no run, emulated or real, is looked up at the other place."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,21 +28,9 @@ def project(cloud, project) -> Path:
     return project
 
 
-@pytest.fixture
-def leave(monkeypatch) -> Callable[[], None]:
-    """Forget the emulator as another shell would, and fail on any request to Google."""
-
-    def asked(scope: str) -> Any:
-        raise AssertionError("Google Cloud was asked")
-
-    def act() -> None:
-        monkeypatch.delenv("PODLIFT_EMULATOR")
-        monkeypatch.setattr(auth, "authorized", asked)
-
-    return act
-
-
-def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(project, place, told, monkeypatch) -> None:
+def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(
+    cloud, project, place, told, monkeypatch
+) -> None:
     emulated = told("plan", "train.py", "--max-cost-usd", "0.01")
     assert f"backend      vertex, {place}\n" in emulated
     assert f"max_cost_usd=0.01 is not checked: nothing is billed by the {place}." in emulated
@@ -59,9 +46,15 @@ def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(project
     assert made["emulator"] == ""
     assert made["request_url"].startswith("https://us-central1-aiplatform.googleapis.com/v1/")
     told("plan", "train.py", "--max-cost-usd", "0.01", code=2)
+    # A bucket of an emulator alone is no place for a real job.
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
+    with pytest.raises(InputError, match=r"PODLIFT_EMULATOR is not set: Vertex AI would run a real job.*Next: set"):
+        sdk.plan("train.py")
 
 
-def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google(project, place, leave, told) -> None:
+def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google(
+    project, place, told, monkeypatch
+) -> None:
     Path("train.py").write_text("import os\nos._exit(3)\n")
     started = told("submit", "train.py", "--detach")
     assert f"backend      vertex, {place}\n" in started and f"started on the {place}. Next: " in started
@@ -86,15 +79,10 @@ def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google
     assert f"The run {run.id} belongs to Google Cloud, but PODLIFT_EMULATOR names the {place}, which was not" in refused
     assert "Next: unset PODLIFT_EMULATOR." in refused
     Path(run.plan.paths.plan).write_text(plan)
-    leave()
+    # As in another shell.
+    monkeypatch.delenv("PODLIFT_EMULATOR")
+    monkeypatch.setattr(auth, "authorized", Mock(side_effect=AssertionError("Google Cloud was asked")))
     for verb in ("status", "why", "logs", "wait", "cancel", "resume", "get"):
         refused = told(verb, run.url, code=2)
         assert f"The run {run.id} belongs to the {place}, but no emulator is configured here." in refused
         assert "Google Cloud was not asked. Next: use the line `export PODLIFT_EMULATOR=...`" in refused
-
-
-def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(project, cloud, monkeypatch) -> None:
-    monkeypatch.delenv("PODLIFT_EMULATOR")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
-    with pytest.raises(InputError, match=r"PODLIFT_EMULATOR is not set: Vertex AI would run a real job.*Next: set"):
-        sdk.plan("train.py")

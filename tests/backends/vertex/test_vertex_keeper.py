@@ -30,7 +30,6 @@ IMAGE, SMALL = "podlift/emulated", "us-docker.pkg.dev/podlift/images/small:1"
 PLACES = ("us-central1:spot", "us-central1:standard")
 # The jobs of the run get no machines, and its keeper gets one.
 STOCKOUT = vertex("stockout", times=3, display_name="program-[a-z0-9]+$")
-RETRY = sdk.Retry(infrastructure=3, preemptions=None)
 # Seconds within which the keeper ends after the run.
 ENDS_S = 60.0
 
@@ -38,12 +37,9 @@ ENDS_S = 60.0
 @pytest.fixture
 def planned(cloud, project) -> Callable[..., sdk.Plan]:
     Path("program.py").write_text("print('here')")
-
-    def plan(online: bool = False, **more: Any) -> sdk.Plan:
-        fields = {"regions": PLACES, **more}
-        return sdk.plan(sdk.Job("program.py", retry=RETRY), backend=cloud.backend(**fields), online=online)
-
-    return plan
+    job = sdk.Job("program.py", retry=sdk.Retry(infrastructure=3, preemptions=None))
+    places = {"regions": PLACES}
+    return lambda online=False, **more: sdk.plan(job, backend=cloud.backend(**{**places, **more}), online=online)
 
 
 def made(cloud: Cloud, *, keeper: bool) -> list[Any]:
@@ -157,9 +153,6 @@ def test_a_keeper_lives_as_long_as_the_attempts_may_take(limits, retry, keeper, 
     assert kept.life_s == life_s
     # Its job may run for a little longer, which it may cost.
     assert kept.limit_s == kept.price.timeout_s == min(life_s + 600.0, 7 * 86400.0)
-
-
-# --- Its rights: asked before a submit, tested by the keeper itself, and reported where a user looks ------------------
 
 
 def denied(operation: str, api: str = "vertex") -> dict[str, Any]:

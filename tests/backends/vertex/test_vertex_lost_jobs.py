@@ -1,4 +1,4 @@
-"""A job that the service no longer knows is followed by another one; one answer alone does not make it lost."""
+"""A job that the service no longer knows, and replies and requests that are lost: one run, one job, one message."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -94,9 +94,6 @@ def test_one_of_two_waiting_processes_may_leave_and_the_other_one_is_still_seen(
     first.renew()
     first.release()
     assert not first.is_held()
-
-
-# --- A submit that loses one answer, or one request, at a time: one run, one job, and no error ------------------------
 
 
 @pytest.fixture

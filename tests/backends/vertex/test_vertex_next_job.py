@@ -73,29 +73,24 @@ def message_of(data: dict[str, Any]) -> str:
     return str(data["failure"]["message"])
 
 
-@pytest.mark.parametrize(
-    ("reason", "place", "follows"),
-    [
-        ("stockout", 0, 1),
-        ("quota", 1, 2),
-        ("preempted", 0, 1),
-        ("preempted", 2, 2),
-        ("checkpointed", 0, 1),
-        ("checkpointed", 2, 2),
-        ("stockout", 2, 2),
-        ("quota", 2, None),
-        ("internal", 0, 0),
-        ("job_lost", 1, 1),
-        ("out_of_memory", 0, 0),
-        ("user_error", 0, None),
-        ("timeout", 0, None),
-        ("permission", 0, None),
-        ("cancelled", 0, None),
-    ],
-)
-def test_the_reason_says_where_the_next_job_runs(planned, reason, place, follows) -> None:
-    found = after(planned(), ended(reason), location=place)
-    assert found.get("continues", {}).get("location") == follows
+# The place of the next job by the place of the job that ended; None if no job follows.
+FOLLOWS: dict[str, dict[int, int | None]] = {
+    "stockout": {0: 1, 2: 2},
+    "quota": {1: 2, 2: None},
+    "preempted": {0: 1, 2: 2},
+    "checkpointed": {0: 1, 2: 2},
+    "internal": {0: 0},
+    "job_lost": {1: 1},
+    "out_of_memory": {0: 0},
+    **{reason: {0: None} for reason in ("user_error", "timeout", "permission", "cancelled")},
+}
+
+
+@pytest.mark.parametrize("reason", FOLLOWS)
+def test_the_reason_says_where_the_next_job_runs(planned, reason) -> None:
+    for place, follows in FOLLOWS[reason].items():
+        found = after(planned(), ended(reason), location=place)
+        assert found.get("continues", {}).get("location") == follows
 
 
 @pytest.mark.parametrize("knows", ["cause", "exit"])

@@ -31,11 +31,7 @@ IMAGE = "us-central1-docker.pkg.dev/my-project/train/tf:2.19"
 def plan(cloud, project) -> Callable[..., sdk.Plan]:
     """Plan a program, with the fields of the Vertex as keywords, and ask the emulated cloud."""
     Path("train.py").write_text("print(1)\n")
-
-    def make(*, online: bool | None = True, **fields: Any) -> sdk.Plan:
-        return sdk.plan("train.py", backend=cloud.backend(**fields), online=online)
-
-    return make
+    return lambda online=True, **fields: sdk.plan("train.py", backend=cloud.backend(**fields), online=online)
 
 
 def change(cloud: Cloud, **fields: Any) -> None:
@@ -136,13 +132,20 @@ def test_each_named_resource_is_looked_up_where_it_is(monkeypatch) -> None:
     assert asked == {}
 
 
-def test_answers_of_the_cloud_stand_among_the_facts_and_the_findings(plan) -> None:
+def test_answers_of_the_cloud_stand_among_the_facts_and_the_findings(cloud, plan) -> None:
     made = plan()
     assert made.facts.online["bucket"]["about"]["locationType"] == "region"
     assert made.facts.online["quotas"][N1] == {"exists": True, "error": "", "limits": {"us-central1": -1}}
     assert "gs://podlift-runs exists, in us-central1." in said(made, "note")
     assert f"The quota {N1} is unlimited in us-central1; 4 are needed." in said(made, "note")
     assert sdk.Plan.from_json(made.to_json(), "here").facts == made.facts
+    update = "gcloud storage buckets update gs://podlift-runs"
+    assert "billed" not in said(made, "warning"), "an emulator bills nothing"
+    assert f"billed for another 7 days. Next: {update} --clear-soft-delete." in in_cloud(made.facts.online)
+    change(cloud, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
+    found = in_cloud(plan().facts.online)
+    assert "soft delete" not in found
+    assert f"kept and billed forever. Next: {update} --no-versioning." in found
 
 
 def findings(online: dict[str, Any], accelerator: str = "cpu", **fields: Any) -> list[Finding]:
@@ -197,16 +200,6 @@ def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_readi
     write = "Writing: priced per GiB by Google: price not known to podlift."
     found = in_cloud(made.facts.online, regions=("us-central1", "europe-west4"))
     assert f"A job in europe-west4 {job} {read}. {write}" in found
-
-
-def test_needlessly_kept_objects_are_reported_in_the_plan_as_by_the_doctor(cloud, plan) -> None:
-    made, update = plan(), "gcloud storage buckets update gs://podlift-runs"
-    assert "billed" not in said(made, "warning"), "an emulator bills nothing"
-    assert f"billed for another 7 days. Next: {update} --clear-soft-delete." in in_cloud(made.facts.online)
-    change(cloud, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
-    found = in_cloud(plan().facts.online)
-    assert "soft delete" not in found
-    assert f"kept and billed forever. Next: {update} --no-versioning." in found
 
 
 def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(cloud, plan) -> None:

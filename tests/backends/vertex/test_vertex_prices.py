@@ -141,9 +141,7 @@ def test_a_service_that_is_busy_is_asked_again_and_not_for_ever(google) -> None:
         refresh()
 
 
-def test_a_refresh_needs_a_project_and_no_emulator(google, monkeypatch) -> None:
-    with pytest.raises(sdk.InputError, match=r"which is not known\. Next: --vertex-project ID"):
-        prices.VertexPrices().refresh(None, os.environ, SystemClock())
+def test_an_emulator_has_no_catalog_of_prices(google, monkeypatch) -> None:
     monkeypatch.setenv(EMULATOR, "http://127.0.0.1:8123/" + 32 * "a")
     with pytest.raises(sdk.InputError, match=r"emulator at 127\.0\.0\.1:8123 has no catalog of prices\. Next: unset"):
         refresh()
@@ -192,10 +190,7 @@ def test_a_limit_of_cost_is_compared_with_read_prices_and_refuses_unknown_ones(g
     assert "is compared with an estimate" not in str(exact.findings)
     with pytest.raises(sdk.InputError, match="no source gives the price of n1-standard-4 on demand in us-west4"):
         plan("us-west4", max_cost_usd=60)
-
-
-def test_a_keeper_of_unknown_price_counts_as_one_too(google, plan) -> None:
-    refresh()
+    # A keeper of unknown price counts as one too.
     with pytest.raises(sdk.InputError, match="price of n1-standard-4 of the keeper on demand in us-west4") as caught:
         plan("us-west4", accelerator="v5e-4", max_cost_usd=100, **KEPT)
     assert "Nearest: limit_allow_unknown_price=True" in str(caught.value)

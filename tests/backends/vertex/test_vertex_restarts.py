@@ -114,8 +114,6 @@ def test_a_machine_that_is_replaced_joins_the_containers_that_stay(cloud, write)
     assert (counters(cloud)["restarts"], counters(cloud)["retries"]) == ({}, 0)
 
 
-# --- The last phase of a run: its model is registered and evaluated before the job ends -------------------------------
-
 # It writes the model to the bucket, as TensorFlow does with the same address.
 REGISTERED = """
 import os, sys, sdk

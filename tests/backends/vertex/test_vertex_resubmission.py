@@ -109,7 +109,7 @@ for step in range(len(done), 9):
 print("weights", weight.hex(), flush=True)
 """
 # One more than Vertex AI restarts: it takes the machine away after the first seven steps.
-PREEMPTIONS = {"api": "vertex", "kind": "preempt", "log": r"^step [0-6]$", "times": 7}
+PREEMPTIONS = vertex("preempt", log=r"^step [0-6]$", times=7)
 # Its process dies between the claim on the second job and its request.
 CLIENT = (
     (PROGRAMS / "dying_client.py").read_text()
@@ -132,7 +132,6 @@ def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_wei
     Path("program.py").write_text(PROGRAM.replace("DISTURBED", "1"))
     cloud.faults(PREEMPTIONS)
     with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
         run = api.attach(client.stdout.readline().strip())
         assert client.wait(LIMIT_S) == -signal.SIGKILL, run.why()
     # The claim of the killed process expires, and several others wait.
@@ -149,9 +148,6 @@ def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_wei
     assert "job 1 ended (preempted)" in flat(run.why())
     ends = [[line.text for line in each.logs() if line.text.startswith("weights")] for each in (undisturbed, run)]
     assert ends[0] == ends[1] and len(ends[0]) == 1
-
-
-# --- The place of the next job, and its cost --------------------------------------------------------------------------
 
 
 @pytest.mark.full

@@ -138,9 +138,6 @@ def test_where_no_record_tells_of_an_end_the_log_does(status, words, reason, mes
     assert said.end.failure.traceback == below
 
 
-# --- The history of a run: its jobs, their log, and the records of clients --------------------------------------------
-
-
 def log(*texts: str) -> list[LogEntry]:
     return [LogEntry(id=str(at), time=101.0 + at, replica="service", text=text) for at, text in enumerate(texts)]
 
