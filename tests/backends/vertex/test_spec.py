@@ -266,32 +266,23 @@ texts = st.text(max_size=30)
 words = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)
 
 
-JOBS = st.fixed_dictionaries(
-    {
-        "env": st.dictionaries(names, texts, max_size=4),
-        "args": st.lists(texts, max_size=3),
-        "resources": st.fixed_dictionaries(
-            {
-                "workers": st.integers(1, 4),
-                "ps": st.integers(0, 2),
-                "evaluator": st.booleans(),
-                "accelerator": st.sampled_from([row.name for row in ROWS]),
-            }
-        ),
-        "limits": st.fixed_dictionaries({"timeout_s": st.none() | st.floats(1e-3, 1e9)}),
-        "code": st.fixed_dictionaries({"keras": st.sampled_from(["auto", "legacy"])}),
-    }
+HARDWARE = {"accelerator": st.sampled_from([row.name for row in ROWS]), "evaluator": st.booleans()}
+JOBS = st.builds(
+    dict,
+    env=st.dictionaries(names, texts, max_size=4),
+    args=st.lists(texts, max_size=3),
+    resources=st.builds(dict, workers=st.integers(1, 4), ps=st.integers(0, 2), **HARDWARE),
+    limits=st.builds(dict, timeout_s=st.none() | st.floats(1e-3, 1e9)),
+    code=st.builds(dict, keras=st.sampled_from(["auto", "legacy"])),
 )
-REGIONS = st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2)
-PLACES = st.fixed_dictionaries(
-    {
-        "regions": REGIONS.map(tuple),
-        "service_account": st.none() | texts.filter(bool),
-        "labels": st.dictionaries(words, words, max_size=3),
-        "provisioning": st.sampled_from(["standard", "spot", "flex"]),
-        "disk_gb": st.integers(1, 100_000),
-        "machine": st.none() | words,
-    }
+PLACES = st.builds(
+    dict,
+    regions=st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2).map(tuple),
+    service_account=st.none() | texts.filter(bool),
+    labels=st.dictionaries(words, words, max_size=3),
+    provisioning=st.sampled_from(["standard", "spot", "flex"]),
+    disk_gb=st.integers(1, 100_000),
+    machine=st.none() | words,
 )
 
 

@@ -230,7 +230,7 @@ class KilledError(BaseException):
 
 
 class Mortal:
-    """Passes calls on, and kills the process before or after its call number `at`; 0 for never."""
+    """Passes calls on, and kills the process before or after its call number `at`."""
 
     def __init__(self, inner: Any, calls: Iterator[int], at: int, *, before: bool) -> None:
         self._inner, self._calls, self._at, self._before = inner, calls, at, before
@@ -265,6 +265,18 @@ def until_created(store: PosixStore, service: Any, clock: FakeClock) -> CreatedJ
     raise AssertionError("nobody has created the job")
 
 
+# The calls of a creation to its store and to the service: read_created, the claim, the request, the record of its name.
+STEPS, REQUEST = 4, 3
+
+
+def kill(store: PosixStore, service: Any, clock: FakeClock, step: int, *, before: bool = True) -> None:
+    """Let a process create the job, and kill it before or after its call number `step`."""
+    calls = iter(range(1, 1000))
+    mortals = [Mortal(each, calls, step, before=before) for each in (store, service)]
+    with pytest.raises(KilledError):
+        claiming(*mortals, clock, store).attempt()
+
+
 def is_taken_over(store: PosixStore, service: Any, clock: FakeClock) -> None:
     killed, made = clock.now(), until_created(store, service, clock)
     assert clock.now() - killed <= TAKEN_OVER_S
@@ -272,19 +284,12 @@ def is_taken_over(store: PosixStore, service: Any, clock: FakeClock) -> None:
     assert read_created(store, 2) == made
 
 
-# The calls of a creation to its store and to the service: read_created, the claim, the request, the record of its name.
-STEPS = 4
-
-
 @pytest.mark.parametrize("late_s", [0.0, 20.0], ids=["list_is_current", "list_is_late"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 def test_a_holder_that_is_killed_at_any_step_leaves_one_job(store, clock, step, before, late_s) -> None:
     service = Service(clock, late_s=late_s, number=2)
-    calls = iter(range(1, 1000))
-    mortals = [Mortal(each, calls, step, before=before) for each in (store, service)]
-    with pytest.raises(KilledError):
-        claiming(*mortals, clock, store).attempt()
+    kill(store, service, clock, step, before=before)
     is_taken_over(store, service, clock)
 
 
@@ -292,15 +297,11 @@ def test_a_holder_that_is_killed_at_any_step_leaves_one_job(store, clock, step, 
 @pytest.mark.parametrize("step", range(4))
 def test_one_that_takes_over_and_is_killed_too_leaves_one_job(store, clock, step, before) -> None:
     service = Service(clock, number=2)
-    with pytest.raises(KilledError):
-        claiming(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
+    kill(store, service, clock, REQUEST)
     clock.sleep(61.0)
-    calls = iter(range(1, 1000))
     # It reads, tries to claim, looks at the claim and searches six times, by two calls each, the last of which is the first
     # of these steps. Then it takes the claim over, sends the request, and records the name.
-    mortals = [Mortal(each, calls, 3 + 6 * 2 + step, before=before) for each in (store, service)]
-    with pytest.raises(KilledError):
-        claiming(*mortals, clock, store).attempt()
+    kill(store, service, clock, 3 + 6 * 2 + step, before=before)
     is_taken_over(store, service, clock)
 
 
@@ -358,8 +359,7 @@ def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_req
 
 def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store, clock) -> None:
     service = Service(clock, number=2)
-    with pytest.raises(KilledError):
-        claiming(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
+    kill(store, service, clock, REQUEST)
     for number, created in ((8, clock.now() + 2.0), (9, clock.now() + 1.0)):
         service.add(number, created)
     clock.sleep(61.0)

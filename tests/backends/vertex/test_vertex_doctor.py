@@ -57,16 +57,14 @@ GRANTS = {
     REPOSITORY: f"artifacts repositories add-iam-policy-binding podlift --location={PLACE} --project={PROJECT}",
 }
 IDENTITY = f"beta services identity create --service=aiplatform.googleapis.com --project={PROJECT} && gcloud"
-ADMIN, LOGGER = "roles/storage.objectAdmin", "roles/logging.logWriter"
+ADMIN, LOGGER, WRITER = "roles/storage.objectAdmin", "roles/logging.logWriter", "roles/artifactregistry.writer"
+OURS = f"--project={PROJECT}"
 
 
 def lacks(check: str, member: str, resource: str, role: str, *permissions: str) -> tuple[dict[str, Any], str, str]:
     """Return a row below: a member lacks permissions of a role, and the command grants the role."""
-    return (
-        withheld(member, resource, role, *permissions),
-        check,
-        f"{GRANTS[resource]} --member={member} --role={role}",
-    )
+    setup = withheld(member, resource, role, *permissions)
+    return setup, check, f"{GRANTS[resource]} --member={member} --role={role}"
 
 
 # The missing resource, the check that fails, and its command without its beginning "gcloud ".
@@ -75,28 +73,18 @@ MENDED = {
     "the caller may not create jobs": lacks("jobs", ME, IN_PROJECT, "roles/aiplatform.user", *rights.JOBS),
     "the caller may not read logs": lacks("logs", ME, IN_PROJECT, "roles/logging.viewer", rights.LOGS),
     "the caller may not write objects": lacks("objects", ME, BUCKET, ADMIN, "storage.objects.create"),
-    "there is no service account": (
-        {"absent": [ACCOUNT]},
-        "account",
-        f"iam service-accounts create trainer --project={PROJECT}",
-    ),
+    "there is no service account": ({"absent": [ACCOUNT]}, "account", f"iam service-accounts create trainer {OURS}"),
     "the caller may not act as the account": lacks("actas", ME, ACCOUNT, "roles/iam.serviceAccountUser", rights.ACT_AS),
     "the account may not use the bucket": lacks("storage", f"serviceAccount:{TRAINER}", BUCKET, ADMIN, *rights.OBJECTS),
     "the agent may not pull images": lacks("pull", AGENT, REPOSITORY, "roles/artifactregistry.reader", rights.PULL),
     "the account of builds may not write logs": lacks("build-logs", BUILDER, IN_PROJECT, LOGGER, rights.WRITE_LOGS),
-    "Cloud Build is disabled": (
-        off("cloudbuild"),
-        "build-apis",
-        f"services enable cloudbuild.googleapis.com --project={PROJECT}",
-    ),
+    "Cloud Build is disabled": (off("cloudbuild"), "build-apis", f"services enable cloudbuild.googleapis.com {OURS}"),
     "there is no repository": (
         {"absent": [REPOSITORY]},
         "build-repo",
         f"artifacts repositories create podlift --repository-format=docker --location={PLACE} --project={PROJECT}",
     ),
-    "the account of builds may not push": lacks(
-        "build-account", BUILDER, REPOSITORY, "roles/artifactregistry.writer", rights.PUSH
-    ),
+    "the account of builds may not push": lacks("build-account", BUILDER, REPOSITORY, WRITER, rights.PUSH),
 }
 
 

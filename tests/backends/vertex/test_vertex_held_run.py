@@ -1,8 +1,10 @@
 """A run with a job in the queue, beside services that refuse, fail or are silent: repeated requests, and messages."""
 
+import time
+
 import pytest
-from support import heard, made, until
-from vertex_faults import HOLD, QuickClock, asked, flat, vertex
+from support import FakeClock, heard, made, until
+from vertex_faults import HOLD, asked, flat, vertex
 
 import sdk
 from sdk import Reason, State
@@ -23,6 +25,17 @@ def _impatient(monkeypatch) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.1)
     for user in ("records.sync.index", "backends.vertex.job.latest_job", "backends.vertex.wait.waiting"):
         monkeypatch.setattr(f"sdk.{user}.SYNC_RETRY", IMPATIENT)
+
+
+class QuickClock(FakeClock):
+    """A fake clock on which each sleep takes at least five seconds; other processes get a moment."""
+
+    def __init__(self) -> None:
+        super().__init__(time.time())
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(max(seconds, 5.0))
+        time.sleep(0.005)
 
 
 def quick(run: sdk.Run) -> Run:

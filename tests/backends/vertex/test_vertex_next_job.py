@@ -167,9 +167,7 @@ def test_attempts_without_progress_are_a_crash_loop_unless_the_machines_change(p
     assert "3 consecutive attempts ended at step 10" in message_of(found)
     assert "continues" in after(planned(several), ended("preempted"), events)
     assert "continues" not in after(planned(several), ended("preempted"), events, location=2)
-
-
-def test_a_step_that_the_next_attempt_continued_from_is_progress(planned) -> None:
+    # A step from which the next attempt continued is progress.
     events = [event("attempt_started", attempt=number, job=1) for number in range(1, 8)]
     events += [event("continued", attempt=number, step=10 * number) for number in range(2, 8)]
     assert "continues" in after(planned(locations=PLACES[:1]), ended("preempted"), events)
