@@ -37,7 +37,7 @@ BODY = {"displayName": "d", "labels": {"podlift-run": "d-aaaaaa"}, "jobSpec": {"
 
 
 class Server(ThreadingHTTPServer):
-    """Gives the answers of a script, one after the other, the last one again and again: (status, body or message, headers)."""
+    """Gives the answers of a script in turn, the last one again and again: (status, body or message, headers)."""
 
     daemon_threads = True
 

@@ -17,15 +17,15 @@ RATE = "Quota exceeded for quota metric 'R' and limit 'R per minute' of service 
 SPOT = f"429 RESOURCE_EXHAUSTED: {QUOTA[4:]}preemptible_cpus,{TRAINING}preemptible_nvidia_l4_gpus"
 STOCKOUT = "Resources are insufficient in region: a. Try a different region or use a different accelerator."
 DISABLED = "Vertex AI API has not been used in project 12 before or it is disabled. Enable it by visiting https://..."
-RETRY = "WARNING: Retrying (Retry(total=4)) after connection broken by 'ConnectTimeoutError(<pip._vendor.urllib3>, 'Connection"
+RETRY = "WARNING: Retrying (Retry(total=4)) after connection broken by 'ConnectTimeoutError(<pip._vendor>, 'Connection"
 PULL = "does not have permission to access Artifact Registry repository projects/p/locations/us/repositories/r"
 DOWNLOAD = "Permission 'artifactregistry.repositories.downloadArtifacts' denied"
 IDENTITY = "beta services identity create --service=aiplatform.googleapis.com --project=1. Then: gcloud artifacts"
 READER = "add-iam-policy-binding r --location=us --project=p --role=roles/artifactregistry.reader"
 CREATE = "Permission 'aiplatform.customJobs.create' denied on resource '//aiplatform.googleapis.com/projects/p'"
 ELSEWHERE = (
-    f"The Cloud Storage bucket of `gs://{'b' * 63}/{'runs/' * 40}` is in location `us`. It must be in the same regional "
-    "location as the service location `us-central1`."
+    f"The Cloud Storage bucket of `gs://{'b' * 63}/{'runs/' * 40}` is in location `us`. It must be in the same "
+    "regional location as the service location `us-central1`."
 )
 METADATA = "404 for http://metadata/computeMetadata/v1/instance/service-accounts/default/identity"
 ACTING = "403 Permission 'iam.serviceAccounts.actAs' denied on service account x@p.iam.gserviceaccount.com"

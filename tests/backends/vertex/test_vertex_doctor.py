@@ -1,4 +1,4 @@
-"""`podlift doctor --backend vertex` and `podlift init vertex` against an emulated account that has all, or lacks one thing."""
+"""`podlift doctor --backend vertex` and `podlift init vertex` on an emulated account that lacks one thing at most."""
 
 import json
 import shlex

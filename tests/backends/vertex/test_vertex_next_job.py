@@ -1,4 +1,4 @@
-"""The step after the end of a job, as a pure function of the records, and the steps of a process that waits or keeps."""
+"""The step after the end of a job, as a pure function of the records, and the steps of waiting processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

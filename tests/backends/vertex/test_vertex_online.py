@@ -291,8 +291,9 @@ def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(clou
 
     for name, location in (("in-europe", "EUROPE-WEST4"), ("in-america", "US"), ("pair", "NAM4")):
         create(cloud, name, location=location)
+    needs = "Vertex AI needs the output directory of a job in us-central1"
     for name, part in {
-        "in-europe": "gs://in-europe is in europe-west4, but Vertex AI needs the output directory of a job in us-central1",
+        "in-europe": f"gs://in-europe is in europe-west4, but {needs}",
         "in-america": "gs://in-america is a multi-region bucket (US)",
         "pair": "gs://pair is a dual-region bucket (NAM4)",
         "nowhere": "There is no bucket gs://nowhere. Received: baseOutputDirectory 'gs://nowhere/out'",
