@@ -1,7 +1,5 @@
 """Projects with programs that are submitted to the emulated cloud. Google's own type judges every request that is rendered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import fields
@@ -15,13 +13,14 @@ from vertex_faults import HOLD
 import sdk
 from sdk.backends.vertex.job import request
 from sdk.backends.vertex.options import Vertex
+from sdk.cli.app import run as command
 from sdk.job.plan import Plan
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.vertex import Cloud
 
 
 @pytest.fixture(autouse=True)
-def _google_reads_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def _google_reads_every_request(monkeypatch) -> None:
     render = request.render
 
     def judged(plan: Plan, **more: Any) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def _google_reads_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     """The folder of a project, which is empty and the current one."""
     folder = tmp_path / "project"
     folder.mkdir()
@@ -55,13 +54,19 @@ def submitted(cloud: Cloud, folder: Path, text: str, **more: Any) -> sdk.Run:
 
 
 @pytest.fixture
-def start(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Run]:
+def cloud(podlift_vertex) -> Cloud:
+    """The emulated cloud, which is empty but for the bucket for runs."""
+    return podlift_vertex
+
+
+@pytest.fixture
+def start(cloud, project) -> Callable[..., sdk.Run]:
     """Submit to an empty cloud."""
-    return lambda text="print('here')", **more: submitted(podlift_vertex, project, text, **more)
+    return lambda text="print('here')", **more: submitted(cloud, project, text, **more)
 
 
 @pytest.fixture(scope="module")
-def _held_run(podlift_vertex_server: Cloud, tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
+def _held_run(podlift_vertex_server, tmp_path_factory) -> sdk.Run:
     cloud, folder = podlift_vertex_server, tmp_path_factory.mktemp("held")
     cloud.reset()
     cloud.make_bucket()
@@ -74,10 +79,8 @@ def _held_run(podlift_vertex_server: Cloud, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def held(
-    podlift_vertex_server: Cloud, _held_run: sdk.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Cloud, sdk.Run]:
-    """A run with a waiting job, for all tests of a file: they leave it as it is, and none uses `podlift_vertex`."""
+def held(podlift_vertex_server, _held_run, tmp_path, monkeypatch) -> tuple[Cloud, sdk.Run]:
+    """A run with a waiting job, for all tests of a file: they leave it as it is, and none uses `cloud`."""
     podlift_vertex_server.faults(HOLD)
     podlift_vertex_server.forget_requests()
     monkeypatch.setenv("PODLIFT_EMULATOR", podlift_vertex_server.url)
@@ -91,5 +94,17 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
+def store(tmp_path) -> PosixStore:
     return PosixStore(str(tmp_path / "run"))
+
+
+@pytest.fixture
+def told(capsys) -> Callable[..., str]:
+    """Run a command, and return all that it prints: `told("init", "vertex", code=2)`."""
+
+    def run(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert command(list(words)) == code
+        return "".join(capsys.readouterr())
+
+    return run

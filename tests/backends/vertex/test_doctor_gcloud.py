@@ -1,7 +1,5 @@
 """The commands that `podlift doctor --backend vertex` and `podlift models promote` print, run by the real gcloud."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 from registered_models import register
 from support import REPO
-from test_vertex_doctor import MENDED, PLACE, PROJECT, TRAINER, wrong
+from test_vertex_doctor import COMPLETE, FILE, MENDED, PLACE, PROJECT, TRAINER, wrong
 
 # That folder has the tests of gcloud against the emulator.
 sys.path.append(str(REPO / "tests" / "emulator"))
@@ -24,40 +22,33 @@ from sdk.cli.app import run as command
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(
-        shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+        shutil.which("gcloud") is None, reason="not installed: https://cloud.google.com/sdk/docs/install"
     ),
     pytest.mark.process,
 ]
 
 
 @pytest.fixture(scope="module")
-def gcloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcloud]:
+def gcloud(tmp_path_factory) -> Iterator[Gcloud]:
     with serving(tmp_path_factory.mktemp("gcloud"), "--quiet") as found:
         yield found
 
 
 @pytest.fixture
-def folder(gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(gcloud, project, monkeypatch) -> Path:
     """A project's folder with an account that lacks nothing."""
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)
     gcloud.ask("POST", "_reset")
-    gcloud.ask(
-        "POST",
-        f"storage/v1/b?project={PROJECT}",
-        {"name": "podlift-runs", "location": PLACE, "softDeletePolicy": {"retentionDurationSeconds": "0"}},
-    )
-    (project / "podlift.toml").write_text(
-        f'[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\nservice_account = "{TRAINER}"\n'
-        f'image = "{PLACE}-docker.pkg.dev/{PROJECT}/podlift/cpu:1"\n'
-    )
+    bucket = {"name": "podlift-runs", "location": PLACE, "softDeletePolicy": {"retentionDurationSeconds": "0"}}
+    gcloud.ask("POST", f"storage/v1/b?project={PROJECT}", bucket)
+    FILE.write_text(COMPLETE)
     return project
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
     command(["doctor", "--backend", "vertex", "--json", *words])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    return json.loads(capsys.readouterr().out)
 
 
 def mend(gcloud: Gcloud, check: dict[str, Any]) -> None:
@@ -68,9 +59,7 @@ def mend(gcloud: Gcloud, check: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", MENDED)
-def test_the_printed_command_mends_its_line(
-    case: str, gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_command_mends_its_line(case, gcloud, folder, capsys) -> None:
     setup, name, _ = MENDED[case]
     gcloud.ask("POST", "_project", setup)
     found = wrong(doctor(capsys))
@@ -79,9 +68,7 @@ def test_the_printed_command_mends_its_line(
     assert wrong(doctor(capsys)) == {}
 
 
-def test_the_commands_of_init_create_the_missing_resources(
-    gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_init_create_the_missing_resources(gcloud, project, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", gcloud.url)
     gcloud.ask("POST", "_reset")
     gcloud.ask("POST", "_project", {"absent": [f"//iam.googleapis.com/projects/-/serviceAccounts/{TRAINER}"]})
@@ -98,9 +85,7 @@ def test_the_commands_of_init_create_the_missing_resources(
     assert wrong(doctor(capsys)) == {}
 
 
-def test_the_commands_of_a_promotion_reach_the_service(
-    gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_a_promotion_reach_the_service(gcloud, folder, capsys) -> None:
     root = "gs://podlift-runs/podlift"
     register(root, "digits", {"model.keras": b"weights"}, promote=False)
     assert command(["models", "promote", "digits", "1"]) == 0

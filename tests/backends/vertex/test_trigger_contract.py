@@ -1,36 +1,28 @@
 """The contract of a service that starts schedules: Cloud Scheduler, on the emulator."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import FakeClock, needs, until
+from weekly_schedules import ACCOUNT, WEEK_S, prepared
 
 from sdk import backends
 from sdk.backends.triggers import Trigger
-from sdk.planning.settings.merge import Destination
-from sdk.schedules import creation
-from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1", "google.cloud.aiplatform_v1")
-ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
-WEEK_S = 7 * 86400.0
 CLOCK = FakeClock()
 
 
 class TestCloudScheduler:
     @pytest.fixture(autouse=True)
-    def _draft(self, podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _draft(self, cloud, tmp_path, monkeypatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("train.py").write_text("print('here')")
-        spec = creation.draft(name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin")
-        target = Destination(backend=podlift_vertex.backend(service_account=ACCOUNT))
-        made = creation.prepare(spec, "train.py", {}, target)
-        assert made.service is not None and made.trigger is not None
-        self.cloud, self.service = podlift_vertex, made.service
+        made = prepared(partial(cloud.backend, service_account=ACCOUNT))
+        self.cloud, self.service = cloud, made.service
         self.draft = replace(made.trigger, id="1a2b3c4d", digest="d" * 64)
         self.request = self.service.render(self.draft)
 
@@ -38,11 +30,9 @@ class TestCloudScheduler:
         return self.service.create(self.request, CLOCK)
 
     def there(self) -> Trigger:
-        found = self.service.get(self.request.name, CLOCK)
-        assert found is not None
-        return found
+        return self.service.get(self.request.name, CLOCK)
 
-    def test_a_trigger_equals_its_request_and_names_its_schedule(self) -> None:
+    def test_a_trigger_equals_its_request_names_its_schedule_and_is_paused_by_a_keeper(self) -> None:
         assert self.service.get(self.request.name, CLOCK) is None
         made = self.create()
         parent = self.service.parent(self.draft.plan, "")
@@ -51,12 +41,8 @@ class TestCloudScheduler:
         assert (made.root, made.schedule, made.id) == (self.draft.plan.root, "weekly", "1a2b3c4d")
         assert made.digest == self.request.digest
         assert made.next is not None and (made.last_attempt, made.status) == (None, "")
-
-    def test_a_keeper_pauses_it_without_any_of_googles_libraries(self) -> None:
-        self.create()
-        deliveries = backends.load("vertex").services.deliveries
-        assert deliveries is not None
-        deliveries.pause(self.request.name, CLOCK)
+        # As a keeper does, without any of Google's libraries.
+        backends.load("vertex").services.deliveries.pause(self.request.name, CLOCK)
         assert self.there().paused and self.cloud.advance(WEEK_S) == []
 
     def test_a_slot_starts_one_keeper_and_the_trigger_shows_how_that_went(self) -> None:

@@ -1,15 +1,14 @@
 """Clients with wrong clocks: their decisions about a run depend only on the clocks of the bucket and of the service."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from support import LIMIT_S, made, until
-from vertex_faults import HOLD, Start
+from vertex_faults import HOLD
 
 import sdk
 from sdk import State
@@ -19,7 +18,6 @@ from sdk.backends.vertex.job.latest_job import LatestJob
 from sdk.clock import SystemClock
 from sdk.errors import MissingError
 from sdk.run import Run
-from sdk.testing.vertex import Cloud
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -33,37 +31,27 @@ class WrongClock(SystemClock):
 
 
 @pytest.fixture
-def start(start: Start) -> Callable[..., sdk.Run]:
+def start(start) -> Callable[..., sdk.Run]:
     return partial(start, retry=sdk.Retry(infrastructure=1))
 
 
-def job_of(cloud: Cloud) -> tuple[str, str]:
-    """Return the name and the state of the first job."""
-    first = made(cloud)[0]
-    return first.name, first.state.name
-
-
-def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    podlift_vertex.faults(HOLD)
+def test_the_grace_of_a_cancellation_is_the_same_for_every_reader(cloud, start, monkeypatch) -> None:
+    cloud.faults(HOLD)
     run = start()
     wrong = Run(run.plan, WrongClock(HOUR))
     # It writes the request, and is gone.
     wrong._handle._copy.request_cancel(0, 600.0)  # type: ignore[attr-defined]
     for each in (run, wrong, Run(run.plan, WrongClock(-HOUR))):
         assert each.status().state is State.PENDING
-        assert job_of(podlift_vertex)[1] == "JOB_STATE_QUEUED"
+        assert made(cloud)[0].state.name == "JOB_STATE_QUEUED"
     # Ten minutes and more later.
     monkeypatch.setattr("sdk.backends.vertex.job.run._CANCEL_MARGIN_S", -602.0)
     Run(run.plan, WrongClock(HOUR)).status()
-    until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
+    until(lambda: made(cloud)[0].state.name == "JOB_STATE_CANCELLED", run.why)
 
 
-def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    podlift_vertex.advance(3 * DAY)
+def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(cloud, start, monkeypatch) -> None:
+    cloud.advance(3 * DAY)
     began, run = time.time(), start("print('its only line')")
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     lasted_s = time.time() - began
@@ -75,25 +63,21 @@ def test_an_emulator_with_a_moved_clock_is_asked_for_its_time_and_google_is_not(
     assert began - 1.0 <= min(moments) and max(moments) <= time.time() + 1.0, run.why()
 
     job = LatestJob(run.plan, run._handle._store, SystemClock())  # type: ignore[attr-defined]
-    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get"})
-    looks = podlift_vertex.requests().operations.get("customJobs.get", 0)
+    cloud.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get"})
+    looks = cloud.requests().operations.get("customJobs.get", 0)
     with pytest.raises(OutcomeUnknownError):
         job.ahead_s(1)
-    assert podlift_vertex.requests().operations["customJobs.get"] == looks + 1, "one that is silent is asked once"
+    assert cloud.requests().operations["customJobs.get"] == looks + 1, "one that is silent is asked once"
     with monkeypatch.context() as patched:
         patched.delenv("PODLIFT_EMULATOR")
         assert job.ahead_s(1) == 0.0
 
     # A job that only the list has is looked for by its own number.
-    podlift_vertex.faults()
+    cloud.faults()
     first = job.created(1)
-    assert first is not None
     second = replace(job.client.get(first.name), name=f"{first.name}2", labels={JOB: "2"})
 
-    def forgotten(*_: object, **__: object) -> None:
-        raise MissingError("The service has no such job.")
-
-    monkeypatch.setattr(job.client, "get", forgotten)
+    monkeypatch.setattr(job.client, "get", Mock(side_effect=MissingError("The service has no such job.")))
     monkeypatch.setattr(job.client, "list", lambda *_: [second])
     monkeypatch.setattr(job, "created", lambda number: CreatedJob(name=second.name))
     assert job.ahead_s(2) == pytest.approx(3 * DAY, abs=1.0)

@@ -1,139 +1,88 @@
 """An emulated run says so wherever it is shown, and no run, emulated or real, is looked up at the other place."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
 
 import sdk
 from sdk import api
-from sdk.cli.app import run as command
-from sdk.errors import InputError, StoreError
-from sdk.records.sync.index import KEYS
-from sdk.storage import emulator
+from sdk.errors import InputError
 from sdk.storage.gcs import auth
-from sdk.storage.gcs.store import GcsStore
-from sdk.storage.retry import RetryPolicy
-from sdk.testing.vertex import Cloud
 
 
 @pytest.fixture
-def place(podlift_vertex: Cloud) -> str:
-    return f"emulator at {urlsplit(podlift_vertex.url).netloc}"
+def place(cloud) -> str:
+    return f"emulator at {urlsplit(cloud.url).netloc}"
 
 
 @pytest.fixture
-def project(podlift_vertex: Cloud, project: Path) -> Path:
+def project(cloud, project) -> Path:
     """A folder with a program, configured to run on Vertex AI."""
     Path("train.py").write_text("print('here')\n")
-    about = {"project": podlift_vertex.project, "bucket": podlift_vertex.bucket, "image": "podlift/emulated"}
+    about = {"project": cloud.project, "bucket": cloud.bucket, "image": "podlift/emulated"}
     lines = [f'{name} = "{value}"' for name, value in about.items()]
     Path("podlift.toml").write_text("\n".join(['backend = "vertex"', "[vertex]", *lines]))
     return project
 
 
-@pytest.fixture
-def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Forget the emulator as another shell would, and fail on any request to Google."""
-
-    def asked(scope: str) -> Any:
-        raise AssertionError("Google Cloud was asked")
-
-    def act() -> None:
-        monkeypatch.delenv("PODLIFT_EMULATOR")
-        monkeypatch.setattr(auth, "authorized", asked)
-
-    return act
-
-
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    """Return all that a command prints."""
-    capsys.readouterr()
-    assert command(list(words)) == code
-    shown = capsys.readouterr()
-    return shown.out + shown.err
-
-
 def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(
-    project: Path, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cloud, project, place, told, monkeypatch
 ) -> None:
-    emulated = told(capsys, "plan", "train.py", "--max-cost-usd", "0.01")
+    emulated = told("plan", "train.py", "--max-cost-usd", "0.01")
     assert f"backend      vertex, {place}\n" in emulated
     assert f"max_cost_usd=0.01 is not checked: nothing is billed by the {place}." in emulated
     assert "USD " not in emulated and "console.cloud" not in emulated
-    made = json.loads(told(capsys, "plan", "train.py", "--json"))
+    made = json.loads(told("plan", "train.py", "--json"))
     address = place.removeprefix("emulator at ")
     assert made["emulator"] == address
     assert made["request_url"].startswith(f"http://{address}/TOKEN/v1/projects/podlift/locations/us-central1/")
     monkeypatch.delenv("PODLIFT_EMULATOR")
-    real = told(capsys, "plan", "train.py")
+    real = told("plan", "train.py")
     assert "backend      vertex\n" in real and " USD an hour" in real and "emulator at" not in real
-    made = json.loads(told(capsys, "plan", "train.py", "--json"))
-    assert made["emulator"] == "" and made["request_url"].startswith(
-        "https://us-central1-aiplatform.googleapis.com/v1/"
-    )
-    told(capsys, "plan", "train.py", "--max-cost-usd", "0.01", code=2)
+    made = json.loads(told("plan", "train.py", "--json"))
+    assert made["emulator"] == ""
+    assert made["request_url"].startswith("https://us-central1-aiplatform.googleapis.com/v1/")
+    told("plan", "train.py", "--max-cost-usd", "0.01", code=2)
+    # A bucket of an emulator alone is no place for a real job.
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
+    with pytest.raises(InputError, match=r"PODLIFT_EMULATOR is not set: Vertex AI would run a real job.*Next: set"):
+        sdk.plan("train.py")
 
 
 def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google(
-    project: Path, place: str, leave: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    project, place, told, monkeypatch
 ) -> None:
     Path("train.py").write_text("import os\nos._exit(3)\n")
-    started = told(capsys, "submit", "train.py", "--detach")
+    started = told("submit", "train.py", "--detach")
     assert f"backend      vertex, {place}\n" in started and f"started on the {place}. Next: " in started
     run = sdk.attach("latest")
-    assert f"The {place} reports JOB_STATE_FAILED." in told(capsys, "wait", run.id, code=1)
-    status = told(capsys, "status", run.id)
+    assert f"The {place} reports JOB_STATE_FAILED." in told("wait", run.id, code=1)
+    status = told("status", run.id)
     assert f"backend    vertex, {place}\n" in status and "vendor     JOB_STATE_FAILED\n" in status
-    assert f"\tvertex, {place}\n" in told(capsys, "list")
-    why = told(capsys, "why", run.id)
+    assert f"\tvertex, {place}\n" in told("list")
+    why = told("why", run.id)
     assert f"The {place} reports JOB_STATE_FAILED." in why
-    service = told(capsys, "logs", run.id, "--task", "service")
+    service = told("logs", run.id, "--task", "service")
     assert "please check the logs\n" in service
     assert not [text for text in (started, status, why, service) if "console.cloud" in text or "USD" in text]
     assert place in repr(run) and run.status().service == f"the {place}" and run.status().console == ""
     (listed,) = api.runs()
     assert listed.place == f"vertex, {place}" and listed.emulator == place.removeprefix("emulator at ")
-    shown = json.loads(told(capsys, "status", run.id, "--json"))
+    shown = json.loads(told("status", run.id, "--json"))
     assert (shown["backend"], shown["emulator"], shown["console"]) == ("vertex", listed.emulator, "")
     plan = Path(run.plan.paths.plan).read_text()
     Path(run.plan.paths.plan).write_text(json.dumps({**json.loads(plan), "emulator": ""}))
-    refused = told(capsys, "status", run.id, code=2)
+    refused = told("status", run.id, code=2)
     assert f"The run {run.id} belongs to Google Cloud, but PODLIFT_EMULATOR names the {place}, which was not" in refused
     assert "Next: unset PODLIFT_EMULATOR." in refused
     Path(run.plan.paths.plan).write_text(plan)
-    leave()
+    # As in another shell.
+    monkeypatch.delenv("PODLIFT_EMULATOR")
+    monkeypatch.setattr(auth, "authorized", Mock(side_effect=AssertionError("Google Cloud was asked")))
     for verb in ("status", "why", "logs", "wait", "cancel", "resume", "get"):
-        refused = told(capsys, verb, run.url, code=2)
+        refused = told(verb, run.url, code=2)
         assert f"The run {run.id} belongs to the {place}, but no emulator is configured here." in refused
         assert "Google Cloud was not asked. Next: use the line `export PODLIFT_EMULATOR=...`" in refused
-
-
-def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(
-    project: Path, podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PODLIFT_EMULATOR")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", podlift_vertex.url)
-    with pytest.raises(InputError, match=r"PODLIFT_EMULATOR is not set: Vertex AI would run a real job.*Next: set"):
-        sdk.plan("train.py")
-
-
-def test_an_emulator_that_is_gone_is_named_and_not_taken_for_google(
-    project: Path, place: str, podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sdk.backends.vertex import client
-
-    once = RetryPolicy(connect_s=5.0, read_s=5.0, total_s=0.5, first_s=1.0)
-    monkeypatch.setattr(client, "_RETRY_S", 0.0)
-    monkeypatch.setattr(emulator, "_check_skipped", True)
-    podlift_vertex.faults({"api": "vertex", "kind": "drop_before", "times": 9})
-    with pytest.raises(client.OutcomeUnknownError, match=f"^The {place} cannot be reached: .* Next: start it again"):
-        client.JobClient("podlift").get("projects/podlift/locations/us-central1/customJobs/1")
-    podlift_vertex.faults({"kind": "status_before", "status": 503, "times": 99})
-    with pytest.raises(StoreError, match=f"the {place} has failed"):
-        GcsStore(f"{podlift_vertex.bucket}/runs", retry=once).get(KEYS.plan)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -24,49 +25,38 @@ class Logging:
         self.kept: list[tuple[float, dict[str, Any]]] = []
         self.filters: list[str] = []
 
-    def add(
-        self, at: float, text: str, task: str = "workerpool0-0", late_s: float = 0.0, ns: int = 123, **payload: Any
-    ) -> None:
-        stamp = datetime.fromtimestamp(START + at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f") + f"{ns}Z"
-        labels = {"job_id": "77", "task_name": task}
-        body = payload or {"textPayload": text}
+    def add(self, at: float, text: str, task: str = "workerpool0-0", late_s: float = 0.0, **payload: Any) -> None:
+        stamp = datetime.fromtimestamp(START + at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f123Z")
+        labels, body = {"job_id": "77", "task_name": task}, payload or {"textPayload": text}
         entry = {"insertId": f"i{len(self.kept)}", "timestamp": stamp, "resource": {"labels": labels}, **body}
         self.kept.append((START + at + late_s, entry))
 
     def ask(self, body: dict[str, Any]) -> Mapping[str, Any]:
-        assert body["orderBy"] in ("timestamp asc", "timestamp desc")
-        assert body["resourceNames"] == ["projects/p"]
+        assert body["orderBy"] in ("timestamp asc", "timestamp desc") and body["resourceNames"] == ["projects/p"]
         self.filters.append(body["filter"])
         parts = dict(part.split('"')[:2] for part in body["filter"].split(" AND "))
-        found = sorted(
-            (entry for arrives, entry in self.kept if arrives <= self.clock.now() and self._wanted(entry, parts)),
-            key=lambda entry: entry["timestamp"],
-            reverse=body["orderBy"] == "timestamp desc",
-        )
+        arrived = [entry for arrives, entry in self.kept if arrives <= self.clock.now()]
+        found = [
+            entry
+            for entry in sorted(arrived, key=itemgetter("timestamp"), reverse=body["orderBy"] == "timestamp desc")
+            if parts["resource.labels.job_id="] == entry["resource"]["labels"]["job_id"]
+            and parts.get("resource.labels.task_name=") in (None, entry["resource"]["labels"]["task_name"])
+            and parts.get("timestamp>=", "") <= entry["timestamp"] < parts.get("timestamp<", "9")
+        ]
         start = int(body.get("pageToken", 0))
         page: dict[str, Any] = {"entries": found[start : start + 2]}
         return {**page, "nextPageToken": str(start + 2)} if start + 2 < len(found) else page
 
-    @staticmethod
-    def _wanted(entry: Mapping[str, Any], parts: Mapping[str, str]) -> bool:
-        labels = entry["resource"]["labels"]
-        return (
-            parts["resource.labels.job_id="] == labels["job_id"]
-            and parts.get("resource.labels.task_name=", labels["task_name"]) == labels["task_name"]
-            and entry["timestamp"] >= parts.get("timestamp>=", "")
-            and entry["timestamp"] < parts.get("timestamp<", "9")
-        )
-
 
 class Job:
-    """A job that ends at a time."""
+    """A job that ends at a time, which is later by the clock of its service."""
 
-    def __init__(self, clock: FakeClock, ends: float) -> None:
-        self.clock, self.ends, self.asked = clock, START + ends, 0
+    def __init__(self, clock: FakeClock, ends: float, ahead_s: float = 0.0) -> None:
+        self.clock, self.ends, self.ahead_s, self.asked = clock, START + ends, ahead_s, 0
 
     def has_ended(self) -> tuple[bool, float]:
         self.asked += 1
-        return self.clock.now() >= self.ends, self.ends
+        return self.clock.now() >= self.ends, self.ends + self.ahead_s
 
 
 @pytest.fixture
@@ -75,12 +65,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def logging(clock: FakeClock) -> Logging:
+def logging(clock) -> Logging:
     return Logging(clock)
 
 
-def reader(logging: Logging, polling: Polling | None = None) -> LogReader:
-    return LogReader(logging.ask, "p", "77", polling=polling or Polling(), clock=logging.clock)
+def reader(logging: Logging) -> LogReader:
+    return LogReader(logging.ask, "p", "77", polling=Polling(), clock=logging.clock)
 
 
 def texts(found: Iterator[logs.LogEntry]) -> list[str]:
@@ -102,7 +92,7 @@ def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
     assert replica_of(None, ["chief-0"], NAMES) is None
 
 
-def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Logging, clock: FakeClock) -> None:
+def test_following_yields_each_line_once_and_ends_behind_the_job(logging, clock) -> None:
     for number in range(40):
         logging.add(number, str(number))
     job = Job(clock, ends=40)
@@ -111,29 +101,22 @@ def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Loggin
     assert job.asked <= 1 + (40 + Polling().settle_s) / Polling().poll_s + 2, "nobody asks more often than is polite"
 
 
-def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging, clock: FakeClock) -> None:
+def test_following_ends_where_the_services_clock_is_hours_ahead(logging, clock) -> None:
     logging.add(1, "a")
-
-    class Ahead(Job):
-        def has_ended(self) -> tuple[bool, float]:
-            over, ended = super().has_ended()
-            return over, ended + 3600
-
-    assert texts(reader(logging).follow(None, Ahead(clock, ends=40).has_ended)) == ["a"]
+    assert texts(reader(logging).follow(None, Job(clock, ends=40, ahead_s=3600).has_ended)) == ["a"]
     assert clock.now() < START + 40 + 2 * Polling().settle_s
 
 
-def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: FakeClock) -> None:
+def test_a_line_that_arrives_late_is_read_all_the_same(logging, clock) -> None:
     logging.add(1, "early")
     logging.add(2, "late", late_s=9.0)
     logging.add(8, "younger")
     logging.add(39.9, "last words", late_s=10.0)
-    assert sorted(texts(reader(logging).follow(None, Job(clock, ends=40).has_ended))) == sorted(
-        ["early", "late", "younger", "last words"]
-    )
+    found = texts(reader(logging).follow(None, Job(clock, ends=40).has_ended))
+    assert sorted(found) == ["early", "last words", "late", "younger"]
 
 
-def test_a_young_line_is_left_for_the_next_read_while_the_job_runs(logging: Logging, clock: FakeClock) -> None:
+def test_a_young_line_is_left_for_the_next_read_while_the_job_runs(logging, clock) -> None:
     logging.add(-1, "young")
     one = reader(logging)
     assert texts(one.read(None, whole=False)) == []
@@ -146,7 +129,7 @@ def attempt_at(task: str, time: float) -> int:
     return 1 if time < START + 100 else 2
 
 
-def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging: Logging) -> None:
+def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging) -> None:
     """The worker starts a moment before the chief's container records the second attempt."""
     beginnings = [
         Event(attempt=attempt, source=source, sequence=1, kind=kind, time=START + at)
@@ -166,44 +149,33 @@ def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging: Logg
     assert logs.attempt_at([], "chief-0", START) == 1
 
 
-def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: FakeClock) -> None:
+def test_entries_are_lines_of_tasks_and_attempts(logging, clock) -> None:
     logging.add(1, "one\ntwo\n")
     logging.add(2, "10%\r20%\rdone")
     logging.add(3, "said by the service", "service")
+    logging.add(3, "", jsonPayload={"message": "one of JSON", "step": 3})
+    logging.add(4, "", jsonPayload={"step": 4})
     logging.add(101, "again", "workerpool1-0")
     clock.sleep(200)
     found = list(lines(reader(logging).read(None), NAMES, attempt_at, None))
-    assert [(line.task, line.attempt, line.text, line.end) for line in found] == [
-        ("chief-0", 1, "one", "\n"),
-        ("chief-0", 1, "two", "\n"),
-        ("chief-0", 1, "10%", "\r"),
-        ("chief-0", 1, "20%", "\r"),
-        ("chief-0", 1, "done", "\n"),
-        ("worker-0", 2, "again", "\n"),
-    ]
+    shown = "".join(line.text + line.end for line in found)
+    assert shown == 'one\ntwo\n10%\r20%\rdone\none of JSON\n{"step": 4}\nagain\n'
+    assert [(line.task, line.attempt) for line in found] == [("chief-0", 1)] * 7 + [("worker-0", 2)]
     assert found[0].time == pytest.approx(START + 1, abs=0.01)
     second = list(lines(reader(logging).read(None), NAMES, attempt_at, 2))
     assert [line.text for line in second] == ["again"]
 
 
-def test_podlifts_lines_in_a_container_are_no_lines_of_the_program_except_errors(
-    logging: Logging, clock: FakeClock
-) -> None:
+def test_podlifts_lines_in_a_container_are_no_lines_of_the_program_except_errors(logging, clock) -> None:
     logging.add(0, "podlift: waiting for worker-0")
     logging.add(0, "the program's")
     logging.add(0, "", severity="ERROR", textPayload="podlift: Python 3.8 is too old.")
     logging.add(0, "Job is running.", "service")
-    found = [entry for entry in reader(logging).read(None)]
+    found = list(reader(logging).read(None))
     told = [line.text for line in lines(iter(found), NAMES, attempt_at, None)]
     assert told == ["the program's", "podlift: Python 3.8 is too old."]
     service = [line.text for line in lines(iter(found), {"service": "service"}, attempt_at, None)]
     assert service == ["podlift: waiting for worker-0", "Job is running."]
-
-
-def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: FakeClock) -> None:
-    logging.add(0, "", jsonPayload={"message": "said", "step": 3})
-    logging.add(0, "", jsonPayload={"step": 4})
-    assert texts(reader(logging).read(None)) == ["said", '{"step": 4}']
 
 
 def test_the_last_output_of_a_replica_takes_no_more_requests_for_a_long_log() -> None:

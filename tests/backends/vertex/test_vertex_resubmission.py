@@ -1,7 +1,5 @@
 """A job that has lost its machines for good is followed by another one, in the next place, while somebody waits for the run."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -9,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,61 +15,60 @@ from typing import Any
 
 import pytest
 from support import LIMIT_S, PROGRAMS, full_only, heard, made, until
-from vertex_faults import HOLD, Start, flat
+from vertex_faults import HOLD, flat, vertex
 
 import sdk
 from sdk import Reason, State, api
 from sdk.backends.vertex.client import JobClient
 from sdk.backends.vertex.job import create_job
+from sdk.hardware import accelerators, pricing
+from sdk.job.plan import Plan
 from sdk.records.sync import index
 from sdk.testing.vertex import Cloud
 
 PLACES = ("us-central1:spot", "us-central1:standard")
 # An attempt to get machines fails, as often as Vertex AI tries.
-STOCKOUT = {"api": "vertex", "kind": "stockout", "times": 3}
-ANYWHERE = {"api": "vertex", "kind": "stockout"}
-INTERNAL = {"api": "vertex", "kind": "internal", "times": 3}
-RETRY = sdk.Retry(infrastructure=3, preemptions=None)
-LIMITS = sdk.Limits(timeout_s=3600.0)
+STOCKOUT = vertex("stockout", times=3)
 
 
 @pytest.fixture
-def start(start: Start) -> Callable[..., sdk.Run]:
-    return partial(start, regions=PLACES, retry=RETRY)
+def start(start) -> Callable[..., sdk.Run]:
+    return partial(start, regions=PLACES, retry=sdk.Retry(infrastructure=3, preemptions=None))
 
 
-def test_a_waiting_process_submits_the_next_job_in_the_next_place_and_says_so_once(
-    podlift_vertex: Cloud, start: Start
-) -> None:
+def strategies(cloud: Cloud) -> list[str]:
+    return [job.job_spec.scheduling.strategy.name for job in made(cloud)]
+
+
+def jobs_in(cloud: Cloud, region: str) -> list[Any]:
+    return list(cloud.jobs().list_custom_jobs(parent=f"projects/{cloud.project}/locations/{region}", timeout=30))
+
+
+def test_a_waiting_process_submits_the_next_job_in_the_next_place_and_says_so_once(cloud, start) -> None:
     said = heard("backends")
-    podlift_vertex.faults(STOCKOUT)
+    cloud.faults(STOCKOUT)
     run = start()
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (State.SUCCEEDED, 1)
-    first, second = made(podlift_vertex)
+    first, second = made(cloud)
     assert (first.state.name, second.state.name) == ("JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED")
-    strategies = [job.job_spec.scheduling.strategy.name for job in (first, second)]
-    assert strategies == ["SPOT", "STRATEGY_UNSPECIFIED"]
+    assert strategies(cloud) == ["SPOT", "STRATEGY_UNSPECIFIED"]
     (line,) = [text for text in said if text.startswith("Job 1 ended")]
     assert line.startswith("Job 1 ended (stockout). Restarting after an infrastructure failure (stockout).")
     assert "Job 2 follows in us-central1:standard" in line
     why = flat(run.why())
-    assert "run job 1 ended (stockout)" in why
-    assert "Job 2 follows in us-" in why
-    assert "run SUCCEEDED (done)" in why
+    for text in ("run job 1 ended (stockout)", "Job 2 follows in us-", "run SUCCEEDED (done)"):
+        assert text in why
     assert [line.text for line in run.logs()] == ["here"]
     assert [line.text for line in run.logs(task="service") if "insufficient" in line.text], "the lines of the first job"
-    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
-    assert info.status is not None
+    (info,) = api.runs(root=f"gs://{cloud.bucket}/podlift")
     assert info.status.state is State.SUCCEEDED
 
 
-def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    podlift_vertex.faults(ANYWHERE)
+def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(cloud, start, monkeypatch) -> None:
+    cloud.faults(vertex("stockout"))
     run = start()
-    lease = podlift_vertex.client().bucket(podlift_vertex.bucket).blob(f"podlift/runs/{run.id}/waiting.json")
+    lease = cloud.client().bucket(cloud.bucket).blob(f"podlift/runs/{run.id}/waiting.json")
     lease.upload_from_string(json.dumps({"holder": "another process", "time": time.time()}))
     until(lambda: run.status().vendor == "JOB_STATE_FAILED", run.why)
     status = run.status()
@@ -80,17 +78,14 @@ def test_a_reader_leaves_the_decision_to_a_waiting_process_as_long_as_it_waits(
     assert api.attach(run.url).status().state is State.FAILED
 
 
-def test_after_a_service_error_the_same_place_is_tried_until_the_budget_is_spent(
-    podlift_vertex: Cloud, start: Start
-) -> None:
-    podlift_vertex.faults({**INTERNAL, "times": 6, "after_s": 0.0})
-    run = start("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=1), limits=LIMITS)
+def test_after_a_service_error_the_same_place_is_tried_until_the_budget_is_spent(cloud, start) -> None:
+    cloud.faults(vertex("internal", times=6, after_s=0.0))
+    run = start("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=1), limits={"timeout_s": 3600})
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason) == (State.FAILED, Reason.INTERNAL)
-    jobs = made(podlift_vertex)
-    assert [job.job_spec.scheduling.strategy.name for job in jobs] == ["SPOT", "SPOT"]
+    assert strategies(cloud) == ["SPOT", "SPOT"]
     assert "1 of 1 restarts after an infrastructure failure are used up" in flat(run.why())
-    limits = [job.job_spec.scheduling.timeout.total_seconds() for job in jobs]
+    limits = [job.job_spec.scheduling.timeout.total_seconds() for job in made(cloud)]
     assert limits[0] == 3600
     assert 3000 < limits[1] < 3600, "the time limit is that of the whole run"
 
@@ -114,7 +109,7 @@ for step in range(len(done), 9):
 print("weights", weight.hex(), flush=True)
 """
 # One more than Vertex AI restarts: it takes the machine away after the first seven steps.
-PREEMPTIONS = {"api": "vertex", "kind": "preempt", "log": r"^step [0-6]$", "times": 7}
+PREEMPTIONS = vertex("preempt", log=r"^step [0-6]$", times=7)
 # Its process dies between the claim on the second job and its request.
 CLIENT = (
     (PROGRAMS / "dying_client.py").read_text()
@@ -131,15 +126,12 @@ run.wait()
 
 
 @pytest.mark.full
-def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_weights(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_weights(cloud, start, monkeypatch) -> None:
     undisturbed = start(PROGRAM.replace("DISTURBED", "0"))
     assert undisturbed.wait(LIMIT_S).state is State.SUCCEEDED
     Path("program.py").write_text(PROGRAM.replace("DISTURBED", "1"))
-    podlift_vertex.faults(PREEMPTIONS)
+    cloud.faults(PREEMPTIONS)
     with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
         run = api.attach(client.stdout.readline().strip())
         assert client.wait(LIMIT_S) == -signal.SIGKILL, run.why()
     # The claim of the killed process expires, and several others wait.
@@ -152,14 +144,50 @@ def test_a_run_taken_over_after_a_kill_and_seven_preemptions_ends_with_equal_wei
     for other in others:
         other.join(LIMIT_S)
     assert (status.state, status.attempts) == (State.SUCCEEDED, 8)
-    elsewhere = podlift_vertex.jobs().list_custom_jobs(
-        parent=f"projects/{podlift_vertex.project}/locations/europe-west4", timeout=30
-    )
-    assert [job.labels["podlift-job"] for job in elsewhere] == ["2"]
+    assert [job.labels["podlift-job"] for job in jobs_in(cloud, "europe-west4")] == ["2"]
     assert "job 1 ended (preempted)" in flat(run.why())
     ends = [[line.text for line in each.logs() if line.text.startswith("weights")] for each in (undisturbed, run)]
-    assert ends[0] == ends[1]
-    assert len(ends[0]) == 1
+    assert ends[0] == ends[1] and len(ends[0]) == 1
+
+
+@pytest.mark.full
+def test_a_job_in_another_region_uses_the_runs_directory_without_an_output_directory(cloud, start) -> None:
+    cloud.faults(STOCKOUT)
+    dirs = "[os.environ['AIP_MODEL_DIR'], os.environ['AIP_CHECKPOINT_DIR'], sdk.context().dirs.tensorboard]"
+    run = start(f"import os, sdk; print(*{dirs})", regions=("us-central1:spot", "europe-west4"))
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert [line.text for line in run.logs()] == [f"{run.url}/model/ {run.url}/checkpoints/ {run.url}/logs"]
+    (first,), (second,) = (jobs_in(cloud, region) for region in ("us-central1", "europe-west4"))
+    assert first.job_spec.base_output_directory.output_uri_prefix == f"{run.url}/"
+    assert second.job_spec.base_output_directory.output_uri_prefix == ""
+
+
+@pytest.mark.full
+def test_no_job_is_made_above_the_remaining_budget_and_the_run_reports_its_cost(cloud, start, monkeypatch) -> None:
+    """On the emulator nothing is billed: a price of 1 USD a second in the first place, and of 2 in the next, stands in."""
+
+    def priced(plan: Plan, place: int) -> pricing.Price:
+        price = pricing.price(pricing.Rental(pools=accelerators.pools()))
+        return replace(price, own=3600.0 * (place + 1), at_least=3600.0 * (place + 1))
+
+    monkeypatch.setattr("sdk.backends.vertex.wait.resubmit.price", priced)
+    cloud.faults(vertex("preempt", times=7, after_s=0.3))
+    limits = {"timeout_s": 100.0, "max_cost_usd": 150.0}
+    run = start("import time; time.sleep(600)", limits=limits, retry={"preemptions": None})
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.BUDGET, 1)
+    assert 0 < status.spent_usd == pytest.approx(status.spent_s)
+    assert len(made(cloud)) == 1
+    why = " ".join(run.why().split())
+    assert f"The run has spent {status.spent_usd:.2f} USD in" in why
+    assert "another job in us-central1:standard may cost" in why and "left of max_cost_usd=150." in why
+    assert f"Spent: {status.spent_usd:.2f} USD in" in why
+    assert "Another job was not made, because it could exceed the limit on the cost" in why
+    assert "podlift resume" in why and "--code current" not in why
+    (info,) = sdk.runs(root=f"gs://{cloud.bucket}/podlift")
+    assert info.status.spent_usd == status.spent_usd
+    record = next(path for path in Path(run.plan.paths.events).iterdir() if ".final." in path.name)
+    assert json.loads(record.read_text())["data"]["spent"]["usd"] == status.spent_usd
 
 
 # --- Cancelling while another job is on its way ---------------------------------------------------------------------
@@ -181,15 +209,13 @@ EACH = product(MOMENTS, (False, True))
 
 
 @pytest.mark.parametrize(("moment", "dies"), [each if each in IN_EVERY_RUN else full_only(*each) for each in EACH])
-def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch, moment: str, dies: bool
-) -> None:
+def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(cloud, start, monkeypatch, moment, dies) -> None:
     owner, name, before = MOMENTS[moment]
-    podlift_vertex.faults(HOLD)
+    cloud.faults(HOLD)
     run = start("import time; time.sleep(600)")
     other, cancelled = api.attach(run.url), list[bool]()
     assert other.status().state is State.PENDING
-    podlift_vertex.faults(STOCKOUT)
+    cloud.faults(STOCKOUT)
     call = getattr(owner, name)
 
     def cancel() -> None:
@@ -213,9 +239,6 @@ def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
         patch.setattr(owner, name, hooked)
         assert run.wait(LIMIT_S).state in (State.CANCELLED, State.FAILED)
     assert cancelled
-    again = api.attach(run.url).status()
-    assert again.state.terminal
-    assert [
-        job.state.name for job in made(podlift_vertex) if job.state.name.endswith(("RUNNING", "PENDING", "QUEUED"))
-    ] == []
-    assert len(made(podlift_vertex)) <= 2
+    assert api.attach(run.url).status().state.terminal
+    jobs = [job.state.name for job in made(cloud)]
+    assert len(jobs) <= 2 and not any(job.endswith(("RUNNING", "PENDING", "QUEUED")) for job in jobs)

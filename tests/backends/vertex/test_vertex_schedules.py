@@ -1,7 +1,5 @@
 """Schedules on the emulated cloud: Cloud Scheduler delivers slots by the clock, keepers serve them, and runs train."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,89 +10,66 @@ from typing import Any
 
 import pytest
 from support import LIMIT_S, needs, until
+from weekly_schedules import ACCOUNT, WEEK_S
 
 import sdk
 from sdk.job.layout import RootPaths
 from sdk.packaging.runtime_archive import runtime_archive
 from sdk.schedules.handle import Schedule
-from sdk.schedules.records import SlotRecord
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1")
-ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
-WEEK_S = 7 * 86400.0
 
 
 class Weekly:
-    """A weekly schedule, and the cloud with a clock that goes from slot to slot."""
+    """A weekly schedule, and its cloud."""
 
     def __init__(self, cloud: Cloud, schedule: Schedule) -> None:
         self.cloud, self.schedule = cloud, schedule
 
-    def pass_week(self, and_s: float = 0.0) -> None:
-        """Let a week pass, and wait until the keepers of its deliveries have ended."""
-        assert self.cloud.advance(WEEK_S + and_s)
-        self.settle()
-
     def settle(self) -> None:
-        until(lambda: not [each for each in self.keepers() if "ended" not in each], self.keepers_told)
+        """Wait until each keeper has ended."""
+        ends = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
+        until(lambda: all(job["state"] in ends for job in self.keepers()), self.keepers_told)
 
     def keepers(self) -> list[dict[str, Any]]:
-        """Return the jobs of the keepers, the first one first."""
-        found = self.cloud.ask("GET", f"/v1/{self.cloud.parent}/customJobs").get("customJobs", [])
-        keepers = [job for job in found if "podlift-schedule" in (job.get("labels") or {})]
-        for each in keepers:
-            if each["state"] in ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
-                each["ended"] = each["state"]
-        return sorted(keepers, key=lambda job: str(job["createTime"]))
+        """Return the jobs of the keepers."""
+        jobs = self.cloud.ask("GET", f"/v1/{self.cloud.parent}/customJobs").get("customJobs", [])
+        return [job for job in jobs if "podlift-schedule" in (job.get("labels") or {})]
 
     def keepers_told(self) -> list[object]:
         return [[entry.get("textPayload") for entry in self.cloud.entries(job["name"])] for job in self.keepers()]
 
-    def history(self) -> list[SlotRecord]:
-        """Return the records of the slots, the first one first."""
-        return self.schedule.history(None)[::-1]
-
-    def run(self, record: SlotRecord) -> sdk.Run:
-        return sdk.attach(RootPaths(self.schedule.root).run(record.run).url)
-
-
-MakeWeekly = Callable[..., Weekly]
-
 
 @pytest.fixture
-def weekly(podlift_vertex: Cloud, project: Path) -> Callable[..., Weekly]:
-    def make(job: sdk.Job | None = None, *, program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
+def weekly(cloud, project) -> Callable[..., Weekly]:
+    def make(program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
         Path("program.py").write_text(program)
-        places = {name: rules.pop(name) for name in ("regions",) if name in rules}
-        target = podlift_vertex.backend(keeper_service_account=ACCOUNT, **places)
-        given = job or sdk.Job("program.py", args=["{slot:%Y-%m-%d}"])
+        job, target = sdk.Job("program.py", args=["{slot:%Y-%m-%d}"]), cloud.backend(keeper_service_account=ACCOUNT)
         rules = {"cron": "0 3 * * 1", "time_zone": "Europe/Berlin", **rules}
-        return Weekly(podlift_vertex, sdk.schedule(given, name="weekly", backend=target, **rules))
+        return Weekly(cloud, sdk.schedule(job, name="weekly", backend=target, **rules))
 
     return make
 
 
-def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(
-    podlift_vertex: Cloud, weekly: MakeWeekly
-) -> None:
-    podlift_vertex.advance(3 * WEEK_S)
+def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(cloud, weekly) -> None:
+    cloud.advance(3 * WEEK_S)
     this = weekly()
-    now = podlift_vertex.ask("GET", "/_clock")["now"]
+    now = cloud.ask("GET", "/_clock")["now"]
     assert this.schedule.record.since == pytest.approx(now, abs=60)
     assert 0 < this.schedule.next(1)[0].timestamp() - now <= WEEK_S
     assert this.schedule.problems() == []
-    podlift_vertex.advance(0)
+    cloud.advance(0)
 
 
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
-def test_a_slot_that_cloud_scheduler_delivers_starts_one_run(podlift_vertex: Cloud, weekly: MakeWeekly) -> None:
+def test_a_slot_that_cloud_scheduler_delivers_starts_one_run(cloud, weekly) -> None:
     this = weekly()
-    podlift_vertex.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
-    podlift_vertex.advance(0)
+    cloud.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
+    cloud.advance(0)
     this.settle()
-    (record,) = this.history()
+    (record,) = this.schedule.history(None)
     assert (record.state, record.cause) == ("SUCCEEDED", "schedule")
     assert [run.id for run in sdk.runs(root=this.schedule.root)] == [record.run]
     # The slot has a record: no second keeper is paid for.
@@ -103,36 +78,31 @@ def test_a_slot_that_cloud_scheduler_delivers_starts_one_run(podlift_vertex: Clo
 
 
 @pytest.mark.full
-def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
-    podlift_vertex: Cloud, weekly: MakeWeekly
-) -> None:
+def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(cloud, weekly) -> None:
     this = weekly(trigger="serve")
     assert this.schedule.record.trigger == ""
     done = this.schedule.run_due(detach=True)
     assert done.exit_code == 0 and "takes the slot once it has a machine" in done.text
     this.settle()
-    (record,) = this.history()
+    (record,) = this.schedule.history(None)
     assert (record.state, record.slot) == ("SUCCEEDED", done.record.slot if done.record else "")
     (keeper,) = this.keepers()
     assert record.keeper.rpartition("/")[2] == keeper["name"].rpartition("/")[2]
 
 
 @pytest.mark.full
-def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
-    podlift_vertex: Cloud, weekly: MakeWeekly, tmp_path: Path
-) -> None:
+def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(cloud, weekly, tmp_path) -> None:
     this = weekly(when=("program:is_due",), program="def is_due(firing):\n    return firing['schedule'] == 'weekly'\n")
     pool = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1"}
     # This process is the container of that job.
     container = {"imageUri": "podlift/emulated", "command": ["sleep", "300"]}
     body = {"displayName": "k", "jobSpec": {"workerPoolSpecs": [{**pool, "containerSpec": container}]}}
-    job = podlift_vertex.ask("POST", f"/v1/{podlift_vertex.parent}/customJobs", body)["name"]
+    job = cloud.ask("POST", f"/v1/{cloud.parent}/customJobs", body)["name"]
     home, archive = tmp_path / "home", runtime_archive(tmp_path / "archive")
     with tarfile.open(archive.path) as tar:
         tar.extractall(home / "runtime", filter="data")
     (home / "runtime.tar").write_bytes(archive.path.read_bytes())
-    record = this.schedule.record
-    spec = {"root": this.schedule.root, "schedule": "weekly", "id": record.id, "keep_for_s": 600.0}
+    spec = {"root": this.schedule.root, "schedule": "weekly", "id": this.schedule.record.id, "keep_for_s": 600.0}
     spec["keeps"] = "sdk.schedules.kept_slot:of_container"
     program = (
         "import sys\n"
@@ -144,15 +114,13 @@ def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
     )
     env = {name: value for name, value in os.environ.items() if name.startswith(("PODLIFT", "STORAGE"))}
     env |= {"CLOUD_ML_JOB_ID": job.rpartition("/")[2]}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], env=env, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    words = [sys.executable, "-I", "-S", "-c", program]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
-    (found,) = this.history()
+    (found,) = this.schedule.history(None)
     assert found.state == "SUCCEEDED", found.reason
     # Its job started from the archive that it ran from itself.
-    launched = open_store(this.run(found).url)
-    specs = [
-        bytes(launched.get(stat.key)) for stat in launched.list("jobs/") if b"runtime" in bytes(launched.get(stat.key))
-    ]
+    launched = open_store(RootPaths(this.schedule.root).run(found.run).url)
+    jobs = [bytes(launched.get(stat.key)) for stat in launched.list("jobs/")]
+    specs = [each for each in jobs if b"runtime" in each]
     assert specs and all(archive.digest.encode() in each for each in specs)

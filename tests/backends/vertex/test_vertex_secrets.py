@@ -1,7 +1,5 @@
 """Secrets of a job on Vertex AI: named in the plan, read by the tasks, stored and shown nowhere."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 
@@ -10,9 +8,6 @@ from support import LIMIT_S
 
 import sdk
 from sdk import backends
-from sdk.testing.vertex import Cloud
-
-Keep = Callable[..., None]
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 KEY = "projects/my-project/secrets/api-key"
@@ -27,10 +22,10 @@ raise RuntimeError("refused: " + value)
 
 
 @pytest.fixture
-def keep(podlift_vertex: Cloud) -> Iterator[Callable[..., None]]:
+def keep(cloud) -> Iterator[Callable[..., None]]:
     """Make versions of the secret, from 1: `keep("first", "second")`."""
 
-    folder = podlift_vertex.folder / "secrets" / "my-project" / "api-key"
+    folder = cloud.folder / "secrets" / "my-project" / "api-key"
 
     def write(*values: str) -> None:
         folder.mkdir(parents=True)
@@ -41,46 +36,38 @@ def keep(podlift_vertex: Cloud) -> Iterator[Callable[..., None]]:
     shutil.rmtree(folder)
 
 
-def job(**about: object) -> sdk.Job:
-    return sdk.Job("program.py", env={"API_KEY": sdk.Secret(KEY)}, **about)  # type: ignore[arg-type]
+def job() -> sdk.Job:
+    return sdk.Job("program.py", env={"API_KEY": sdk.Secret(KEY)})
 
 
-def test_a_task_reads_the_planned_version_and_its_value_is_stored_and_shown_nowhere(
-    podlift_vertex: Cloud, keep: Keep, write
-) -> None:
+def test_a_task_reads_the_planned_version_and_its_value_is_stored_and_shown_nowhere(cloud, keep, write) -> None:
     write("program.py", PROGRAM)
     keep("old-value-1", "s3cr3t-value")
-    plan = sdk.plan(job(), backend=podlift_vertex.backend(service_account=ACCOUNT))
+    plan = sdk.plan(job(), backend=cloud.backend(service_account=ACCOUNT))
     assert plan.job.secrets["API_KEY"].name == f"{KEY}/versions/2"
     assert f"API_KEY (from {KEY}/versions/2)" in str(plan)
     assert "API_KEY" not in str(backends.load("vertex").render(plan).body), "the request holds not even the name"
-    (podlift_vertex.folder / "secrets" / "my-project" / "api-key" / "3").write_text("a later value")
-    run = sdk.submit(job(), backend=podlift_vertex.backend(service_account=ACCOUNT))
+    (cloud.folder / "secrets" / "my-project" / "api-key" / "3").write_text("a later value")
+    run = sdk.submit(job(), backend=cloud.backend(service_account=ACCOUNT))
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     lines = [line.text for line in run.logs()]
     assert "backwards eulav retal a" in lines and "split ***" in lines
     failure = run.status().failure
-    assert failure is not None and "refused: ***" in failure.message + failure.traceback
-    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket):
+    assert "refused: ***" in failure.message + failure.traceback
+    for blob in cloud.client().list_blobs(cloud.bucket):
         assert b"a later value" not in blob.download_as_bytes(), blob.name
     assert "a later value" not in "\n".join(lines)
 
 
-def test_a_secret_without_an_account_that_could_read_it_is_refused_with_the_role(
-    podlift_vertex: Cloud, keep: Keep, write
-) -> None:
+def test_a_missing_secret_and_one_without_a_reader_are_refused(cloud, keep, write) -> None:
     write("program.py", PROGRAM)
-    keep("value")
-    with pytest.raises(sdk.InputError, match=rf"API_KEY: a secret needs a service account.+secretAccessor on {KEY}\."):
-        sdk.plan(job(), backend=podlift_vertex.backend())
-
-
-def test_a_missing_secret_is_refused_and_a_named_version_is_not_looked_up(podlift_vertex: Cloud, write) -> None:
-    write("program.py", PROGRAM)
-    backend = podlift_vertex.backend(service_account=ACCOUNT)
+    backend = cloud.backend(service_account=ACCOUNT)
     with pytest.raises(
         sdk.InputError, match=r"newest version of the secret API_KEY is not known: .+ 404 .+versions list"
     ):
         sdk.plan(job(), backend=backend)
     named = sdk.Job("program.py", env={"API_KEY": sdk.Secret(f"{KEY}/versions/7")})
     assert sdk.plan(named, backend=backend).job.secrets["API_KEY"].name == f"{KEY}/versions/7"
+    keep("value")
+    with pytest.raises(sdk.InputError, match=rf"API_KEY: a secret needs a service account.+secretAccessor on {KEY}\."):
+        sdk.plan(job(), backend=cloud.backend())

@@ -1,4 +1,4 @@
-"""The state of a job at Vertex AI and the run's records make one status."""
+"""The state of a job at Vertex AI, its log and the run's records make one status, and one history."""
 
 import dataclasses
 from typing import Any
@@ -7,9 +7,11 @@ import pytest
 from google.cloud.aiplatform_v1 import JobState
 
 from sdk import Reason, State, Status
-from sdk.backends.vertex.job import request, states
-from sdk.backends.vertex.job.states import VendorJob, advised, answer, merge, state_name
+from sdk.backends.vertex.job import history, request, states
+from sdk.backends.vertex.job.logs import LogEntry
+from sdk.backends.vertex.job.states import VendorJob, advised, answer, merge
 from sdk.records.events import Event
+from sdk.records.timeline import NOW, Moment
 from sdk.records.verdicts import SUCCEEDED, failed, final
 from sdk.status import Failure
 
@@ -36,47 +38,31 @@ def test_every_state_of_googles_own_enum_has_a_name_and_a_meaning() -> None:
         assert told.vendor == state.name
         assert isinstance(told.state, State)
     ended = {state.name for state in JobState if VendorJob(name=NAME, state=state.name).over}
-    assert {name.removeprefix("JOB_STATE_") for name in ended} == {
-        "SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("value", "kept"), [(12, "JOB_STATE_12"), ("JOB_STATE_HIBERNATING", "JOB_STATE_HIBERNATING")])
-def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value: object, kept: str) -> None:
-    before = status("RUNNING", "training")
-    told = merge(before, VendorJob(name=NAME, state=state_name(value)))
-    assert (told.state, told.reason, told.vendor) == (before.state, before.reason, kept)
-
-
-@pytest.mark.parametrize(
-    ("vendor", "state", "reason"),
-    [
-        ("QUEUED", "PENDING", "queued"),
-        ("PENDING", "PENDING", "provisioning"),
-        ("RUNNING", "PENDING", "preparing"),
-        ("PAUSED", "PENDING", "queued"),
-        ("CANCELLING", "RUNNING", "stopping"),
-    ],
-)
-def test_before_the_first_record_the_vendor_names_the_reason_of_the_wait(vendor: str, state: str, reason: str) -> None:
-    told = merge(status(), job(vendor))
-    assert (told.state.value, told.reason.value) == (state, reason)
-    assert told.console.startswith("https://console.cloud.google.com/")
-    assert told.console.endswith("us-central1/training/77?project=p")
+    names = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED")
+    assert ended == {f"JOB_STATE_{name}" for name in names}
 
 
 @pytest.mark.parametrize(
     ("before", "vendor", "after"),
     [
-        (("RUNNING", "training"), "RUNNING", ("RUNNING", "training")),
-        (("RUNNING", "training"), "PENDING", ("RUNNING", "restarting")),
-        (("FAILED", "user_error"), "SUCCEEDED", ("FAILED", "user_error")),
+        # Before the first record, the vendor names the reason of the wait.
+        ("PENDING submitted", "QUEUED", "PENDING queued"),
+        ("PENDING submitted", "PENDING", "PENDING provisioning"),
+        ("PENDING submitted", "RUNNING", "PENDING preparing"),
+        ("PENDING submitted", "PAUSED", "PENDING queued"),
+        ("PENDING submitted", "CANCELLING", "RUNNING stopping"),
+        # Then the records know more, but for another machine that is waited for.
+        ("RUNNING training", "RUNNING", "RUNNING training"),
+        ("RUNNING training", "PENDING", "RUNNING restarting"),
+        ("RUNNING training", "HIBERNATING", "RUNNING training"),
+        ("FAILED user_error", "SUCCEEDED", "FAILED user_error"),
     ],
-    ids=["it trains", "another machine is waited for", "a verdict stays"],
 )
-def test_the_records_know_more_but_for_a_machine_that_is_waited_for(before, vendor, after) -> None:
-    told = merge(status(*before), job(vendor))
-    assert (told.state.value, told.reason.value) == after
+def test_the_vendors_state_is_told_and_names_the_reason_of_a_wait(before, vendor, after) -> None:
+    told = merge(status(*before.split()), job(vendor))
+    assert (f"{told.state.value} {told.reason.value}", told.vendor) == (after, f"JOB_STATE_{vendor}")
+    assert told.console.startswith("https://console.cloud.google.com/")
+    assert told.console.endswith("us-central1/training/77?project=p")
 
 
 def test_without_a_job_the_records_stand_alone() -> None:
@@ -113,22 +99,12 @@ RAN_61_S = {"message": "CANCELED", "code": 1, "started": 100.0, "ended": 161.0}
 def test_how_a_job_ended_as_the_vendor_sees_it(vendor, job_is, more, expected) -> None:
     said = answer(job(vendor, **job_is), TASKS, **more)
     assert (said.job, said.time) == ("ended", job_is.get("ended"))
-    assert said.end is not None
     assert f"{said.end.state.value} {said.end.reason.value} {said.knows}" == expected
-
-
-def test_the_vendors_text_names_our_task() -> None:
-    said = answer(
-        job("FAILED", message="The replica workerpool1-1 ran out of memory and exited with 137.", code=3), TASKS
-    )
-    assert said.end is not None and said.end.failure is not None
-    assert (said.end.reason.value, said.end.failure.task) == ("out_of_memory", "worker-1")
 
 
 def test_an_error_that_google_gave_the_program_keeps_its_traceback_and_gets_a_fix() -> None:
     message = "chief-0 failed: Forbidden: 403 ACCESS_TOKEN_SCOPE_INSUFFICIENT"
     end = advised(failed(Reason.USER_ERROR, Failure(task="chief-0", message=message, traceback="T")))
-    assert end.failure is not None
     assert (end.reason.value, end.failure.traceback) == ("permission", "T")
     assert end.failure.message.startswith(f"{message} ")
     assert "vertex_service_account" in end.failure.message
@@ -141,14 +117,9 @@ def test_a_verdict_keeps_the_facts_that_the_vendor_forgets() -> None:
 
 
 def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
-    names = request.replica_names(["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"])
-    assert names == {
-        "workerpool0-0": "worker-0",
-        "workerpool1-0": "worker-1",
-        "workerpool2-0": "ps-0",
-        "workerpool2-1": "ps-1",
-        "workerpool3-0": "evaluator-0",
-    }
+    tasks = ["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"]
+    replicas = [f"workerpool{pool}" for pool in ("0-0", "1-0", "2-0", "2-1", "3-0")]
+    assert request.replica_names(tasks) == dict(zip(replicas, tasks, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +133,75 @@ def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
 )
 def test_where_no_record_tells_of_an_end_the_log_does(status, words, reason, message, below) -> None:
     said = answer(job("FAILED", message=EXITED.replace("of 3", f"of {status}")), TASKS, last_output=words)
-    assert said.end is not None and said.end.failure is not None
     assert (said.end.reason.value, said.end.failure.task, said.knows) == (reason, "worker-1", "exit")
     assert said.end.failure.message.startswith(message)
     assert said.end.failure.traceback == below
+
+
+def log(*texts: str) -> list[LogEntry]:
+    return [LogEntry(id=str(at), time=101.0 + at, replica="service", text=text) for at, text in enumerate(texts)]
+
+
+def told(vendor: VendorJob | None, *texts: str, events: tuple[Event, ...] = (), notes: tuple = ()) -> list[Moment]:
+    return history.moments(events, vendor, notes, log(*texts), provisioning="standard", now=160.0)
+
+
+def texts(found: list[Moment]) -> list[str]:
+    return [moment.text for moment in found]
+
+
+def test_without_its_log_a_job_has_the_three_times_that_google_keeps() -> None:
+    found = told(job("FAILED", started=110.0, ended=150.0, message="Internal error occurred for the current attempt"))
+    assert [(moment.time, moment.text) for moment in found] == [
+        (100.0, "created job 77 in us-central1"),
+        (110.0, "the job runs"),
+        (150.0, "the job ended: FAILED"),
+    ]
+    assert found[-1].causes == ("Internal error occurred for the current attempt",)
+
+
+def test_a_job_is_told_once_although_its_verdict_holds_it_too() -> None:
+    data = {"job": NAME, "vendor": "JOB_STATE_FAILED", "times": {"created": 100.0, "started": 110.0}, "message": ""}
+    end = event("final", 150.0, 0, "supervisor", **data)
+    found = told(job("FAILED", started=110.0, ended=150.0), "Job is running.", events=(end,))
+    assert texts(found) == ["created job 77 in us-central1", "the job runs", "the job ended: FAILED"]
+
+
+def test_its_log_tells_the_rest_and_repetitions_are_counted_truly() -> None:
+    usual = ("Waiting for job to be provisioned.", "Vertex AI is setting up this job.")
+    found = told(job("FAILED", ended=150.0, message=STOCKOUT), *usual, STOCKOUT, STOCKOUT, "Job failed.", STOCKOUT)
+    assert texts(found)[1:-1] == [f"{STOCKOUT} (2 times)"]
+    once = told(job("FAILED", ended=150.0, message=STOCKOUT), STOCKOUT, "Job failed.", STOCKOUT)
+    assert texts(once)[1:-1] == [STOCKOUT], "one retry was one"
+
+
+def test_a_queued_job_waits_for_quota_that_is_in_use_and_the_fix_is_named() -> None:
+    now = told(job("QUEUED"))[-1]
+    assert (now.time, now.text) == (NOW, "the job is QUEUED, 1 min after its creation")
+    for words in ("use the quota", "another region", "iam-admin/quotas"):
+        assert words in now.causes[0]
+
+
+def test_a_job_that_finds_no_machine_says_so_while_it_waits() -> None:
+    now = told(job("PENDING"), "Waiting for job to be provisioned.", STOCKOUT)[-1]
+    assert now.time == NOW
+    assert now.causes[0].startswith("stockout: No such machine was available")
+    quota = "The following quota metrics exceed quota limits: aiplatform.googleapis.com/x"
+    later = told(job("PENDING"), STOCKOUT, quota)[-1]
+    assert [cause.partition(":")[0] for cause in later.causes] == ["quota"], "the last reason that was reported"
+    silent = told(job("PENDING"), "Waiting for job to be provisioned.")
+    assert texts(silent)[1] == "Waiting for job to be provisioned.", "since when it waits"
+    assert silent[-1].causes == ()
+
+
+def test_earlier_jobs_and_faults_before_a_job_are_part_of_the_history() -> None:
+    earlier = {"job": NAME.replace("77", "76"), "vendor": "JOB_STATE_FAILED", "message": ""}
+    times, notes = {"created": 50.0, "started": None}, [{"time": 69.0, "text": "rejected"}]
+    finals = (
+        event("final", 60.0, 0, "supervisor", times=times, **earlier),
+        event("final", 70.0, 0, "supervisor-1", job="", vendor="", notes=notes),
+    )
+    found = told(job("RUNNING"), events=finals, notes=({"time": 99.0, "text": "lost"},))
+    jobs = ["created job 76 in us-central1", "the job ended: FAILED", "created job 77 in us-central1"]
+    in_order = sorted(found, key=lambda moment: moment.time or 0.0)
+    assert texts(in_order) == [*jobs[:2], "rejected", "lost", jobs[2]]

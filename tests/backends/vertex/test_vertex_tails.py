@@ -1,6 +1,6 @@
 """Logs of a run on Vertex AI after the log service has lost them, or with a log service that may not be read."""
 
-from __future__ import annotations
+from unittest.mock import Mock
 
 import pytest
 from support import LIMIT_S, heard
@@ -11,24 +11,18 @@ from sdk.errors import AccessError, MissingError
 from sdk.job.job import FromCaller
 from sdk.job.layout import RunPaths
 from sdk.storage.gcs.files import BucketFiles
-from sdk.testing.gcs import GcsServer
-from sdk.testing.vertex import Cloud
 
 
-def test_logs_come_from_the_run_directory_once_the_service_has_none(
-    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (
-        "import os, sys\nprint('token', os.environ['MY_TOKEN'])\nprint('an error', file=sys.stderr)\nprint('the end')\n"
-    )
-    write("program.py", text)
+def test_logs_come_from_the_run_directory_once_the_service_has_none(cloud, write, monkeypatch) -> None:
+    lines = ["import os, sys", "print('token', os.environ['MY_TOKEN'])", "print('an error', file=sys.stderr)"]
+    write("program.py", "\n".join([*lines, "print('the end')"]))
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
-    run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=podlift_vertex.backend())
+    run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=cloud.backend())
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert {line.text for line in run.logs()} == {"token s3cr3t-value", "an error", "the end"}
-    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket):
+    for blob in cloud.client().list_blobs(cloud.bucket):
         assert b"s3cr3t" not in blob.download_as_bytes(), blob.name
-    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", f"{podlift_vertex.bucket}/podlift")
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", f"{cloud.bucket}/podlift")
     assert [(info.url, info.backend) for info in sdk.runs()] == [(run.url, "vertex")]
     assert sdk.attach(run.id).url == run.url
     messages = heard()
@@ -39,36 +33,31 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
     assert all(line.time is not None for line in found)
     assert [message.partition(" These ")[0] for message in messages] == ["The log service has no lines of this job."]
     assert list(run.logs(task="service")) == []
-
-    def refuse(*args: object, **more: object) -> None:
-        raise AccessError("The logs cannot be read: 403. This requires roles/logging.viewer on the project.")
-
-    monkeypatch.setattr(logs, "query", refuse)
+    refused = AccessError("The logs cannot be read: 403. This requires roles/logging.viewer on the project.")
+    monkeypatch.setattr(logs, "query", Mock(side_effect=refused))
     assert {line.text for line in run.logs(follow=True)} == {"token ***", "an error", "the end"}
     assert messages[-1].startswith("The logs cannot be read: 403. This requires roles/logging.viewer on the project. ")
-    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket, match_glob="**/tails/**"):
+    for blob in cloud.client().list_blobs(cloud.bucket, match_glob="**/tails/**"):
         blob.delete()
     with pytest.raises(AccessError):
         list(run.logs())
 
 
-def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(
-    podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(podlift_gcs, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
     bucket = podlift_gcs.client().create_bucket("mine")
 
-    def put(attempt: int, task: str, begin: int, text: str) -> None:
+    for attempt, task, begin, text in (
+        (1, "chief-0", 1000, "c\n"),
+        (1, "chief-0", 2, "b\n"),
+        (1, "worker-0", 0, "w\n"),
+        (1, "chief-0", 20_000_000, "d\nno end"),
+        (1, "evaluator-0", 0, "not asked for\n"),
+        (2, "chief-0", 0, "again\n"),
+        (3, "chief-0", 0, "not asked for\n"),
+    ):
         key = RunPaths.part(RunPaths("").tail(attempt, task), begin)
         bucket.blob(f"runs/r/{key}").upload_from_string(text)
-
-    put(1, "chief-0", 1000, "c\n")
-    put(1, "chief-0", 2, "b\n")
-    put(1, "worker-0", 0, "w\n")
-    put(1, "chief-0", 20_000_000, "d\nno end")
-    put(1, "evaluator-0", 0, "not asked for\n")
-    put(2, "chief-0", 0, "again\n")
-    put(3, "chief-0", 0, "not asked for\n")
 
     def found(tasks: list[str]) -> list[tuple[str, int, str, str]]:
         lines = logs.kept_lines("gs://mine/runs/r", [1, 2], tasks)

@@ -1,51 +1,53 @@
 """Schedules with a job of Cloud Scheduler: created once, compared with the existing one, changed, removed; lost replies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import FakeClock, made, needs
+from weekly_schedules import ACCOUNT, WEEK_S, prepared
 
-import sdk
 from sdk import InputError, PodliftError
 from sdk.backends.vertex.schedule import scheduler_calls
 from sdk.cli import app
-from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
-from sdk.schedules.creation import Created
 from sdk.schedules.handle import Schedule
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1")
-ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
 NAME = "podlift-project-weekly"
-WEEK_S = 7 * 86400.0
-Create = Callable[..., Created]
 
 
 @pytest.fixture
-def create(podlift_vertex: Cloud, project: Path) -> Create:
+def create(cloud, project) -> Callable[..., creation.Created]:
     Path("train.py").write_text("print('here')")
 
-    def make(cron: str = "0 3 * * 1", job: dict[str, object] | None = None, **more: Any) -> Created:
-        rules = {name: more.pop(name) for name in list(more) if name in creation.ScheduleSpec.__dataclass_fields__}
-        spec = creation.draft(**{"name": "weekly", "cron": cron, "time_zone": "Europe/Berlin", **rules})
-        target = podlift_vertex.backend(service_account=ACCOUNT, **more)
-        return creation.create(creation.prepare(spec, "train.py", job or {}, Destination(backend=target)))
-
-    return make
+    return lambda *words, **more: creation.create(
+        prepared(partial(cloud.backend, service_account=ACCOUNT), *words, **more)
+    )
 
 
 @pytest.fixture
-def root(podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", podlift_vertex.bucket)
-    return f"gs://{podlift_vertex.bucket}/podlift"
+def shown(cloud, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command of `podlift schedule` with this root, and return its code, its output and its messages."""
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", cloud.bucket)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return (app.run(["schedule", *words]), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def listed(shown) -> Callable[[], list[Any]]:
+    """Return the schedules that `list` shows."""
+    return lambda: json.loads(shown("list", "--json")[1])
 
 
 def jobs(cloud: Cloud) -> list[Any]:
@@ -58,50 +60,32 @@ def objects(cloud: Cloud) -> dict[str, str]:
     return {each["name"]: each["generation"] for each in found.get("items", ())}
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = app.run(["schedule", *words])
-    return (code, *capsys.readouterr())
-
-
-def the_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    code, output, errors = shown(capsys, *words, "--json")
-    assert code == 0, errors
-    return json.loads(output)
-
-
-def test_a_schedule_is_one_job_with_a_body_that_starts_the_keeper(podlift_vertex: Cloud, create: Create) -> None:
+def test_a_schedule_is_one_job_and_creating_it_again_writes_nothing(cloud, create, project) -> None:
     made = create()
     assert made.outcome == "created" and made.record.backend == "vertex"
-    (job,) = jobs(podlift_vertex)
-    assert job.name == made.record.trigger == f"{podlift_vertex.parent}/jobs/{NAME}"
+    (job,) = jobs(cloud)
+    assert job.name == made.record.trigger == f"{cloud.parent}/jobs/{NAME}"
     assert (job.schedule, job.time_zone, job.state.name) == ("0 3 * * 1", "Europe/Berlin", "ENABLED")
     assert job.http_target.oauth_token.service_account_email == ACCOUNT
     container = json.loads(job.http_target.body)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
     bucket, entrypoint, digest, key, spec_digest = container["args"]
-    assert {entrypoint, key} <= set(objects(podlift_vertex)) and key.endswith(f"/{spec_digest}.json")
-    spec = podlift_vertex.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media")
+    assert {entrypoint, key} <= set(objects(cloud)) and key.endswith(f"/{spec_digest}.json")
+    spec = cloud.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media")
     assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.backends.keeper_main", "weekly", made.record.id)
-    assert spec["runtime"]["key"] in objects(podlift_vertex) and digest in entrypoint
+    assert spec["runtime"]["key"] in objects(cloud) and digest in entrypoint
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
-
-
-def test_creating_a_schedule_again_writes_nothing_also_from_another_checkout(
-    podlift_vertex: Cloud, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = create()
-    before = objects(podlift_vertex)
-    Path(tmp_path / "project").rename(tmp_path / "workspace")
-    monkeypatch.chdir(tmp_path / "workspace")
-    podlift_vertex.forget_requests()
+    before = objects(cloud)
+    # Another checkout: this folder stays the current one.
+    project.rename(project.with_name("workspace"))
+    cloud.forget_requests()
     again = create()
-    assert (again.outcome, again.changes, again.record) == ("unchanged", (), first.record)
-    assert objects(podlift_vertex) == before
-    recent = podlift_vertex.ask("GET", "/_requests")["recent"]
+    assert (again.outcome, again.changes, again.record) == ("unchanged", (), made.record)
+    assert objects(cloud) == before
+    recent = cloud.ask("GET", "/_requests")["recent"]
     assert recent and {each["method"] for each in recent if not each["path"].startswith("/_")} == {"GET"}
 
 
-def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vertex: Cloud, create: Create) -> None:
+def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(cloud, create) -> None:
     first = create()
     Schedule("weekly", root=first.plan.root).pause()
     Path("train.py").write_text("print('there')")
@@ -109,147 +93,112 @@ def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vert
     assert changed.outcome == "changed" and changed.record.id == first.record.id
     # The body of the job follows from these.
     assert changed.changes == ["~ cron: '0 3 * * 1' -> '0 4 * * 1'", "~ overlap: 'skip' -> 'queue'", "code: ~ train.py"]
-    (job,) = jobs(podlift_vertex)
+    (job,) = jobs(cloud)
     assert (job.schedule, job.state.name) == ("0 4 * * 1", "PAUSED")
-    seen = Schedule("weekly", root=first.plan.root).trigger()
-    assert seen is not None and seen.sync == "in sync"
+    assert Schedule("weekly", root=first.plan.root).trigger().sync == "in sync"
 
 
-def test_changes_made_at_cloud_scheduler_are_listed_and_a_second_create_repairs_them(
-    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changes_made_at_cloud_scheduler_are_listed_and_repaired(cloud, create, shown, listed) -> None:
     from google.cloud.scheduler_v1 import Job
 
     made = create()
-    (listed,) = the_json(capsys, "list")
-    assert (listed["state"], listed["trigger"]["sync"], listed["backend"]) == ("active", "in sync", "vertex")
-    client = podlift_vertex.scheduler()
+    (found,) = listed()
+    assert (found["state"], found["trigger"]["sync"], found["backend"]) == ("active", "in sync", "vertex")
+    client = cloud.scheduler()
     client.update_job(job=Job(name=made.record.trigger, schedule="0 5 * * *"), update_mask="schedule", timeout=30)
-    (listed,) = the_json(capsys, "list")
-    assert (listed["state"], listed["trigger"]["sync"]) == ("attention", "changed there")
-    assert listed["trigger"]["why"] == "the cron expression is '0 5 * * *' there and '0 3 * * 1' here"
-    code, output, _ = shown(capsys, "list", "weekly", "--check")
+    (found,) = listed()
+    assert (found["state"], found["trigger"]["sync"]) == ("attention", "changed there")
+    assert found["trigger"]["why"] == "the cron expression is '0 5 * * *' there and '0 3 * * 1' here"
+    code, output, _ = shown("list", "weekly", "--check")
     assert code == 1 and "was changed in Cloud Scheduler" in output
     assert create().changes == ['trigger: ~ schedule: "0 5 * * *" -> "0 3 * * 1"']
     client.delete_job(name=made.record.trigger, timeout=30)
-    (listed,) = the_json(capsys, "list")
-    assert (listed["trigger"]["sync"], listed["next"]) == ("missing", [])
-    assert shown(capsys, "list", "weekly", "--check")[0] == 1
-    assert create().outcome == "changed" and len(jobs(podlift_vertex)) == 1
-    assert shown(capsys, "list", "weekly", "--check")[0] == 0
+    (found,) = listed()
+    assert (found["trigger"]["sync"], found["next"]) == ("missing", [])
+    assert shown("list", "weekly", "--check")[0] == 1
+    assert create().outcome == "changed" and len(jobs(cloud)) == 1
+    assert shown("list", "weekly", "--check")[0] == 0
+    client.pause_job(name=made.record.trigger, timeout=30)
+    (found,) = listed()
+    assert (found["state"], found["paused"], found["trigger"]["sync"]) == ("paused", "at the service", "in sync")
+    code, _, errors = shown("unpause", "weekly")
+    assert code == 0 and "fires next at" in errors
+    assert jobs(cloud)[0].state.name == "ENABLED"
 
 
-def test_a_job_without_records_is_an_orphan_which_delete_removes(
-    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_of_another_root_is_left_alone_and_one_without_records_is_removed(cloud, create, shown, listed) -> None:
     create()
-    for name in objects(podlift_vertex):
-        if "/schedules/" in name and "/triggers/" not in name:
-            GcsStore(podlift_vertex.bucket).delete(name)
-    (orphan,) = the_json(capsys, "list")
-    assert (orphan["name"], orphan["trigger"]["sync"]) == ("weekly", "orphan")
-    with pytest.raises(
-        InputError, match="has a trigger 'podlift-project-weekly' already, which belongs to the schedule"
-    ):
-        create()
-    assert shown(capsys, "remove", "weekly")[0] == 0
-    assert jobs(podlift_vertex) == [] and the_json(capsys, "list") == []
-
-
-def test_another_roots_job_of_the_same_name_is_left_alone(
-    podlift_vertex: Cloud, create: Create, tmp_path: Path
-) -> None:
-    create()
-    (before,) = jobs(podlift_vertex)
+    (before,) = jobs(cloud)
     with pytest.raises(InputError, match=r"belongs to the schedule 'weekly' \(id .+\) of gs://podlift-runs/podlift\."):
-        create(bucket=f"{podlift_vertex.bucket}/other")
-    assert jobs(podlift_vertex) == [before]
-    assert not [name for name in objects(podlift_vertex) if name.startswith("other/")]
+        create(bucket=f"{cloud.bucket}/other")
+    assert jobs(cloud) == [before]
+    assert not [name for name in objects(cloud) if name.startswith("other/")]
+    for name in objects(cloud):
+        if "/schedules/" in name and "/triggers/" not in name:
+            GcsStore(cloud.bucket).delete(name)
+    (orphan,) = listed()
+    assert (orphan["name"], orphan["trigger"]["sync"]) == ("weekly", "orphan")
+    with pytest.raises(InputError, match=f"has a trigger '{NAME}' already, which belongs to the schedule"):
+        create()
+    assert shown("remove", "weekly")[0] == 0
+    assert jobs(cloud) == [] and listed() == []
 
 
 @pytest.mark.parametrize("kind", ["drop_before", "silent_after"])
-def test_a_lost_reply_leaves_one_job(
-    podlift_vertex: Cloud, create: Create, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_lost_reply_leaves_one_job(cloud, create, monkeypatch, kind) -> None:
     monkeypatch.setattr(scheduler_calls, "_LIMIT_S", 0.5)
     lost = {"api": "scheduler", "kind": kind, "times": 1}
-    podlift_vertex.faults({**lost, "operation": "jobs.create"})
+    cloud.faults({**lost, "operation": "jobs.create"})
     made = create()
-    assert len(jobs(podlift_vertex)) == 1
-    podlift_vertex.faults({**lost, "operation": "jobs.patch"})
+    assert len(jobs(cloud)) == 1
+    cloud.faults({**lost, "operation": "jobs.patch"})
     assert create("0 4 * * 1").outcome == "changed"
-    assert jobs(podlift_vertex)[0].schedule == "0 4 * * 1"
+    assert jobs(cloud)[0].schedule == "0 4 * * 1"
     each = Schedule("weekly", root=made.plan.root)
-    podlift_vertex.faults({**lost, "operation": "jobs.pause"}, {**lost, "operation": "jobs.resume"})
+    cloud.faults({**lost, "operation": "jobs.pause"}, {**lost, "operation": "jobs.resume"})
     each.pause()
-    assert jobs(podlift_vertex)[0].state.name == "PAUSED" and each.next() == []
+    assert jobs(cloud)[0].state.name == "PAUSED" and each.next() == []
     each.unpause()
-    assert jobs(podlift_vertex)[0].state.name == "ENABLED" and len(each.next()) == 5
-    podlift_vertex.faults({**lost, "operation": "jobs.delete"})
+    assert jobs(cloud)[0].state.name == "ENABLED" and len(each.next()) == 5
+    cloud.faults({**lost, "operation": "jobs.delete"})
     each.remove()
-    assert jobs(podlift_vertex) == []
+    assert jobs(cloud) == []
 
 
-def test_a_rejected_job_leaves_nothing_and_names_the_right_that_is_missing(
-    podlift_vertex: Cloud, create: Create
-) -> None:
-    podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.create"})
+def test_a_rejected_create_leaves_nothing_and_an_interrupted_one_is_finished(cloud, create, shown, listed) -> None:
+    cloud.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.create"})
     with pytest.raises(InputError, match=r"cloudscheduler\.jobs\.create.+roles/cloudscheduler\.admin"):
         create()
-    assert not [name for name in objects(podlift_vertex) if "/schedules/specs/" in name]
-    podlift_vertex.faults()
-    assert create().outcome == "created"
-
-
-def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(
-    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    podlift_vertex.faults({"api": "scheduler", "kind": "status_before", "status": 503, "operation": "jobs.create"})
-    with pytest.MonkeyPatch.context() as patched:
+    assert not [name for name in objects(cloud) if "/schedules/specs/" in name]
+    cloud.faults({"api": "scheduler", "kind": "status_before", "status": 503, "operation": "jobs.create"})
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(PodliftError):
         patched.setattr("sdk.backends.vertex.client._RETRY_S", 0.2)
-        with pytest.raises(sdk.PodliftError):
-            create()
-    (listed,) = the_json(capsys, "list")
-    assert listed["trigger"]["sync"] == "missing"
-    podlift_vertex.faults()
-    assert create().outcome == "changed" and len(jobs(podlift_vertex)) == 1
-    podlift_vertex.faults({"kind": "deny", "operation": "objects.delete"})
-    assert shown(capsys, "remove", "weekly")[0] != 0
-    assert jobs(podlift_vertex) == []
-    (listed,) = the_json(capsys, "list")
-    assert listed["problems"] == ["its removal was interrupted. Next: podlift schedule remove weekly"]
-    podlift_vertex.faults()
-    assert shown(capsys, "remove", "weekly")[0] == 0
-    assert the_json(capsys, "list") == []
+        create()
+    (found,) = listed()
+    assert found["trigger"]["sync"] == "missing"
+    cloud.faults()
+    assert create().outcome == "changed" and len(jobs(cloud)) == 1
+    cloud.faults({"kind": "deny", "operation": "objects.delete"})
+    assert shown("remove", "weekly")[0] != 0
+    assert jobs(cloud) == []
+    (found,) = listed()
+    assert found["problems"] == ["its removal was interrupted. Next: podlift schedule remove weekly"]
+    cloud.faults()
+    assert shown("remove", "weekly")[0] == 0
+    assert listed() == []
 
 
-def test_a_pause_in_the_console_is_shown_and_ended_by_unpause(
-    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = create()
-    podlift_vertex.scheduler().pause_job(name=made.record.trigger, timeout=30)
-    (listed,) = the_json(capsys, "list")
-    assert (listed["state"], listed["paused"], listed["trigger"]["sync"]) == ("paused", "at the service", "in sync")
-    code, _, errors = shown(capsys, "unpause", "weekly")
-    assert code == 0 and "fires next at" in errors
-    assert jobs(podlift_vertex)[0].state.name == "ENABLED"
-
-
-def test_run_creates_one_keeper_labelled_as_by_hand_also_if_the_reply_is_lost(
-    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_creates_one_keeper_labelled_as_by_hand_also_if_the_reply_is_lost(cloud, create, shown) -> None:
     create()
-    podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
-    code, output, errors = shown(capsys, "run", "weekly")
+    cloud.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
+    code, output, errors = shown("run", "weekly")
     assert code == 0 and "takes the slot once it has a machine" in errors
-    (job,) = made(podlift_vertex)
+    (job,) = made(cloud)
     assert job.name == output.strip()
     assert (job.labels["podlift-schedule"], job.labels["podlift-slot"]) == ("weekly", "manual")
 
 
-def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(
-    podlift_vertex: Cloud, create: Create
-) -> None:
+def test_a_slot_without_a_record_is_overdue_and_a_schedule_without_a_trigger_says_so(cloud, create) -> None:
     made = create()
     slot = made.record.spec.slots.next(1, datetime.now(timezone.utc))[0].timestamp()
     clock = FakeClock()
@@ -259,55 +208,47 @@ def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(
     clock.time = slot + 2000
     (problem,) = each.problems()
     assert "is overdue: Cloud Scheduler has not delivered yet" in problem
-
-
-def test_a_schedule_moved_to_another_location_stays_paused_and_leaves_no_job(
-    podlift_vertex: Cloud, create: Create
-) -> None:
-    first = create()
-    each = Schedule("weekly", root=first.plan.root)
-    each.pause()
-    # The new trigger comes first: an interruption leaves two, never none.
-    podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.delete"})
-    with pytest.raises(PodliftError):
-        create(location="europe-west1")
-    assert len(jobs(podlift_vertex)) == 1
-    assert f"its former trigger {first.record.trigger} was not removed yet" in " ".join(each.problems())
-    podlift_vertex.faults()
-    made = create(location="europe-west1")
-    assert made.outcome == "changed" and "/locations/europe-west1/" in made.record.trigger
-    assert made.changes == [f"- trigger: {first.record.trigger}, which is replaced"]
-    assert jobs(podlift_vertex) == []
-    assert podlift_vertex.scheduler().get_job(name=made.record.trigger, timeout=30).state.name == "PAUSED"
-    assert create(trigger="serve").record.trigger == ""
-    moved = podlift_vertex.scheduler().list_jobs(parent=made.record.trigger.rpartition("/jobs/")[0], timeout=30)
-    assert list(moved) == []
-
-
-def test_without_a_trigger_a_schedule_says_so_and_creating_it_again_mends_it(
-    podlift_vertex: Cloud, create: Create
-) -> None:
-    made = create()
+    cloud.scheduler().delete_job(name=made.record.trigger, timeout=30)
     each = Schedule("weekly", root=made.plan.root)
-    podlift_vertex.scheduler().delete_job(name=made.record.trigger, timeout=30)
     for act in (each.run, each.unpause):
         with pytest.raises(InputError, match=r"Cloud Scheduler has no trigger for the schedule 'weekly'.+create again"):
             act()
     each.pause()
     assert each.record.paused == "by hand"
     each.remove()
-    assert not [name for name in objects(podlift_vertex) if "/schedules/specs/" in name]
+    assert not [name for name in objects(cloud) if "/schedules/specs/" in name]
 
 
-def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(podlift_vertex: Cloud, create: Create) -> None:
+def test_a_schedule_moved_to_another_location_stays_paused_and_leaves_no_job(cloud, create) -> None:
+    first = create()
+    each = Schedule("weekly", root=first.plan.root)
+    each.pause()
+    # The new trigger comes first: an interruption leaves two, never none.
+    cloud.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.delete"})
+    with pytest.raises(PodliftError):
+        create(location="europe-west1")
+    assert len(jobs(cloud)) == 1
+    assert f"its former trigger {first.record.trigger} was not removed yet" in " ".join(each.problems())
+    cloud.faults()
+    made = create(location="europe-west1")
+    assert made.outcome == "changed" and "/locations/europe-west1/" in made.record.trigger
+    assert made.changes == [f"- trigger: {first.record.trigger}, which is replaced"]
+    assert jobs(cloud) == []
+    assert cloud.scheduler().get_job(name=made.record.trigger, timeout=30).state.name == "PAUSED"
+    assert create(trigger="serve").record.trigger == ""
+    moved = cloud.scheduler().list_jobs(parent=made.record.trigger.rpartition("/jobs/")[0], timeout=30)
+    assert list(moved) == []
+
+
+def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(cloud, create) -> None:
     made = create()
-    podlift_vertex.faults({"api": "scheduler", "kind": "disable"})
-    podlift_vertex.advance(WEEK_S)
-    podlift_vertex.faults()
-    assert jobs(podlift_vertex)[0].state.name == "DISABLED"
+    cloud.faults({"api": "scheduler", "kind": "disable"})
+    cloud.advance(WEEK_S)
+    cloud.faults()
+    assert jobs(cloud)[0].state.name == "DISABLED"
     each = Schedule("weekly", root=made.plan.root)
     assert any("its state is DISABLED" in problem for problem in each.problems()) and each.next() == []
     with pytest.raises(InputError, match=r"does not fire the schedule 'weekly'.+its state is DISABLED.+create again"):
         each.unpause()
     assert create().outcome == "changed"
-    assert jobs(podlift_vertex)[0].state.name == "ENABLED"
+    assert jobs(cloud)[0].state.name == "ENABLED"

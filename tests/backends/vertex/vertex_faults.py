@@ -1,18 +1,10 @@
-"""Fault rules of the emulated Vertex AI, the requests to it, and a clock that does not wait for it."""
+"""Fault rules of the emulated Vertex AI, and the requests to it."""
 
-from __future__ import annotations
-
-import time
-from collections.abc import Callable
 from typing import Any
-
-from support import FakeClock
 
 from sdk import api
 from sdk.run import Run
 from sdk.testing.vertex import Cloud
-
-Start = Callable[..., Run]
 
 
 def vertex(kind: str, operation: str = "", **more: Any) -> dict[str, Any]:
@@ -34,14 +26,3 @@ def asked(cloud: Cloud, operation: str) -> int:
 def only_run(cloud: Cloud) -> Run:
     (info,) = api.runs(root=f"gs://{cloud.bucket}/podlift")
     return api.attach(info.url)
-
-
-class QuickClock(FakeClock):
-    """A fake clock on which each sleep takes at least five seconds; other processes get a moment."""
-
-    def __init__(self) -> None:
-        super().__init__(time.time())
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(max(seconds, 5.0))
-        time.sleep(0.005)
