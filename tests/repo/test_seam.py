@@ -86,7 +86,7 @@ def test_only_the_registry_imports_a_backend() -> None:
         # The emulator stands in for Google Cloud, and `models` prints commands of its Model Registry.
         "sdk.backends.vertex": {*everywhere, "sdk.testing.vertex", "sdk.cli.emulator", "sdk.cli.models"},
         "sdk.backends.ray": everywhere,
-        "sdk.backends.kubernetes": everywhere,
+        "sdk.backends.kubernetes": {*everywhere, "sdk.testing.kubernetes"},
     }
     assert allowed.keys() == {f"sdk.backends.{path.parent.name}" for path in REPO.glob("sdk/backends/*/__init__.py")}
     for backend, importers in allowed.items():

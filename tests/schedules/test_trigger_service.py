@@ -64,7 +64,7 @@ class Bells:
     def get(self, name: str, clock: Clock) -> Trigger | None:
         return self.kept_here.get(name)
 
-    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
+    def list_all(self, parent: str, clock: Clock) -> list[Trigger]:
         return [each for name, each in self.kept_here.items() if name.startswith(f"{parent}/")]
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
@@ -164,7 +164,7 @@ def test_a_schedule_that_cannot_be_listed_is_named_beside_the_others(bells: Bell
 
     monkeypatch.setattr(handle, "searched", lambda root: ([str(place), "gone"], []))
     monkeypatch.setattr(Book, "names", readable)
-    monkeypatch.setattr(bells, "kept", locked)
+    monkeypatch.setattr(bells, "list_all", locked)
     assert handle.listed().problems == [
         "Triggers without a schedule are not listed: the bells are locked",
         "The schedules of gone are not listed: no such bucket",
