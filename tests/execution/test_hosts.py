@@ -419,7 +419,10 @@ def check_output(player: Player, row: Row, victim: str) -> None:
     assert steps == [steps[0]] * len(steps), "all stop after the same step"
     if "replace" not in row.acts:  # the rest that was not uploaded is gone with the container
         for number in range(1, len(row.ends) + 1):
-            assert f"attempt {number} {victim}" in player.output(victim, number), "every attempt keeps its output"
+            # On a busy machine, the time limit may come before the program.
+            began = "timeout_s" not in row.limits or (player.shared / str(number) / f"{victim}.start").exists()
+            said_it = f"attempt {number} {victim}" in player.output(victim, number)
+            assert said_it or not began, "every attempt keeps its output"
     if "exit" in row.faults:
         exited = [event.data for event in player.events("exited") if event.data["task"] == victim]
         assert row.says in exited[-1]["output"], "the verdict on the run shows it"
