@@ -118,6 +118,18 @@ def test_hardware_selects_nodes_by_the_labels_of_gke_and_by_devices_elsewhere() 
     assert tpu["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
 
 
+def test_a_gpu_whose_name_on_gke_is_unknown_is_a_warning_unless_a_selector_names_it() -> None:
+    label = "cloud.google.com/gke-accelerator"
+    settings = {"accelerator": "gb200:4", "kubernetes_context": "gke_project_zone_name"}
+    said = [finding.message for finding in planned(**settings).findings if label in finding.message]
+    assert said == [
+        "podlift does not know GKE's name of gb200:4, so the pods may get nodes with other GPUs. "
+        f"Next: --kubernetes-node-selector {label}=NAME."
+    ]
+    named = planned(**settings, kubernetes_node_selector={label: "nvidia-gb200"})
+    assert not any(label in finding.message for finding in named.findings)
+
+
 def test_values_of_this_shell_come_from_a_secret_and_others_are_not_expanded() -> None:
     body = rendered(**EVERYTHING)
     env = {entry["name"]: entry for entry in body["spec"]["template"]["spec"]["containers"][0]["env"]}
