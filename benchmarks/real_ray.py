@@ -98,6 +98,8 @@ class RayCluster:
             "TF_CPP_MIN_LOG_LEVEL": "2",
             # Else it depends on whether this user has ever called `ray.init()`.
             "RAY_AUTH_MODE": "disabled",
+            # By default 15: beside other tests, tasks would wait for minutes.
+            "RAY_worker_niceness": "0",
             **(env or {}),
         }
         if nodes:

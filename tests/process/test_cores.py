@@ -157,6 +157,7 @@ def test_each_task_has_its_part_and_the_log_says_so_once(write) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.cold
 @several
 def test_a_run_keeps_to_the_cpus_that_it_may_use_and_to_threads_of_its_jobs_own(write) -> None:
     write("train.py", PROGRAM)
