@@ -209,3 +209,13 @@ _COPIES_IN_MEMORY = {"checkpoint/recent.py", "process/janitor.py", "execution/co
 def test_folders_outside_of_runs_are_removed_by_one_function() -> None:
     found = {str(path.relative_to(REPO / "sdk")) for path in SOURCES if "rmtree(" in path.read_text()}
     assert found <= REMOVES_BY_PATH | _COPIES_IN_MEMORY
+
+
+def test_class_variables_name_their_type_or_python_310_cannot_read_the_fields() -> None:
+    bare = [
+        f"{path.relative_to(REPO)}: {line.strip()}"
+        for path in REPO.glob("sdk/**/*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r": ClassVar\b(?!\[)", line)
+    ]
+    assert bare == []

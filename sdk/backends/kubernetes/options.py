@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -63,8 +63,8 @@ class Kubernetes(Target):
             list is replaced as a whole, or one of its items by its number; None removes.
     """
 
-    title: ClassVar = "Kubernetes"
-    metavars: ClassVar = {
+    title: ClassVar[str] = "Kubernetes"
+    metavars: ClassVar[Mapping[str, str]] = {
         "context": "NAME", "namespace": "NAME", "image": "IMAGE", "image_pull_secrets": "NAME", "queue": "NAME",
         "service_account": "NAME", "node_selector": "JSON", "tolerations": "TAINT", "claim": "CLAIM:FOLDER", "cpu": "N",
         "memory": "SIZE", "raw": "JSON",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -37,9 +38,9 @@ class Local(Target):
             many threads. "all": each may use all. A number: this many threads for each task, also for a single one, on any CPU.
     """
 
-    title: ClassVar = "Local mode"
+    title: ClassVar[str] = "Local mode"
     # The plan then names the modules that a task imports, which all trials share.
-    swept: ClassVar = {"local_start": "standby"}
+    swept: ClassVar[Mapping[str, object]] = {"local_start": "standby"}
 
     network: Literal["host", "isolated"] = "host"
     start: Start = "auto"

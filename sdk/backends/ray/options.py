@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
@@ -73,9 +74,9 @@ class Ray(Target):
             number; None removes.
     """
 
-    title: ClassVar = "Ray"
-    metavars: ClassVar = {"address": "URL", "headers": "JSON", "raw": "JSON"}
-    instead: ClassVar = {"runtime_env": "raw = { job = { runtime_env = { ... } } }"}
+    title: ClassVar[str] = "Ray"
+    metavars: ClassVar[Mapping[str, str]] = {"address": "URL", "headers": "JSON", "raw": "JSON"}
+    instead: ClassVar[Mapping[str, str]] = {"runtime_env": "raw = { job = { runtime_env = { ... } } }"}
 
     address: Annotated[str, Validator(http_address)] | None = None
     pending_timeout_s: Seconds = 600.0

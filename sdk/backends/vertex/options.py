@@ -128,13 +128,13 @@ class Vertex(Target):
             that podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
     """
 
-    title: ClassVar = "Vertex AI"
-    metavars: ClassVar = {
+    title: ClassVar[str] = "Vertex AI"
+    metavars: ClassVar[Mapping[str, str]] = {
         "project": "ID", "regions": "LOCATION[,LOCATION]", "bucket": "BUCKET", "service_account": "EMAIL", "image": "URI|JSON",
         "machine": "TYPE", "disk_gb": "N", "labels": "JSON", "raw": "JSON", "network": "NETWORK", "kms_key": "KEY",
         "tensorboard": "NAME", "persistent_resource": "ID", "keeper": "true|false|DURATION", "keeper_service_account": "EMAIL",
     }  # fmt: skip
-    proposed: ClassVar = ("project", "regions", "bucket", "service_account", "image")
+    proposed: ClassVar[tuple[str, ...]] = ("project", "regions", "bucket", "service_account", "image")
 
     project: Name | None = None
     regions: Accepts[
