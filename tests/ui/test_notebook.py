@@ -84,6 +84,7 @@ def test_metrics_are_rows_with_epochs_from_1_and_a_programs_names_replace_no_fie
     assert table["loss"].min() == 1 / 3 and list(table["epoch"]) == [1, 1, 1, 2]
 
 
+@pytest.mark.process  # without a cache, matplotlib asks a program for the fonts
 def test_a_plot_has_the_axes_of_each_metric_and_names_its_requirement(root: Path, monkeypatch) -> None:
     hostile = {"$\\frac{$": 1.0, "_mine": 2.0, "gap": None}
     records = [{"step": step, "metrics": {"loss": 1 / step, "val_loss": 2 / step, **hostile}} for step in (1, 2)]

@@ -27,9 +27,9 @@ class Memory(Target):
         shelf: Name of the shelf that remembers the run.
     """
 
-    title: ClassVar = "Memory"
-    metavars: ClassVar = {"shelf": "SHELF"}
-    proposed: ClassVar = ("shelf",)
+    title: ClassVar[str] = "Memory"
+    metavars: ClassVar[Mapping[str, str]] = {"shelf": "SHELF"}
+    proposed: ClassVar[tuple[str, ...]] = ("shelf",)
 
     shelf: Name | None = None
 
