@@ -29,6 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--slow") or config.getoption("--costs-file"):
+        # Without these control groups only children count, and forks of a warm process are none.
+        config.option.cold |= not os.access("/sys/fs/cgroup/cpuacct", os.W_OK)
         config.pluginmanager.register(_Costs(config), "measured costs")
 
 

@@ -9,9 +9,10 @@ import pytest
 from support import LIMIT_S, full_only, printed
 
 import sdk
+from sdk.backends.local import warm as warm_module
 from sdk.backends.local.warm import WarmRuns
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.cold]
 
 PROGRAM = """
     import gc, json, os, signal, sys, tempfile, threading
@@ -40,9 +41,18 @@ PROGRAM = """
 def warm() -> Iterator[WarmRuns]:
     if not sys.platform.startswith("linux"):
         pytest.skip("runs begin as forks on Linux only")
-    process = WarmRuns()
+    process = WarmRuns("json.tool", project=["beside"])
     yield process
     process.close()
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes of the supervisors that began as forks."""
+    pids: list[int] = []
+    real = warm_module._Elsewhere
+    monkeypatch.setattr(warm_module, "_Elsewhere", lambda pid: pids.append(pid) or real(pid))
+    return pids
 
 
 def seen(workers: int) -> list[dict[str, object]]:
@@ -52,13 +62,12 @@ def seen(workers: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("workers", [full_only(1), 2])
-def test_a_program_sees_no_difference(write, warm: WarmRuns, workers: int) -> None:
+def test_a_program_sees_no_difference(write, warm: WarmRuns, forks: list[int], workers: int) -> None:
     write("train.py", PROGRAM)
     started = seen(workers)
     with warm:
-        forked = seen(workers)
-        assert forked == seen(workers) == started
-    assert warm._process is not None, "a run of it began as a fork"
+        assert seen(workers) == seen(workers) == started
+    assert len(forks) == 2, "both began as forks"
 
 
 @pytest.mark.process
@@ -70,3 +79,35 @@ def test_a_failure_and_a_resume_are_the_same_as_without_a_warm_process(write, wa
         assert "not yet" in run.why()
         run.resume()
         assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+
+
+def test_a_task_with_another_seed_for_hashes_has_it(write, warm: WarmRuns) -> None:
+    write("train.py", "print([hash('a')])")
+    with warm:
+        runs = [sdk.submit("train.py", env={"PYTHONHASHSEED": seed}) for seed in ("7", "7", "8")]
+    assert [run.wait(LIMIT_S).state for run in runs] == [sdk.State.SUCCEEDED] * 3
+    first, again, other = (printed(run, "chief-0") for run in runs)
+    assert first == again != other
+
+
+def test_a_project_that_shadows_an_imported_module_is_started_anew(write, forks: list[int]) -> None:
+    write("argparse.py", "WHOSE = 'the project'")
+    write("train.py", "import argparse, json; print(json.dumps([argparse.WHOSE]))")
+    shadowing = WarmRuns("json.tool", project=["argparse", "train"])
+    with shadowing:
+        run = sdk.submit("train.py")
+    shadowing.close()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    assert (printed(run, "chief-0"), forks) == (["the project"], [])
+
+
+def test_a_warm_process_that_was_killed_costs_no_run(write, warm: WarmRuns, forks: list[int]) -> None:
+    write("train.py", "print(1)")
+    with warm:
+        runs = [sdk.submit("train.py")]
+        warm._process.kill()
+        warm._process.wait()
+        runs.append(sdk.submit("train.py"))
+        warm.close()
+    assert [run.wait(LIMIT_S).state for run in runs] == [sdk.State.SUCCEEDED] * 2
+    assert len(forks) == 1

@@ -21,7 +21,7 @@ PROCESS_FIXTURES = {
     "cloud", "developer", "fresh", "in_terminal", "jobs", "podlift", "podlift_drill", "podlift_gcs_server", "podlift_run",
     "podlift_vertex_server", "shell", "wheel", "wheels", "with_memory",
 }  # fmt: skip
-_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "podlift.fork"}
 
 
 class _Started:
@@ -53,6 +53,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(name.partition("[")[0] if item.get_closest_marker("spread") else path))
 
 
+@pytest.hookimpl(trylast=True)  # only what will run counts
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the groups that cost most: a worker that begins a long one at the end would work alone."""
     known: dict[str, float] = json.loads(costs.BEFORE.read_text())

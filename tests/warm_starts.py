@@ -7,12 +7,22 @@ with podlift alone. A test marked `cold`, and each one with --cold, starts its p
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import pytest
 
 from sdk.backends.local.warm import WarmRuns
+
+
+class _HeardRuns(WarmRuns):
+    """The guard of the tiers hears of each run: a fork of another process is no event of this one."""
+
+    def spawn(self, command: Sequence[str], **more: Any) -> Any:
+        sys.audit("podlift.fork", command)
+        return super().spawn(command, **more)
+
 
 _warm: dict[str, WarmRuns] = {}
 _MODULES = {"tensorflow": ("tensorflow", "keras"), "process": ()}
@@ -27,7 +37,7 @@ def _starts(item: pytest.Item) -> AbstractContextManager[None]:
     cold = item.config.getoption("--cold") or item.get_closest_marker("cold")
     if mark is None or cold or not sys.platform.startswith("linux"):
         return nullcontext()
-    return _warm.setdefault(mark, WarmRuns(*_MODULES[mark]))
+    return _warm.setdefault(mark, _HeardRuns(*_MODULES[mark]))
 
 
 @pytest.hookimpl(wrapper=True)

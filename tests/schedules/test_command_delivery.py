@@ -11,8 +11,8 @@ from support import FakeClock, input_error
 
 from sdk import InputError, State
 from sdk.job.plan import Plan
-from sdk.records.sync.index import in_parallel
 from sdk.schedules.records import Book, SlotRecord, key_of
+from sdk.storage.parallel import in_parallel
 from sdk.testing.gcs import GcsServer
 from sdk.upkeep import remove
 

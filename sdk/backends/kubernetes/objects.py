@@ -94,7 +94,12 @@ def findings(plan: Plan) -> list[Finding]:
         text = f"You are root here, and the pods run as user {_USER}, who cannot write into folders of root"
         plan_findings.append(warning(f"{text}. Next: submit as another user"))
     row = accelerators.lookup(plan.job.resources.accelerator)
-    if target.on_gke and row.family == "gpu" and _gke_gpu(row) is None and _GKE_GPU not in target.node_selector:
+    if (
+        target.on_gke
+        and row.family == "gpu"
+        and _gke_gpu(row) is None
+        and not any(_GKE_GPU in path for path in (*target.node_selector, *paths))
+    ):
         text = f"podlift does not know GKE's name of {row.name}, so the pods may get nodes with other GPUs"
         plan_findings.append(warning(f"{text}. Next: --kubernetes-node-selector {_GKE_GPU}=NAME"))
     folder = path_of(root) if in_folder(root) else ""

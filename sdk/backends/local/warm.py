@@ -15,12 +15,14 @@ import importlib
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -29,15 +31,22 @@ from typing import Any
 from ...hardware.accelerators import STAND_IN_ENV
 from ...job.plan import Plan
 from ...process import cores, spawn, task_environment
+from ...process.template import top_modules
 from .options import Local
 
 REAL = spawn.spawn
 SUPERVISOR = "sdk.backends.local.supervisor"
 _RUNTIME = Path(spawn.__file__).parents[1] / "runtime"
+_HOME = str(_RUNTIME.parents[1])
 # What a supervisor starts with the Python of its run, and what imports TensorFlow.
 _FORKED = {str(_RUNTIME / name) for name in ("template.py", "task_main.py")}
 _ROOM = " " * 4096  # in the command line, for the names of the forks
-_READ_AT_IMPORT = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")
+# Variables that an interpreter, or an import, reads once: a task with other values is started anew.
+_READ_ONCE = (
+    "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONMALLOC",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "LC_ALL", "LC_CTYPE", "LANG", "TZ", "TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "KERAS_HOME",
+)  # fmt: skip
+_LINGER_S = 0.5  # the kernel may list a thread for a moment after it was joined
 
 
 # --- In the process that submits the runs
@@ -55,26 +64,32 @@ class _Elsewhere:
 
 
 class WarmRuns:
-    """Starts supervisors as forks of a process that has imported podlift and these modules; everything else as always.
+    """Starts supervisors, and their tasks, as forks of a process that has imported podlift and these modules.
+
+    Its limits, its umask and the CPUs that it may use are those of the process that forks.
 
     Args:
         *modules: the modules that it imports, too.
         env: the variables that their imports read; None for those of this process, and of stand-ins for accelerators.
+        project: top-level modules of the programs: nothing is forked if one of them has the name of an imported module.
     """
 
-    def __init__(self, *modules: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *modules: str, env: Mapping[str, str] | None = None, project: Iterable[str] = ()) -> None:
         self._modules, self._env = modules, {**os.environ, **STAND_IN_ENV} if env is None else env
+        self._project = sorted(project)
         self._process: subprocess.Popen[str] | None = None
         self._lock, self._pid = threading.Lock(), os.getpid()
 
     def _warm_process(self) -> subprocess.Popen[str]:
         """Return the process that is forked, which the first run starts."""
         if self._process is None:
-            command = [sys.executable, "-m", __name__, " ".join(self._modules), _ROOM]
-            env = {**self._env, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
+            command = [sys.executable, "-m", __name__, " ".join(self._modules), " ".join(self._project), _ROOM]
+            env = {name: value for name, value in self._env.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+            pipe = subprocess.PIPE
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
-            )
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env={**env, "PYTHONUNBUFFERED": "1"},
+                cwd=_HOME,
+            )  # fmt: skip
         return self._process
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
@@ -84,24 +99,30 @@ class WarmRuns:
         with self._lock, suppress(OSError, ValueError):
             process = self._warm_process()
             if process.stdin and process.stdout:
-                process.stdin.write(json.dumps(order) + "\n")
-                process.stdin.flush()
-                if pid := int(process.stdout.readline()):
+                try:
+                    process.stdin.write(json.dumps(order) + "\n")
+                    process.stdin.flush()
+                    answer = process.stdout.readline()
+                except BaseException:
+                    process.kill()  # or the next run reads the answer to this order
+                    raise
+                if pid := int(answer):
                     return _Elsewhere(pid)
         # It has ended, or a fork would lose its threads.
         return REAL(command, env=env, cwd=cwd, log=log, **more)
 
     def __enter__(self) -> None:
         """Let the runs that are submitted in the block begin as forks."""
-        spawn.spawn = self.spawn
+        self._before, spawn.spawn = spawn.spawn, self.spawn
 
     def __exit__(self, *error: object) -> None:
-        spawn.spawn = REAL
+        spawn.spawn = self._before
 
     def close(self) -> None:
-        if self._process is not None and self._process.stdin and self._process.stdout:
-            self._process.stdin.close()
-            self._process.stdout.close()
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):  # somebody has killed it
+                    pipe.close()  # type: ignore[union-attr]
             self._process.wait()
 
 
@@ -116,7 +137,9 @@ def warm(plan: Plan) -> Iterator[None]:
     variables = task_environment.environment(plan, 1, task, dict.fromkeys(plan.tasks, "localhost:0"), "")
     env = {**task_environment.callers_values(plan, os.environ), **variables, **division.variables(task.name)}
     env = {name: value for name, value in env.items() if name != "TMPDIR" and not name.startswith("PODLIFT_")}
-    runs = WarmRuns(*plan.preload, env=env)
+    runs = WarmRuns(
+        *plan.preload, env=env, project=top_modules((file.path for file in plan.code.files), plan.code.roots)
+    )
     try:
         with runs:
             yield
@@ -139,8 +162,8 @@ def _fork(
     pass_fds: Sequence[int] = (),
 ) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
-    other = any(env.get(name) != _imported_with.get(name) for name in _READ_AT_IMPORT)
-    if command[0] != sys.executable or command[1] not in _FORKED or other:
+    other = any(env.get(name) != _imported_with.get(name) for name in _READ_ONCE)
+    if command[0] != sys.executable or command[1] not in _FORKED or other or errors:
         return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
     ready, write_end = os.pipe()
     pid = os.fork()
@@ -204,7 +227,7 @@ def _exit(main: Any, *arguments: str) -> None:
     try:
         main(*arguments)
     except SystemExit as end:
-        code = end.code or 0
+        code = 0 if end.code is None else end.code
         if not isinstance(code, int):
             sys.stderr.write(f"{code}\n")
             code = 1
@@ -213,15 +236,20 @@ def _exit(main: Any, *arguments: str) -> None:
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:
+            code = 120  # the interpreter's
     os._exit(code)
 
 
-def _serve(modules: list[str]) -> None:
+def _serve(modules: list[str], project: set[str]) -> None:
     _imported_with.update(os.environ)
     supervisor, *_ = map(importlib.import_module, [SUPERVISOR, "sdk.runtime.bootstrap", *modules])
-    alone = _is_alone()
+    imported = {name.partition(".")[0] for name in sys.modules} - {"sdk", "podlift", "_podlift", "__main__"}
+    alone = _is_alone() and not imported & project
     for line in sys.stdin:
         order = json.loads(line)
         with suppress(ChildProcessError):
@@ -241,12 +269,20 @@ def _is_alone() -> bool:
     if (pid := os.fork()) == 0:
         os._exit(0)
     os.waitpid(pid, 0)
+    until = time.monotonic() + _LINGER_S
+    while _threads() > 1 and time.monotonic() < until:
+        time.sleep(_LINGER_S / 100)
+    return _threads() == 1
+
+
+def _threads() -> int:
     names = [path.read_bytes().strip() for path in Path("/proc/self/task").glob("*/comm")]
     # The library that owns this one continues without it: jemalloc.
-    return len([name for name in names if name != b"jemalloc_bg_thd"]) == 1
+    return len([name for name in names if name != b"jemalloc_bg_thd"])
 
 
 if __name__ == "__main__":
-    # Of podlift's folder, a program must not see anything.
-    _BARE_PATH = [entry for entry in sys.path[1:] if Path(entry) != _RUNTIME.parents[1]]
-    _serve(sys.argv[1].split())
+    # The first entry is the folder of this process. Of podlift's folder, a program must not see anything else either, unless
+    # all that is installed lies there.
+    _BARE_PATH = [entry for entry in sys.path[1:] if entry != _HOME or _HOME in site.getsitepackages()]
+    _serve(sys.argv[1].split(), set(sys.argv[2].split()))

@@ -50,8 +50,6 @@ PROGRAMS = {
 RARE = {"a program that closes its stdout", "an exit code that is no integer of the kernel's"}
 
 
-# A fork ends otherwise where its program has closed its streams.
-@pytest.mark.cold
 @pytest.mark.parametrize("name", [full_only(name) if name in RARE else name for name in PROGRAMS])
 def test_a_program_ends_and_prints_as_it_does_by_itself(write, name: str) -> None:
     script = write("program.py", PROGRAMS[name])
