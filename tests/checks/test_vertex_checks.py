@@ -106,7 +106,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"accelerator": "v5e-8", "machine": "ct5lp-hightpu-4t"}, "it would take 2 of them", "machine='ct5lp-hightpu-8t'"),
     *[
         ({"machine": odd}, repr(odd)[:9], "machine=")
-        for odd in ("n1-standard-" + "9" * 5000, "n1-standard-²", "-", "4")
+        for odd in ("n1-standard-" + "9" * 5000, "n2-standard-" + "9" * 5000, "n1-standard-²", "-", "4")
     ],
     (
         {"accelerator": "v5e-8", "regions": ["europe-west4"]},

@@ -28,7 +28,7 @@ def test_arguments_beat_the_environment_which_beats_a_file_which_beats_the_defau
     project(file, ("[tool.podlift]\n" if file == "pyproject.toml" else "") + "workers = 2\n")
     assert workers("train.py") == 2
     monkeypatch.setenv("PODLIFT_WORKERS", "3")
-    assert workers("train.py") == 3
+    assert workers("train.py") == workers(sdk.Job("train.py")) == 3
     assert workers("train.py", workers=4) == 4
     assert workers(sdk.Job("train.py", resources=sdk.Resources(workers=4))) == 4
 

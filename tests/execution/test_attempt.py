@@ -23,7 +23,11 @@ def ran(case: str, folder: Path) -> dict:
 
 ENDS = {
     "a signal ends a task's wait for its restart, and nothing starts": ("stopped while it waits", "preempted", ""),
-    "a failure before a restart elsewhere explains no later end": ("an old failure", "killed", "was killed by SIGKILL"),
+    "a failure before a restart elsewhere explains no later end": (
+        "an old failure",
+        "killed",
+        "evaluator-0 was killed by SIGKILL",
+    ),
     "a process that holds its output ends with it": ("its output is held", "user_error", "ended with exit code 3"),
     "processes that it has left are no zombies": ("zombies", "user_error", "ended with exit code 5"),
 }

@@ -52,7 +52,9 @@ def test_a_container_keeps_the_use_of_its_task_where_every_client_finds_it(cloud
 
 
 @pytest.mark.full
-def test_values_of_the_caller_are_hidden_in_the_record_of_an_error(cloud: Cloud, write, monkeypatch) -> None:
+def test_an_error_is_retried_as_the_job_allows_and_records_hide_the_callers_values(
+    cloud: Cloud, write, monkeypatch
+) -> None:
     write("train.py", "import os; raise ValueError('no such data ' + os.environ.pop('KEY'))")
     monkeypatch.setenv("KEY", "s3cr3t-value")
     plan = cloud.plan("train.py", env={"KEY": sdk.FromCaller()}, retry={"user_errors": 1})
@@ -65,7 +67,7 @@ def test_values_of_the_caller_are_hidden_in_the_record_of_an_error(cloud: Cloud,
     records = cloud.events(plan, "failed")
     assert [record.attempt for record in records] == [1, 2]
     assert {record.data["message"] for record in records} == {"no such data ***"}
-    assert "s3cr3t-value" not in records[0].data["traceback"]
+    assert not any("s3cr3t-value" in record.data["traceback"] for record in records)
 
 
 REFUSED = {

@@ -140,7 +140,7 @@ USED_UP = "Not restarted: 1 of 1 restarts after {} are used up"
 
 ROWS = {
     "success": Row(ends=(SUCCEEDED,), says="through"),
-    "error": Row(hosts=AGENTS, faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
+    "error": Row(faults="VICTIM step 1 error", ends=(ERROR,), retry=ONCE, says="ValueError: no such column"),
     "error twice, with a budget of one": Row(
         hosts=AGENTS,
         faults="VICTIM step 1 error;VICTIM step 2 error",
@@ -161,7 +161,7 @@ ROWS = {
         faults="VICTIM save 1 kill", steps=None, acts=("preempt_other",), ends=(KILL_AT_SAVE, SUCCEEDED), retry=ONCE,
         env={"SAVES": "1"}, hosts=SEVERAL_AGENTS,
     ),
-    "first task killed": Row(faults="chief-0 step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, hosts=SEVERAL_AGENTS),
+    "first task killed": Row(faults="chief-0 step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, hosts=SEVERAL),
     "lost peer": Row(
         faults="VICTIM step 1 kill", ends=(KILL, SUCCEEDED), retry=ONCE, env={"NOTICES": "1"}, hosts=SEVERAL_AGENTS
     ),

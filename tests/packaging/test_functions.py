@@ -358,7 +358,9 @@ def test_a_script_and_a_module_run_by_its_name_know_their_functions(tmp_path: Pa
 def test_a_function_typed_without_source_is_refused(tmp_path: Path) -> None:
     text = "from sdk.packaging.source.functions import function_module\ndef main(): pass\ntry: function_module(main)\n"
     said = run("-", cwd=tmp_path, text=f"{text}except ValueError as e: print(e)\n")
-    assert "its text was changed since, or is not kept anywhere. Next: define it in a file" in said
+    assert (
+        "'main' cannot be sent: its text was changed since, or is not kept anywhere. Next: define it in a file" in said
+    )
 
 
 def test_only_functions_that_their_name_leads_to_are_import_name() -> None:

@@ -176,7 +176,9 @@ def test_a_project_with_its_own_sdk_is_refused_with_the_way_out(write, file: str
 def test_an_import_from_a_folder_that_podlift_hides_is_refused(write, entry: str) -> None:
     write("sdk/model.py", "W = 1\ndef main(): ...\n")
     write("train.py", entry)
-    with pytest.raises(sdk.InputError, match=r"imports 'sdk\.model' from the project's folder 'sdk'.*Next: rename it"):
+    where = "The entry" if ":" in entry else r"train\.py:1"
+    said = rf"{where} imports 'sdk\.model' from the project's folder 'sdk'.*Next: rename it"
+    with pytest.raises(sdk.InputError, match=said):
         sdk.plan(entry if ":" in entry else "train.py")
 
 

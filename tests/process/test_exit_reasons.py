@@ -14,6 +14,8 @@ from sdk.process.exit_reasons import MemoryWatch
 from sdk.records.exits import OutOfMemory, describe
 from sdk.status import Reason
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("code", "memory", "reason", "said"),
@@ -103,8 +105,6 @@ def test_a_task_that_the_kernel_kills_for_memory_is_told_from_others(write, with
     program = "import sdk; run = sdk.submit('train.py'); print(run.wait(60).reason.value)"
     assert with_memory("300M", program).strip() == "out_of_memory"
 
-
-pytestmark = pytest.mark.process
 
 MB = 1_000_000
 MEMINFO = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable:    8000000 kB\n"}

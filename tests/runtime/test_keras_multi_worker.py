@@ -25,6 +25,8 @@ OF_STEPS = ["logs_that_one_task_reads", "sums_of_a_step"]
 FULL = [
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-loop-{shape}" for shape in ("even", "uneven", "sample_weight")),
+    # In the matrix of strategies, each replica of a loop has examples.
+    *(f"dense_sgd-loop-{shape}" for shape in ("sample_weight", "tiny_last")),
     *[
         "arrays_and_validation",
         "repeated_data",

@@ -14,7 +14,7 @@ import sdk
 from sdk.job.plan import Plan
 from sdk.storage import posix
 
-# Preconditions need no expression of cron.
+# Preconditions need no expression of cron; without cronsim, the other files are not there, and no line says so.
 collect_ignore_glob = [] if find_spec("cronsim") else ["test_[!p]*.py", "test_processes*.py"]
 
 

@@ -168,7 +168,7 @@ def test_a_history_of_a_hundred_slots_is_listed_with_few_requests_and_removed(th
     assert [each.slot for each in schedule.history()] == [each.slot for each in reversed(made[-20:])]
     assert podlift_gcs.requests().total <= 23
     there.schedule.remove()
-    assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
+    assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/")] == []
 
 
 def test_podlift_remove_keeps_the_code_of_a_schedule_and_of_its_keepers(there, podlift_gcs, monkeypatch) -> None:

@@ -263,6 +263,9 @@ def test_a_dripping_server_holds_no_client_and_a_large_file_may_take_its_time(gc
     gcs.faults({"kind": "drip", "bytes_per_s": 400_000})
     store.put_new("large", [bytes(200_000)])
     assert bytes(files.read("large")) == bytes(200_000)
+    # An object is no file: its time is over although bytes move.
+    with pytest.raises(StoreError, match=r"too slow|did not respond in time"):
+        hurried.get("large")
 
 
 def test_a_large_file_is_uploaded_although_it_takes_longer_than_call_and_deadline(gcs, monkeypatch, tmp_path) -> None:

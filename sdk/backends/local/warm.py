@@ -121,7 +121,7 @@ class WarmRuns:
     def close(self) -> None:
         if self._process is not None:
             for pipe in (self._process.stdin, self._process.stdout):
-                with suppress(OSError):  # somebody has killed it
+                with suppress(OSError):  # it was killed
                     pipe.close()  # type: ignore[union-attr]
             self._process.wait()
 

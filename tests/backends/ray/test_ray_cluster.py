@@ -24,10 +24,9 @@ from .conftest import DIGITS, MISSING, PYTHON
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.full,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.usefixtures("digits"),
-    pytest.mark.tensorflow,
 ]
 SLOW = {"epochs": 10, "slow_s": 0.1}
 RESTARTS = {"retry_infrastructure": 3, "retry_preemptions": 3}
@@ -54,6 +53,8 @@ def trains(run: sdk.Run, step: int) -> bool:
     return progress is not None and progress.step >= step
 
 
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("digits")
 def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayCluster, tmp_path: Path) -> None:
     target = sdk.Ray(address=two_nodes.address, raw={"placement": {"strategy": "STRICT_SPREAD"}})
     there = slowly(target, tmp_path, checkpoint_every="10steps", **RESTARTS)
@@ -68,6 +69,8 @@ def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayClust
     assert "is started again" in there.why()
 
 
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("digits")
 def test_a_cancelled_run_saves_and_continues_where_it_was(cluster: RayCluster, tmp_path: Path) -> None:
     run = slowly(sdk.Ray(address=cluster.address), tmp_path, checkpoint_every="1000steps")
     until(lambda: trains(run, 5), lambda: run.status())
@@ -81,6 +84,8 @@ def test_a_cancelled_run_saves_and_continues_where_it_was(cluster: RayCluster, t
     assert run.result().value == undisturbed(tmp_path)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("digits")
 def test_a_job_that_is_stopped_on_the_cluster_saves_and_leaves_no_process(cluster: RayCluster, tmp_path: Path) -> None:
     import requests
 
@@ -101,6 +106,8 @@ def processes_of(run: sdk.Run) -> list[str]:
     return found
 
 
+@pytest.mark.tensorflow
+@pytest.mark.usefixtures("digits")
 def test_resources_that_no_node_has_are_named_when_the_time_is_over(cluster: RayCluster, tmp_path: Path) -> None:
     target = sdk.Ray(address=cluster.address, pending_timeout_s=8)
     run = sdk.submit(DIGITS, accelerator="l4", workers=2, backend=target, root=tmp_path / "shared")

@@ -147,7 +147,9 @@ def test_the_answer_of_each_region_is_kept_with_the_job_and_with_its_refusal(sto
         ([QUOTA, STOCKOUT], Reason.STOCKOUT, "the job in europe-west4.*us-central1: The job exceeds"),
     ],
 )
-def test_a_request_that_other_regions_would_refuse_too_is_sent_once(store, clock, script, reason, text) -> None:
+def test_only_a_lack_of_machines_asks_the_next_region_and_a_refusal_names_each(
+    store, clock, script, reason, text
+) -> None:
     service = Service(clock, *script)
     with pytest.raises(JobNotCreatedError, match=text) as caught:
         creation(store, service, clock).ensure()

@@ -165,7 +165,11 @@ START = r"Next: start the emulator at 127.0.0.1:\d+ with --bucket"
 REFUSED = {
     "no bucket": (None, {}, rf"^There is no bucket gs://the-bucket. {START} the-bucket@us-central1\.$"),
     "several regions": ("US", {}, rf"multi-region bucket \(US\).*{START} NAME@us-central1"),
-    "elsewhere": ("EUROPE-WEST4", {"regions": LOCATIONS}, r"\['europe-west4:spot', 'europe-west4'\]\.$"),
+    "elsewhere": (
+        "EUROPE-WEST4",
+        {"regions": LOCATIONS},
+        r"is in europe-west4.*Nearest: vertex_regions=\['europe-west4:spot', 'europe-west4'\]\.$",
+    ),
 }
 
 

@@ -47,7 +47,13 @@ def shown(cloud, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 @pytest.fixture
 def listed(shown) -> Callable[[], list[Any]]:
     """Return the schedules that `list` shows."""
-    return lambda: json.loads(shown("list", "--json")[1])
+
+    def run() -> list[Any]:
+        code, output, errors = shown("list", "--json")
+        assert code == 0, errors
+        return json.loads(output)
+
+    return run
 
 
 def jobs(cloud: Cloud) -> list[Any]:

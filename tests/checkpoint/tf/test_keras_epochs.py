@@ -56,7 +56,11 @@ def differences(folder, case, rank=0):
 @pytest.mark.parametrize("devices", [1, 4])
 def test_every_kind_of_data_is_resumed_exactly(tmp_path, devices):
     # Devices of one process hand over to each other thousands of times: a few cases show the effect.
-    cases = EVERY if devices == 1 else ["arrays", "shuffled", "cached", "stateful_random"]
+    cases = (
+        EVERY
+        if devices == 1
+        else ["arrays", "shuffled", "cached", "stateful_random", "own_model", "shuffled_with_steps"]
+    )
     trained(tmp_path, cases, devices)
     found = {case: differences(tmp_path, case) for case in cases}
     assert {case: differ for case, (differ, _) in found.items() if differ} == {}

@@ -45,11 +45,11 @@ def trained(folder, accelerator, strategies, cases):
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2,central_storage-2", QUICK)
+    return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2,central_storage-2,multi_worker-2", QUICK)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("strategy", ["mirrored-2", "central_storage-2"])
+@pytest.mark.parametrize("strategy", ["mirrored-2", "central_storage-2", "multi_worker-2"])
 @pytest.mark.parametrize("case", QUICK)
 def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, case, strategy):
     assert_as_one(quick / "one", quick / strategy, case, 1e-6)

@@ -22,6 +22,7 @@ SCRIPT = PROGRAMS / "tpu_stand_in.py"
 JOBS = REPO / "jobs"
 KINDS = [
     pytest.param(("v5e-4", "local", 2, [2, 1, 1, 1]), id="2 of v5e-4"),
+    pytest.param(("v5e-4", "local", 4, [2, 2, 1, 1]), marks=pytest.mark.full),
     pytest.param(("v5e-8", "", 8, [2, 4, 1, 1]), marks=pytest.mark.full),
     pytest.param(("v2-8", "by its name", 8, [2, 2, 1, 2]), marks=pytest.mark.full),
     pytest.param(("v5e-1", "None", 1, [1, 1, 1, 1]), marks=pytest.mark.full),
