@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 from support import LIMIT_S, REPO, Shown, command, finished_run
 
-from sdk.cli import live
+from sdk.cli import live, screen
 from sdk.cli.pace import Update
 
 COMMAND = [sys.executable, "-m", "sdk"]
@@ -37,6 +37,18 @@ def environment() -> Callable[..., dict[str, str]]:
 def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
     """Run the command in this process: `here("plan", "train.py")`."""
     return partial(command, capsys)
+
+
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make stdout a terminal without colours from this call on."""
+
+    def change() -> None:
+        monkeypatch.setenv("NO_COLOR", "1")
+        # Not screen.on_terminal: a module that is first imported meanwhile would keep it for the tests after this one.
+        monkeypatch.setattr(screen, "is_terminal", lambda stream: stream is sys.stdout)
+
+    return change
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 from support import LIMIT_S
 
 import sdk
-from sdk.cli import screen
 from sdk.upkeep import remove
 
 pytestmark = [pytest.mark.process]
@@ -98,9 +97,9 @@ def test_a_registry_of_a_root_finds_the_runs_of_that_root(runs: list[sdk.Run], t
         sdk.models().add(runs[0].id)
 
 
-def test_on_a_narrow_terminal_no_column_is_cut(runs: list[sdk.Run], here, monkeypatch) -> None:
+def test_on_a_narrow_terminal_no_column_is_cut(runs: list[sdk.Run], here, on_terminal, monkeypatch) -> None:
     here("models", "add", runs[0].id, "--ask", "in the band")
-    monkeypatch.setattr(screen, "on_terminal", lambda: True)
+    on_terminal()
     monkeypatch.setenv("COLUMNS", "60")
     head, more, row, rest = here("models", "status", "digits").stdout.splitlines()
     assert head.split() == ["version", "state", "run", "registered"]

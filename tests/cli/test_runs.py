@@ -12,7 +12,6 @@ import pytest
 from support import FINISHED_RUN, finished_run, holds
 
 import sdk
-from sdk.cli import screen
 from sdk.records import summaries
 from sdk.records.spending import Spent, booked
 
@@ -83,16 +82,15 @@ def test_a_filter_that_means_nothing_is_refused(here, words: tuple[str, ...], sa
     assert (shown.code, said in shown.stderr) == (2, True), shown
 
 
-def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_fits_into_80_columns(made, here, on_terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     made("digits-aaaaaa", "FAILED", "user_error", val_accuracy=0.123456)
-    monkeypatch.setattr(screen, "on_terminal", lambda: True)
+    on_terminal()
     monkeypatch.setenv("COLUMNS", "80")
     head, row = here("list").stdout.splitlines()
     assert head.split() == ["run", "state", "age", "took", "metric", "backend"]
     assert row.split("  ")[0] == "digits-aaaaaa" and "val_accuracy 0.1235" in row
     made("digits-bbbbbb", val_accuracy=0.123456)
     infos = [replace(info, place="vertex, emulator at 127.0.0.1:36677") for info in sdk.runs(name="digits-bbbbbb")]
-    monkeypatch.setattr("sdk.cli.look.on_terminal", lambda: True)
     monkeypatch.setattr("sdk.cli.look.api.list_runs", lambda *_: (infos, []))
     _, row = here("list").stdout.splitlines()
     assert row.rstrip().endswith("val_accuracy 0.1235  vertex, emulator"), "without its address"
@@ -100,7 +98,7 @@ def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch)
     assert "vertex, emulator at 127.0.0.1:36677" in here("list").stdout
 
 
-def test_runs_with_a_price_show_their_cost(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_with_a_price_show_their_cost(made, here, on_terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """The price of a run is in the final records of its jobs, whoever ran it."""
     made("dear-aaaaaa", spent=Spent(seconds=7200.0, usd=22.08), loss=0.25)
     made("known-bbbbbb", "FAILED", "budget", spent=Spent(seconds=90.0, usd=0.5, at_least=True))
@@ -119,7 +117,7 @@ def test_runs_with_a_price_show_their_cost(made, here, monkeypatch: pytest.Monke
     assert json.loads(here("status", "dear-aaaaaa", "--json").stdout)["spent"]["usd"] == 22.08
     why = here("why", "known-bbbbbb").stdout
     holds(why, "max_cost_usd (--max-cost-usd)", "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n")
-    monkeypatch.setattr(screen, "on_terminal", lambda: True)
+    on_terminal()
     monkeypatch.setenv("COLUMNS", "80")
     head, *shown = here("list").stdout.splitlines()
     assert head.split()[-1] == "spent" and any(line.rstrip().endswith("22.08 USD") for line in shown)

@@ -20,7 +20,6 @@ from support import LIMIT_S, REPO, finished_run, full_only, holds, needs, until
 
 import sdk
 from sdk.backends.local.backend import LocalBackend
-from sdk.cli import screen
 from sdk.clock import SystemClock
 from sdk.records import named
 from sdk.schedules.runs import LocalRuns
@@ -36,9 +35,9 @@ def the_json(shown):
     return json.loads(shown.stdout)
 
 
-def test_a_list_of_schedules_fits_80_columns_without_its_empty_ones(project, here, monkeypatch) -> None:
+def test_a_list_of_schedules_fits_80_columns_without_its_empty_ones(project, here, on_terminal, monkeypatch) -> None:
     assert here("schedule", "create", "a-rather-long-schedule", "train.py", "--cron", "0 3 * * 1").code == 0
-    monkeypatch.setattr(screen, "on_terminal", lambda: True)
+    on_terminal()
     monkeypatch.setenv("COLUMNS", "80")
     head, row = here("schedule", "list").stdout.splitlines()
     assert head.split() == ["schedule", "cron", "time", "zone", "state", "next"]

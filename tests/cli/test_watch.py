@@ -121,10 +121,10 @@ def test_a_preemption_is_said_in_words_at_the_attempt_that_follows(text: str, sa
     assert watch._machine_loss(run, [], 2) == "", "during an outage the records cannot be read"
 
 
-def test_a_root_may_have_any_name(tmp_path: Path, here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_may_have_any_name(tmp_path: Path, here, on_terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "[" / "b]" / "runs" / "damaged").mkdir(parents=True)
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(screen, "on_terminal", lambda: True)
+    on_terminal()
     shown = here("list", "--root", str(tmp_path / "[" / "b]"))
     assert (shown.code, "[/b]" in shown.stdout) == (0, True)
 
@@ -133,7 +133,7 @@ BAR = [("start", "\n"), ("1/3", "\r"), ("2/3", "\r"), ("3/3", "\n"), ("half ", "
 
 
 class Hand(FakeClock):
-    """A clock that goes so many seconds at each look."""
+    """A clock that each look moves by some seconds."""
 
     def __init__(self, step_s: float = 0.0) -> None:
         super().__init__(0.0)

@@ -1,4 +1,4 @@
-"""The server, its command and its folder: what was acknowledged is there after a restart and a kill at any moment."""
+"""The server, its command and its folder: a restart, and a kill at any moment, lose no acknowledged write."""
 
 from __future__ import annotations
 

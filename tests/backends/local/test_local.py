@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from local_runs import client, event, left_alive, supervisor
-from support import LIMIT_S, WAITS, said, until
+from support import LIMIT_S, PROGRAMS, WAITS, said, until
 
 import sdk
 from sdk.packaging import bundle
@@ -297,15 +297,7 @@ def test_psutil_gives_the_cpu_time_the_name_and_the_state_of_a_process(tmp_path:
 
 
 KEY = "projects/my-project/secrets/api-key"
-SPILLS = """
-import os, subprocess, sys
-value = os.environ["API_KEY"]
-print("backwards", value[::-1])
-sys.stdout.write("split " + value[:4]); sys.stdout.flush()
-sys.stdout.write(value[4:] + "\\n"); sys.stdout.flush()
-subprocess.run(["echo", "a child prints", value], check=True)
-raise RuntimeError("refused: " + value)
-"""
+SPILLS = (PROGRAMS / "secret_in_output.py").read_text()
 
 
 @pytest.mark.parametrize("source", ["the shell", "a file"])

@@ -38,7 +38,7 @@ def objects(cloud: Cloud, run: sdk.Run) -> set[str]:
 
 
 def undisturbed(cloud: Cloud) -> tuple[sdk.Run, int]:
-    """Return a run, and of how many epochs it is: so many that another one can be preempted in its third, and not end first."""
+    """Return a run and its number of epochs, with which another run can be preempted in the third epoch."""
     run = start(cloud, EPOCHS)
     assert run.result(LIMIT_S).metrics["val_accuracy"] is not None
     times = [record["time"] for record in run.metrics()]

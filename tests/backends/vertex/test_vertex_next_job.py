@@ -306,7 +306,7 @@ def test_a_keepers_cost_counts_since_the_last_job_and_adds_no_training_time(plan
         found = KeeperFacts(plan, store, clock).added(used, 1, since, 1600.0)
         assert found.seconds == 50.0
         assert found.usd == pytest.approx(1.0 + rate * seconds)
-    assert KeeperFacts(plan, store, clock).added(used, 2, None, 1600.0) == used, "a resume has a keeper of its own"
+    assert KeeperFacts(plan, store, clock).added(used, 2, None, 1600.0) == used, "a resume has another keeper"
 
 
 class Watched:
@@ -360,7 +360,7 @@ def test_a_keeper_ends_within_seconds_of_its_run_and_at_its_time_limit_at_the_la
     begun = clock.now()
     keep(Watched(), plan, clock, keep_for_s=500.0)
     assert clock.now() - begun == pytest.approx(500.0, abs=10.0)
-    # A run that no process can end any more.
+    # No process can end this run.
     lost = Watched(supervised=False)
     keep(lost, plan, clock)
     assert lost.count == 1

@@ -4,21 +4,14 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, PROGRAMS
 
 import sdk
 from sdk import backends
 
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 KEY = "projects/my-project/secrets/api-key"
-PROGRAM = """
-import os, sys
-value = os.environ["API_KEY"]
-print("backwards", value[::-1])
-sys.stdout.write("split " + value[:4]); sys.stdout.flush()
-sys.stdout.write(value[4:] + "\\n"); sys.stdout.flush()
-raise RuntimeError("refused: " + value)
-"""
+PROGRAM = (PROGRAMS / "secret_in_output.py").read_text()
 
 
 @pytest.fixture
