@@ -91,7 +91,8 @@ def loop() -> None:
     net, feed = model(), iter(batches(BATCHES + 1))
     step = tf.function(lambda x: net(x))
     step(next(feed)[0])
-    worked.clear()
+    # The wait for the next batch begins here.
+    worked[:] = [(time.monotonic(), time.monotonic())]
     account.enter(STEP)
     for x, _ in feed:
         step(x)
