@@ -98,7 +98,7 @@ def start(plan: Plan, *, starts: bool = True) -> Plan:
     if plan.warm_start:
         _pin_start(plan)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
-    Path(plan.paths.events).mkdir(parents=True, exist_ok=True)
+    posix.make_folders(plan.paths.events)
     try:
         posix.put_new(plan.paths.plan, plan.to_json().encode())
         if plan.local:

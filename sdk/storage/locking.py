@@ -41,7 +41,7 @@ def folder_lock(folder: str) -> Iterator[None]:
 @contextmanager
 def file_lock(path: str, *, wait: bool) -> Iterator[bool]:
     """Hold the lock of a file, which is created if needed. Without `wait`, yield False if another process holds it."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    posix.make_folders(os.path.dirname(path))
     with open(path, "ab") as lock:
         if wait:
             fcntl.flock(lock, fcntl.LOCK_EX)

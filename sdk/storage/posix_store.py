@@ -15,7 +15,7 @@ import re
 import secrets
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
@@ -222,10 +222,16 @@ class PosixStore:
 
     def _sync_folders(self, folder: str) -> None:
         posix.sync_folder(folder)
-        while folder not in self._durable and folder != self._root:
-            self._durable.add(folder)
-            folder = os.path.dirname(folder)
-            posix.sync_folder(folder)
+        while True:
+            parent, is_root = os.path.dirname(folder), folder == self._root
+            if folder not in self._durable:
+                # The root's parent may be a folder that this user cannot read.
+                with suppress(PermissionError) if is_root else nullcontext():
+                    posix.sync_folder(parent)
+                self._durable.add(folder)
+            if is_root:
+                return
+            folder = parent
 
     def _walk(self, folder: str) -> Iterator[str]:
         start = f"{folder}/" if folder else ""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import sdk
+from sdk import launch
 from sdk.checkpoint import catalog, restore
 from sdk.job.layout import RootPaths
 from sdk.packaging import bundle
@@ -170,6 +172,19 @@ def test_every_record_that_was_written_is_there(tmp_path: Path, watch: Watch) ->
         disk.look()
 
 
+def test_a_submitted_run_is_there_with_all_folders_above_it(tmp_path: Path, watch: Watch, write) -> None:
+    plan = sdk.plan(write("train.py", "print(1)"), root=str(tmp_path / "disk" / "root"))
+
+    def checked(world: Path) -> None:
+        assert Path(RootPaths(str(world / "root")).run(plan.run_id).plan).exists() or not submitted
+
+    submitted = False
+    disk = watch(checked)
+    launch.submit(plan, starts=False)
+    submitted = True
+    disk.look()
+
+
 def test_a_plan_is_never_there_without_its_code(tmp_path: Path, watch: Watch, write) -> None:
     project = write("train.py", "print(1)").parent
     source = LocatedEntry(project=project, kind="script", target="train.py", function="", file="train.py", roots=("",))
@@ -224,6 +239,10 @@ def test_every_acknowledged_object_is_there_and_every_object_is_whole(tmp_path: 
             assert bytes(store.get(key)) == data
 
     disk = watch(checked)
+    (tmp_path / "disk" / "runs").mkdir()
+    posix.sync_folder(str(tmp_path / "disk"))
+    # The folder of the store was made by another task a moment ago, and is not synced yet.
+    (tmp_path / "disk" / "runs" / "store").mkdir()
     store = PosixStore(tmp_path / "disk" / "runs" / "store")
 
     @contextmanager
@@ -235,7 +254,7 @@ def test_every_acknowledged_object_is_there_and_every_object_is_whole(tmp_path: 
 
     with acknowledging("commits/e1/a", b"1"):
         store.put_new("commits/e1/a", [b"1"])
-    # A folder that another task has made a moment ago, and has not synced yet.
+    # So is a folder in it.
     (tmp_path / "disk" / "runs" / "store" / "data" / "e1").mkdir(parents=True)
     with acknowledging("data/e1/a", b"1"):
         store.put_new("data/e1/a", [b"1"])
