@@ -242,7 +242,9 @@ def _python(plan: Plan) -> list[tuple[str, str]]:
     if plan.job.code.isolated:
         python = f"{plan.facts.python}, a fresh environment"
     else:
-        python = f"{plan.facts.python} with TensorFlow {plan.facts.tensorflow}, Keras {plan.facts.keras}, as here"
+        libraries = {"TensorFlow": plan.facts.tensorflow, "Keras": plan.facts.keras}
+        installed = ", ".join(f"{name} {version}" for name, version in libraries.items() if version)
+        python = " with ".join(filter(None, (plan.facts.python, installed))) + ", as here"
     if plan.preload:
         start = _start(plan, ", ".join(plan.preload))
     else:

@@ -28,7 +28,7 @@ __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
 PATIENT = RetryPolicy(connect_s=5, read_s=20, total_s=60, first_s=60, wait_s=0.05)
 HASTY = RetryPolicy(connect_s=5, read_s=0.4, total_s=60, first_s=60, wait_s=0.05)
-SOON_OVER = RetryPolicy(connect_s=5, read_s=5, total_s=0.3, first_s=0.3)
+SOON_OVER = RetryPolicy(connect_s=5, read_s=5, total_s=1.0, first_s=1.0)
 
 
 @pytest.fixture

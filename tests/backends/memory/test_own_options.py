@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,3 +63,9 @@ def test_a_backend_registered_again_without_options_has_none() -> None:
     backends.register("own", FakeBackend, options=Own)
     backends.register("own", FakeBackend)
     assert "own_steps" not in table.settings()
+
+
+def test_a_plan_names_no_library_whose_version_the_backend_does_not_know(write) -> None:
+    backends.register("own", FakeBackend)
+    text = str(sdk.plan(write("train.py", "print(1)"), backend="own"))
+    assert re.search(rf"python +{re.escape(platform.python_version())}, as here\n", text), text
