@@ -23,6 +23,13 @@ SCRIPT = PROGRAMS / "strategy_matrix.py"
 CELLS = [cell for cell in cells() if cell.run]
 
 
+def marked(cell):
+    """One device is trained once for each Keras. What the mission names is tried with the oldest TensorFlow, too."""
+    name = f"{cell.name} ({cell.run})"
+    oldest = [pytest.mark.oldest] if re.search("mirrored|tpu", name, re.IGNORECASE) else []
+    return pytest.param(cell, id=name, marks=[pytest.mark.xdist_group(f"strategies, {cell.keras}"), *oldest])
+
+
 def trained(folder, run, keras):
     """Return the results of each task, by column."""
     resources = sdk.Resources(accelerator=run.accelerator, workers=run.workers, ps=run.ps)
@@ -85,7 +92,7 @@ def differences(cell, one, tasks):
 
 @pytest.mark.tensorflow
 @pytest.mark.full
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.name} ({cell.run})")
+@pytest.mark.parametrize("cell", map(marked, CELLS))
 def test_a_cell_gives_the_numbers_of_one_device_or_fails_as_the_page_says(seen, cell, record_property):
     run = seen(cell.run, cell.keras)
     tasks = run[cell.column]
