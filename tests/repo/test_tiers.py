@@ -65,3 +65,10 @@ def test_tests_of_a_file_go_to_one_worker(tmp_path: Path) -> None:
     for name in "ab":
         lines = [line for line in done.stdout.splitlines() if "PASSED" in line and f"test_{name}.py" in line]
         assert len(lines) == 8 and len({line.split("]")[0] for line in lines}) == 1, done.stdout
+
+
+def test_each_change_without_a_visible_difference_is_of_a_line_that_exists() -> None:
+    for entry in (REPO / "scripts" / "mutate_equivalent.txt").read_text().strip().split("\n\n")[1:]:
+        file, *lines, _ = entry.splitlines()
+        code = {line.strip() for line in (REPO / file).read_text().splitlines()}
+        assert {line[2:] for line in lines if line[0] == "-"} <= code, f"scripts/mutate refuses the entry of {file}"
