@@ -426,3 +426,27 @@ def cached_pages(path: Path) -> int:
         with addressed(pages) as address:
             ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(pages)), found)
         return sum(each & 1 for each in found)
+
+
+def test_a_store_may_lie_in_a_folder_that_its_user_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store").mkdir()
+    sync, closed = posix.sync_folder, {str(tmp_path)}
+
+    def refused(folder: str) -> None:
+        if folder in closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        sync(folder)
+
+    monkeypatch.setattr(posix, "sync_folder", refused)
+    PosixStore(tmp_path / "store").put_new("a/b", [b"1"])
+    closed.add(str(tmp_path / "store"))
+    with pytest.raises(StoreError, match="permission denied"):
+        PosixStore(tmp_path / "store").put_new("a/c", [b"1"])
+
+
+def test_the_first_write_of_a_store_removes_the_leftovers_of_killed_writers(store: PosixStore) -> None:
+    store.put_new("a", [b"1"])
+    leftover = Path(store.url, ".parts", "of a killed writer")
+    leftover.write_bytes(b"half")
+    PosixStore(store.url).put_new("b", [b"1"])
+    assert not leftover.exists()
