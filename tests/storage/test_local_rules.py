@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 import sdk
 from sdk.clock import SystemClock
-from sdk.errors import StoreError
+from sdk.errors import CorruptRunError, StoreError
 from sdk.job.layout import RunPaths
 from sdk.records.recorder import Recorder, read_events, sweep
 from sdk.storage import own_folders, reserve, small_files
 from sdk.storage.file_systems import as_store_error
-from sdk.storage.fingerprints import state_of
-from sdk.storage.folders import extent
+from sdk.storage.fingerprints import UnreadableInputError, state_of
+from sdk.storage.folders import entries, extent
 from sdk.storage.gcs.errors import OutOfTimeError, failure_of
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import BucketRequests, DamagedError, ObjectPage
-from sdk.storage.trees import copy_into, put, walk
+from sdk.storage.trees import copy_into, links_beside, put, walk
 
 
 def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:
@@ -235,3 +235,39 @@ def test_a_complete_walk_fails_where_another_try_may_list_more(tmp_path: Path, m
 def test_the_unfinished_copy_of_a_killed_process_is_no_file(tmp_path: Path) -> None:
     (tmp_path / f".podlift-{'0' * 32}.part").write_text("half")
     assert walk(str(tmp_path)).files == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "inside"),
+    [
+        *[("out/link", "file", True), ("out/a/link", "../file", True), ("out/a/b/link", "../../c/d", True)],
+        *[("out/link", "../file", False), ("out/a/link", "../../file", False), ("out/link", "a/../../file", False)],
+        *[("out/link", "/etc/passwd", False), ("out/link", "", False), ("../link", "file", False)],
+    ],
+)
+def test_a_link_that_leaves_the_folder_is_refused(name: str, text: str, inside: bool) -> None:
+    with nullcontext() if inside else pytest.raises(CorruptRunError, match="files outside the folder"):
+        assert links_beside([], {name: text}, "The run") == {name: text}
+
+
+def test_an_entry_is_listed_and_removed_whether_it_is_a_file_or_a_folder(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    make(made, {"top/b": b"1", "top/a/c": b"2"})
+    assert [(path.name, info.st_size) for path, info in entries(made / "top") if path.is_file()] == [("b", 1)]
+    assert [path.name for path, _ in entries(made / "top")] == ["a", "b"]
+    own_folders.remove(str(made), "top/b", private=False)
+    assert [path.name for path, _ in entries(made / "top")] == ["a"]
+    (made / "file").touch()
+    own_folders.remove(str(made / "file"), private=False)
+    assert sorted(os.listdir(made)) == ["top"]
+
+
+def test_an_input_that_cannot_be_read_is_an_error_with_its_reason(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "x.csv").write_text("1\n")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("sdk.storage.fingerprints._local", refuse)
+    with pytest.raises(UnreadableInputError, match="cannot be read: Input/output error"):
+        state_of(str(tmp_path / "x.csv"))
