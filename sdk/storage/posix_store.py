@@ -225,7 +225,7 @@ class PosixStore:
         while True:
             parent, is_root = os.path.dirname(folder), folder == self._root
             if folder not in self._durable:
-                # The root's parent may be a folder that this user cannot read.
+                # Another user's folder may hold the root, and refuse to be opened.
                 with suppress(PermissionError) if is_root else nullcontext():
                     posix.sync_folder(parent)
                 self._durable.add(folder)

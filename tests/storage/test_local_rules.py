@@ -262,12 +262,8 @@ def test_an_entry_is_listed_and_removed_whether_it_is_a_file_or_a_folder(tmp_pat
     assert sorted(os.listdir(made)) == ["top"]
 
 
-def test_an_input_that_cannot_be_read_is_an_error_with_its_reason(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "x.csv").write_text("1\n")
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr("sdk.storage.fingerprints._local", refuse)
-    with pytest.raises(UnreadableInputError, match="cannot be read: Input/output error"):
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file of this system fails to be read")
+def test_an_input_that_cannot_be_read_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").symlink_to("/proc/self/mem")  # its first page is none
+    with pytest.raises(UnreadableInputError, match=r"x\.csv' cannot be read: Input/output error"):
         state_of(str(tmp_path / "x.csv"))

@@ -442,11 +442,3 @@ def test_a_store_may_lie_in_a_folder_that_its_user_cannot_read(tmp_path: Path, m
     closed.add(str(tmp_path / "store"))
     with pytest.raises(StoreError, match="permission denied"):
         PosixStore(tmp_path / "store").put_new("a/c", [b"1"])
-
-
-def test_the_first_write_of_a_store_removes_the_leftovers_of_killed_writers(store: PosixStore) -> None:
-    store.put_new("a", [b"1"])
-    leftover = Path(store.url, ".parts", "of a killed writer")
-    leftover.write_bytes(b"half")
-    PosixStore(store.url).put_new("b", [b"1"])
-    assert not leftover.exists()

@@ -41,7 +41,7 @@ _HOME = str(_RUNTIME.parents[1])
 # What a supervisor starts with the Python of its run, and what imports TensorFlow.
 _FORKED = {str(_RUNTIME / name) for name in ("template.py", "task_main.py")}
 _ROOM = " " * 4096  # in the command line, for the names of the forks
-# Variables that an interpreter, or an import, reads once: a task with other values is started anew.
+# An interpreter or an import reads these variables once, so a task with other values needs a new interpreter.
 _READ_ONCE = (
     "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONMALLOC",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "LC_ALL", "LC_CTYPE", "LANG", "TZ", "TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "KERAS_HOME",
@@ -282,7 +282,7 @@ def _threads() -> int:
 
 
 if __name__ == "__main__":
-    # The first entry is the folder of this process. Of podlift's folder, a program must not see anything else either, unless
-    # all that is installed lies there.
+    # The first entry is the folder of this process. Programs must not import from podlift's folder, except where it is
+    # site-packages.
     _BARE_PATH = [entry for entry in sys.path[1:] if entry != _HOME or _HOME in site.getsitepackages()]
     _serve(sys.argv[1].split(), set(sys.argv[2].split()))
