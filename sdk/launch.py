@@ -98,9 +98,10 @@ def start(plan: Plan, *, starts: bool = True) -> Plan:
     if plan.warm_start:
         _pin_start(plan)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
-    posix.make_folders(plan.paths.events)
+    durable = set(posix.make_folders(plan.paths.events))
     try:
         posix.put_new(plan.paths.plan, plan.to_json().encode())
+        posix.sync_names(plan.paths.events, plan.paths.root, durable)
         if plan.local:
             remote.publish(plan)
     except (FileExistsError, AlreadyExistsError):

@@ -136,6 +136,23 @@ def sync_folder(folder: str) -> None:
                 raise
 
 
+def sync_names(folder: str, root: str, durable: set[str]) -> None:
+    """Make the names of a folder, of those above it and of the root durable: another process may have made them.
+
+    `durable` has the folders whose names are durable, and gets these.
+    """
+    while folder not in (root, os.path.dirname(folder)):
+        if folder not in durable:
+            sync_folder(os.path.dirname(folder))
+            durable.add(folder)
+        folder = os.path.dirname(folder)
+    if root not in durable:
+        # Another user's folder may hold the root, and refuse to be opened.
+        with suppress(PermissionError):
+            sync_folder(os.path.dirname(root) or ".")
+        durable.add(root)
+
+
 def sync_tree(top: str) -> None:
     """Sync all files and names below a folder, and its own name, to the disk; errors are ignored."""
     folders, files = [os.path.dirname(top)], list[str]()

@@ -15,7 +15,7 @@ import re
 import secrets
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
@@ -214,24 +214,12 @@ class PosixStore:
         """Make the name of a key durable, and once the names of its folders, which another task may be creating."""
         path = self._path(key)
         try:
-            self._sync_folders(os.path.dirname(path))
+            posix.sync_folder(os.path.dirname(path))
+            posix.sync_names(os.path.dirname(path), self._root, self._durable)
         except FileNotFoundError:
             # Another task deleted the new object and its empty folder: the chief does so with a save that it skips.
             if os.path.lexists(path):
                 raise
-
-    def _sync_folders(self, folder: str) -> None:
-        posix.sync_folder(folder)
-        while True:
-            parent, is_root = os.path.dirname(folder), folder == self._root
-            if folder not in self._durable:
-                # Another user's folder may hold the root, and refuse to be opened.
-                with suppress(PermissionError) if is_root else nullcontext():
-                    posix.sync_folder(parent)
-                self._durable.add(folder)
-            if is_root:
-                return
-            folder = parent
 
     def _walk(self, folder: str) -> Iterator[str]:
         start = f"{folder}/" if folder else ""

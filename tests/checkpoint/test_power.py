@@ -180,6 +180,8 @@ def test_a_submitted_run_is_there_with_all_folders_above_it(tmp_path: Path, watc
 
     submitted = False
     disk = watch(checked)
+    # Another submit made it a moment ago, and has not synced it yet.
+    (tmp_path / "disk" / "root" / "runs").mkdir(parents=True, exist_ok=True)
     launch.submit(plan, starts=False)
     submitted = True
     disk.look()

@@ -442,3 +442,11 @@ def test_a_store_may_lie_in_a_folder_that_its_user_cannot_read(tmp_path: Path, m
     closed.add(str(tmp_path / "store"))
     with pytest.raises(StoreError, match="permission denied"):
         PosixStore(tmp_path / "store").put_new("a/c", [b"1"])
+
+
+def test_names_are_synced_up_to_the_root_and_from_the_top_folder_without_end(monkeypatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(posix, "sync_folder", synced.append)
+    posix.sync_names("/a/b/c", "/a", {"/a/b"})
+    posix.sync_names("//", "/", set())
+    assert synced == ["/a/b", "/", "/"]
