@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import LIMIT_S, full_only, printed
@@ -111,3 +112,15 @@ def test_a_warm_process_that_was_killed_costs_no_run(write, warm: WarmRuns, fork
         warm.close()
     assert [run.wait(LIMIT_S).state for run in runs] == [sdk.State.SUCCEEDED] * 2
     assert len(forks) == 1
+
+
+def test_an_open_file_of_a_fork_is_written_and_its_failed_start_is_an_error(
+    write, root: Path, warm: WarmRuns, forks: list[int]
+) -> None:
+    write("train.py", f"kept = open({str(root.parent / 'kept.csv')!r}, 'w'); kept.write('1,2')")
+    with warm:
+        assert sdk.submit("train.py").wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert ((root.parent / "kept.csv").read_text(), len(forks)) == ("1,2", 1)
+    command = [sys.executable, "-m", warm_module.SUPERVISOR, "nowhere"]
+    with warm, pytest.raises(OSError, match="No such file"):
+        warm_module.spawn.spawn(command, env={}, cwd=str(root.parent / "none"), log=str(root.parent / "log"))

@@ -433,7 +433,7 @@ def leave_process(code: int) -> None:
     also because it touches memory that was shared until then, and the next attempt waits for it.
     """
     iterator_ends.leave_waiting()
-    for step in (threading._shutdown, atexit._run_exitfuncs, _drop_program):  # type: ignore[attr-defined]
+    for step in (threading._shutdown, atexit._run_exitfuncs, drop_program):  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):
             step()
     for stream in (sys.stdout, sys.stderr):
@@ -442,8 +442,9 @@ def leave_process(code: int) -> None:
     os._exit(code)
 
 
-def _drop_program() -> None:
-    # Writers flush when they are dropped. Modules imported before the fork are not searched.
+def drop_program() -> None:
+    """Drop the program's objects: its writers flush when they are dropped."""
+    # Modules imported before the fork are not searched.
     vars(sys.modules["__main__"]).clear()
     gc.collect()
     iterator_ends.settle()  # the search below must not find objects that are being dropped, and end them here

@@ -132,7 +132,7 @@ def _serve(options: TemplateOptions) -> ForkedTask:
             return _fork(options, lines, bytes([attempt % 256]))
         _, status = os.waitpid(forking, 0)
         # Its children have another parent now.
-        _tell(options["news"], {"failed": f"{_DIED} ({status})"} if status else {"threads": _threads()})
+        _tell(options["news"], {"failed": f"{_DIED} ({status})"} if status else {"threads": threads()})
 
 
 def _fork(options: TemplateOptions, lines: list[bytes], go: bytes) -> ForkedTask:
@@ -192,7 +192,7 @@ def _devices() -> list[str]:
     return sorted(path for path in opened if path.startswith(_DEVICES))
 
 
-def _threads() -> int:
+def threads() -> int:
     """Return the number of threads that a fork would miss; the kernel may list one for a moment after it was joined."""
     until = time.monotonic() + _LINGER_S
     while (count := sum(map(_is_missed, os.listdir("/proc/self/task")))) > 1 and time.monotonic() < until:

@@ -92,7 +92,7 @@ def differences(cell, one, tasks):
 
 @pytest.mark.tensorflow
 @pytest.mark.full
-@pytest.mark.parametrize("cell", map(marked, CELLS))
+@pytest.mark.parametrize("cell", [marked(cell) for cell in CELLS])
 def test_a_cell_gives_the_numbers_of_one_device_or_fails_as_the_page_says(seen, cell, record_property):
     run = seen(cell.run, cell.keras)
     tasks = run[cell.column]

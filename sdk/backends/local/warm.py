@@ -20,9 +20,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +31,7 @@ from ...hardware.accelerators import STAND_IN_ENV
 from ...job.plan import Plan
 from ...process import cores, spawn, task_environment
 from ...process.template import top_modules
+from ...runtime.template import threads
 from .options import Local
 
 REAL = spawn.spawn
@@ -46,7 +46,6 @@ _READ_ONCE = (
     "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONMALLOC",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "LC_ALL", "LC_CTYPE", "LANG", "TZ", "TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "KERAS_HOME",
 )  # fmt: skip
-_LINGER_S = 0.5  # the kernel may list a thread for a moment after it was joined
 
 
 # --- In the process that submits the runs
@@ -83,33 +82,45 @@ class WarmRuns:
     def _warm_process(self) -> subprocess.Popen[str]:
         """Return the process that is forked, which the first run starts."""
         if self._process is None:
-            command = [sys.executable, "-m", __name__, " ".join(self._modules), " ".join(self._project), _ROOM]
+            read_end, write_end = os.pipe()
+            names = [" ".join(self._modules), " ".join(self._project)]
             env = {name: value for name, value in self._env.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
-            pipe = subprocess.PIPE
+            # Neither what an import prints nor Ctrl-C in the terminal may come between an order and its answer.
             self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env={**env, "PYTHONUNBUFFERED": "1"},
-                cwd=_HOME,
+                [sys.executable, "-m", __name__, *names, str(write_end), _ROOM], env=env, cwd=_HOME, pass_fds=[write_end],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
             )  # fmt: skip
+            os.close(write_end)
+            self._answers = os.fdopen(read_end)
         return self._process
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
-        if list(command[1:3]) != ["-m", SUPERVISOR] or os.getpid() != self._pid:
-            return REAL(command, env=env, cwd=cwd, log=log, **more)
-        order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
-        with self._lock, suppress(OSError, ValueError):
-            process = self._warm_process()
-            if process.stdin and process.stdout:
-                try:
-                    process.stdin.write(json.dumps(order) + "\n")
-                    process.stdin.flush()
-                    answer = process.stdout.readline()
-                except BaseException:
-                    process.kill()  # or the next run reads the answer to this order
-                    raise
-                if pid := int(answer):
+        if list(command[1:3]) == ["-m", SUPERVISOR] and os.getpid() == self._pid:
+            with self._lock:
+                if pid := self._forked({"command": list(command), "env": dict(env), "cwd": cwd, "log": log}):
                     return _Elsewhere(pid)
-        # It has ended, or a fork would lose its threads.
         return REAL(command, env=env, cwd=cwd, log=log, **more)
+
+    def _forked(self, order: Mapping[str, Any]) -> int:
+        """Return the fork that begins this run, or 0: the warm process has ended, or the fork lost threads or failed."""
+        process = self._warm_process()
+        if process.poll() is not None or process.stdin is None:
+            return 0
+        try:
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+            return int(self._answers.readline())
+        except (OSError, ValueError):
+            self._end()
+            return 0
+        except BaseException:
+            self._end()  # or the next run reads the answer to this order
+            raise
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def __enter__(self) -> None:
         """Let the runs that are submitted in the block begin as forks."""
@@ -119,11 +130,11 @@ class WarmRuns:
         spawn.spawn = self._before
 
     def close(self) -> None:
-        if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                with suppress(OSError):  # it was killed
-                    pipe.close()  # type: ignore[union-attr]
-            self._process.wait()
+        if self._process is not None and self._process.stdin is not None:
+            self._end()
+            with suppress(OSError):  # an order that was cut off
+                self._process.stdin.close()
+            self._answers.close()
 
 
 @contextmanager
@@ -163,23 +174,36 @@ def _fork(
 ) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
     other = any(env.get(name) != _imported_with.get(name) for name in _READ_ONCE)
-    if command[0] != sys.executable or command[1] not in _FORKED or other or errors:
+    if command[0] != sys.executable or command[1] not in _FORKED or other or errors or env.get("PYTHONPATH"):
         return REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
+    pid = _begin(command, env, cwd, log, set(pass_fds), _run, command[1])
+    return spawn.Adopted(pid) if pid else REAL(command, env=env, cwd=cwd, log=log, pass_fds=pass_fds)
+
+
+def _begin(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    log: str,
+    kept: set[int],
+    main: Callable[..., Any],
+    words: str,
+) -> int:
+    """Fork a process that calls `main`; return its number once it has its session and log, or 0 if it could not get them."""
     ready, write_end = os.pipe()
     pid = os.fork()
-    if pid:
-        os.close(write_end)
-        os.read(ready, 1)  # its session exists
-        os.close(ready)
-        return spawn.Adopted(pid)
-    try:
-        _become(command, env, cwd, log, {write_end, *pass_fds})
-        os.close(write_end)
-        _forget_podlift()
-        sys.path[:] = [str(_RUNTIME), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *_BARE_PATH]
-        _exit(_run, command[1])
-    finally:
-        os._exit(1)
+    if pid == 0:
+        try:
+            _become(command, env, cwd, log, {write_end, *kept})
+            os.write(write_end, b"1")
+            os.close(write_end)
+            _exit(main, words)
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    begun = os.read(ready, 1)
+    os.close(ready)
+    return pid if begun else 0
 
 
 def _become(command: Sequence[str], env: Mapping[str, str], cwd: str, log: str, open_fds: set[int]) -> None:
@@ -215,6 +239,9 @@ def _forget_podlift() -> None:
 
 
 def _run(file: str) -> None:
+    _forget_podlift()
+    own_path = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [str(_RUNTIME), *own_path, *_BARE_PATH]
     module = ModuleType("__main__")
     module.__file__ = file
     sys.modules["__main__"] = module
@@ -236,6 +263,9 @@ def _exit(main: Any, *arguments: str) -> None:
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    if vars(sys.modules["__main__"]) is not globals():  # a task
+        with suppress(BaseException):
+            sys.modules["sdk.runtime.bootstrap"].drop_program()
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:
@@ -245,23 +275,21 @@ def _exit(main: Any, *arguments: str) -> None:
     os._exit(code)
 
 
-def _serve(modules: list[str], project: set[str]) -> None:
+def _serve(modules: list[str], project: set[str], answers: int) -> None:
+    os.set_inheritable(answers, False)
     _imported_with.update(os.environ)
     supervisor, *_ = map(importlib.import_module, [SUPERVISOR, "sdk.runtime.bootstrap", *modules])
     imported = {name.partition(".")[0] for name in sys.modules} - {"sdk", "podlift", "_podlift", "__main__"}
     alone = _is_alone() and not imported & project
+    spawn.spawn = _fork  # of the forks: this process spawns nothing
     for line in sys.stdin:
         order = json.loads(line)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        pid = os.fork() if alone else -1
-        if pid == 0:
-            _become(order["command"], order["env"], order["cwd"], order["log"], set())
-            spawn.spawn = _fork
-            _exit(supervisor.main, order["command"][-1])
-        sys.stdout.write(f"{max(pid, 0)}\n")
-        sys.stdout.flush()
+        words = order["command"], order["env"], order["cwd"], order["log"]
+        pid = _begin(*words, set(), supervisor.main, order["command"][-1]) if alone else 0
+        os.write(answers, f"{pid}\n".encode())
 
 
 def _is_alone() -> bool:
@@ -269,20 +297,12 @@ def _is_alone() -> bool:
     if (pid := os.fork()) == 0:
         os._exit(0)
     os.waitpid(pid, 0)
-    until = time.monotonic() + _LINGER_S
-    while _threads() > 1 and time.monotonic() < until:
-        time.sleep(_LINGER_S / 100)
-    return _threads() == 1
-
-
-def _threads() -> int:
-    names = [path.read_bytes().strip() for path in Path("/proc/self/task").glob("*/comm")]
-    # The library that owns this one continues without it: jemalloc.
-    return len([name for name in names if name != b"jemalloc_bg_thd"])
+    return threads() == 1
 
 
 if __name__ == "__main__":
-    # The first entry is the folder of this process. Programs must not import from podlift's folder, except where it is
-    # site-packages.
-    _BARE_PATH = [entry for entry in sys.path[1:] if entry != _HOME or _HOME in site.getsitepackages()]
-    _serve(sys.argv[1].split(), set(sys.argv[2].split()))
+    # The first entry is the folder of this process. Programs must not import from podlift's folder, except where all packages
+    # are in it.
+    installed = _HOME in (*site.getsitepackages(), site.getusersitepackages())
+    _BARE_PATH = [entry for entry in sys.path[1:] if entry != _HOME or installed]
+    _serve(sys.argv[1].split(), set(sys.argv[2].split()), int(sys.argv[3]))
