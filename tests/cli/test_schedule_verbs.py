@@ -198,6 +198,7 @@ def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(her
         (("--when", "min_new_examples(rows)"), "Expected: min_new_examples(INPUT, N)"),
         (("--when", "trane:ready"), "the packaged code has no such module. Did you mean 'train'?"),
         (("--", "{slots}"), "Unknown template. Received: '{slots}'"),
+        (("--notify", "webhook:projects/p/secrets/s/versions/1"), "Next: webhook:VARIABLE"),
         (("--location", "europe-west4"), "schedule serve, which has none. Received: 'europe-west4'. Next: omit it"),
     ],
 )

@@ -223,6 +223,12 @@ def test_between_two_attempts_a_cancel_request_or_a_signal_starts_nothing_more(s
     assert not list(service.store.list("attempts/0002/membership"))
 
 
+def test_an_attempt_that_fails_after_a_cancel_request_is_not_restarted(service: Service, containers) -> None:
+    service.store.put_new(KEYS.remote_cancel_request(0, 1), [b"{}"])
+    end = containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
+    assert (end.restart, end.why) == (False, "")
+
+
 def test_a_job_that_its_service_has_lost_begins_no_attempt_after_its_final_record(service: Service, containers) -> None:
     assert containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137).restart
     lost = failed(Reason.JOB_LOST, Failure(task="", message="The service has no such job."))
@@ -248,7 +254,7 @@ def test_the_next_attempt_begins_after_its_delay_and_none_after_a_success(servic
     assert end.delay_s == 1.0
     assert 1.0 <= alone.clock.time - before < 2.0
     end = container.conclude(3, ended(Reason.DONE))
-    assert (end.state, end.restart, end.exit_code) == (State.SUCCEEDED, False, 0)
+    assert (end.state, end.restart, end.why, end.exit_code) == (State.SUCCEEDED, False, "", 0)
 
 
 def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> None:

@@ -235,6 +235,12 @@ def test_the_difference_names_every_difference_of_two_versions(model: Model, add
     assert (model.diff(1, 4).warm_start, model.diff(1, 2).warm_start) == ((0, 2), (0, 0))
 
 
+def test_a_model_without_a_way_to_evaluate_names_the_object_that_has_one(model: Model, add) -> None:
+    add()
+    with pytest.raises(InputError, match=r"cannot evaluate. Next: sdk.models\(.*\)\['digits'\].evaluate"):
+        model.evaluate("latest")
+
+
 def test_unknown_models_and_versions_are_named_with_the_existing_ones(model: Model, add) -> None:
     with pytest.raises(InputError, match=r"Received: 'digits'. There is none. Next: podlift models add RUN"):
         sdk.models(model.root)["digits"]

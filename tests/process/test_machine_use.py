@@ -136,6 +136,7 @@ def test_samples_come_after_two_seconds_then_every_ten_and_rarely_in_a_long_run(
     times = [sample.time - 1000 for sample in use.samples]
     assert times[:3] == [2, 12, 22]
     assert len(times) == 40
+    assert use.last == use.samples[-1] != use.samples[0]
     assert use.last.memory_bytes > 5_000_000
     assert use.last.gpus == ()
     week = count = 0

@@ -56,6 +56,14 @@ def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
         assert (status.state, status.reason, status.exit_code) == (state, reason, exit_code)
 
 
+def test_findings_are_those_of_the_last_attempt_and_remarks_are_kept() -> None:
+    found = [event("finding", 3.0, attempt=attempt, text=f"finding {attempt}") for attempt in (1, 2)]
+    remark = event("damaged", 3.5, attempt=1, text="remark")
+    started = [event("attempt_started", float(attempt), attempt=attempt) for attempt in (1, 2)]
+    status = fold([SUBMITTED, STARTED, *started, *found, remark], supervisor_alive=True)
+    assert status.findings == ("finding 2", "remark")
+
+
 NUMBERS = {"attempt": st.integers(0, 9999), "sequence": st.integers(0, 999999), "time": st.floats(0, 2e9)}
 SOURCES = st.sampled_from(["client", "supervisor", "chief-0", "worker-12"])
 WHAT = {"kind": st.sampled_from(["entry", "first_step"]), "data": st.dictionaries(st.text(), st.integers() | st.text())}

@@ -100,6 +100,22 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
     assert found.total_s == 1100
 
 
+def test_an_attempt_that_measured_nothing_starts_while_it_runs_and_is_something_else_once_it_is_over() -> None:
+    resumed = [at(1040, "resumed", source="client-1", attempts=1), at(1042, "attempt_started", 2)]
+    events = [*STARTED, at(40, "final", state="CANCELLED"), *resumed]
+    accounts = {1: spent(0, start=10, step=30, steps=30)}
+    found = of(events, accounts, now=1050)
+    assert (found.start_s, found.other_s) == (20, 0)
+    found = of([*events, at(1050, "final", source="supervisor-1", state="CANCELLED")], accounts, now=2000)
+    assert (found.start_s, found.other_s) == (12, 8)
+
+
+def test_a_clock_that_is_slow_takes_no_time_from_another_attempt() -> None:
+    events = [*STARTED, at(50, "restarting", 1), at(49.5, "attempt_started", 2)]
+    found = of(events, {1: spent(0, start=10, step=40, steps=40), 2: spent(49.5, start=3)}, now=60)
+    assert (found.step_s, found.lost_to_failures_s) == (40, 10.5)
+
+
 def test_the_present_activity_counts_as_its_part_and_unmeasured_input_wait_as_steps() -> None:
     account = replace(spent(0, start=10, step=50, steps=50), part="evaluation")
     assert of(STARTED, {1: account}, now=90).evaluation_s == 30

@@ -129,7 +129,8 @@ def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, 
     assert create(place).outcome == "unchanged" and bells.writes == 1
     each = Schedule("weekly", root=place)
     each.pause()
-    assert create(place, "0 4 * * 1").outcome == "changed"
+    changed = create(place, "0 4 * * 1")
+    assert (changed.outcome, changed.changes) == ("changed", ["~ cron: '0 3 * * 1' -> '0 4 * * 1'"])
     assert bells.kept_here[made.record.trigger].paused and bells.kept_here[made.record.trigger].cron == "0 4 * * 1"
     each.unpause()
     assert each.run().keeper == "rings/1" and bells.rung == ["weekly"]
