@@ -100,7 +100,7 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
     assert found.total_s == 1100
 
 
-def test_an_attempt_that_measured_nothing_starts_while_it_runs_and_is_something_else_once_it_is_over() -> None:
+def test_an_attempt_without_an_account_is_a_start_until_it_is_over() -> None:
     resumed = [at(1040, "resumed", source="client-1", attempts=1), at(1042, "attempt_started", 2)]
     events = [*STARTED, at(40, "final", state="CANCELLED"), *resumed]
     accounts = {1: spent(0, start=10, step=30, steps=30)}

@@ -177,7 +177,12 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
 def test_a_summary_has_the_first_thirty_arguments_and_the_beginning_of_long_ones(make) -> None:
     paths = make("a", summary=False)
     plan = json.loads(Path(paths.plan).read_text())
-    plan["job"]["args"] = {**{f"name{number}": number for number in range(28)}, "text": "x" * 100, "long": "x" * 101, "z": 1}
+    plan["job"]["args"] = {
+        **{f"name{number}": number for number in range(28)},
+        "text": "x" * 100,
+        "long": "x" * 101,
+        "z": 1,
+    }
     Path(paths.plan).write_text(json.dumps(plan))
     kept = summaries.columns_of(paths).args
     assert [*kept] == [*plan["job"]["args"]][:30]

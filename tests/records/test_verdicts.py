@@ -107,6 +107,10 @@ ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]]
         [BEGUN, KEPT, TRAINED, UNREGISTERED], EXITED, MODEL,
         "FAILED infrastructure", "the file system of /tmp is full.",
     ),
+    "a model that is not registered, as two agents say": (
+        [BEGUN, KEPT, TRAINED, UNREGISTERED, event("attempt_ended", 34.0, source="agent-1", reason="hung", failure=HANG)],
+        EXITED, MODEL, "FAILED infrastructure", "the file system of /tmp is full.",
+    ),
     "a laptop's model that is not registered": (
         [BEGUN, TRAINED], FORGOTTEN, {"agreed": fails("infrastructure", "no model"), "kept": ()},
         "FAILED infrastructure", "no model",
@@ -154,9 +158,6 @@ ROWS: dict[str, tuple[Sequence[Event], ServiceAnswer, dict[str, Any], str, str]]
         [BEGUN, ERROR], EXITED, {"agreed": ends("user_error", restart=True), "cancelled_at": 50.0}, "CANCELLED cancelled", "",
     ),
     "cancel after an error": ([BEGUN, ERROR], EXITED, {"cancelled_at": 25.0}, "FAILED user_error", "KeyError"),
-    "two agents end an attempt": (
-        [BEGUN, OVER, replace(HUNG, source="other")], EXITED, {}, "FAILED killed", "0 are left",
-    ),
     "cancel after a kill": ([BEGUN, KILLED, OVER], STOPPED, {"cancelled_at": 25.0}, "FAILED killed", "worker-0 was killed"),
     "cancel after a success": ([BEGUN, DONE], WON, {"cancelled_at": 40.0}, "SUCCEEDED done", ""),
     "cancel after a machine is lost": ([BEGUN], STOCKOUT, {"cancelled_at": 65.0}, "FAILED stockout", "service's words"),

@@ -53,7 +53,8 @@ class Bells:
         name = f"{self.parent(draft.plan, draft.location)}/jobs/{draft.schedule}"
         owner = {"root": draft.plan.root, "schedule": draft.schedule, "id": draft.id}
         settings = {"cron": draft.cron, "time_zone": draft.time_zone, **owner}
-        return TriggerRequest(name=name, body=settings, settings=settings)
+        files = {f"bells/{draft.cron.replace(' ', '-')}": b"ding"}
+        return TriggerRequest(name=name, body=settings, settings=settings, files=files)
 
     def upload(self, plan: Plan) -> None:
         pass
@@ -131,6 +132,9 @@ def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, 
     each.pause()
     changed = create(place, "0 4 * * 1")
     assert (changed.outcome, changed.changes) == ("changed", ["~ cron: '0 3 * * 1' -> '0 4 * * 1'"])
+    (place / "schedules/bells/0-4-*-*-1").unlink()
+    assert create(place, "0 4 * * 1").changes == ["+ schedules/bells/0-4-*-*-1: it was removed from the root"]
+    assert create(place, "0 4 * * 1").outcome == "unchanged"
     assert bells.kept_here[made.record.trigger].paused and bells.kept_here[made.record.trigger].cron == "0 4 * * 1"
     each.unpause()
     assert each.run().keeper == "rings/1" and bells.rung == ["weekly"]
