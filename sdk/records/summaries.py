@@ -148,7 +148,9 @@ def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
     stretch_values = [[value for value in stretch if value is not None] for stretch in stretches]
     means = [sum(value / len(stretch) for value in stretch) if stretch else None for stretch in stretch_values]
     numbers = [mean for mean in means if mean is not None]
-    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    if not numbers:
+        return GAP * count
+    low, high = min(numbers), max(numbers)
     # A flat curve is in the middle. Divided first: the difference of two numbers may be none.
     tall = high / 2 - low / 2
     scaled = [None if mean is None else (mean / 2 - low / 2) / tall if tall > 0 else 0.5 for mean in means]
@@ -158,7 +160,9 @@ def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
 def step_s(records: Sequence[_Data]) -> float | None:
     """Return the seconds of a training step that the last records of one attempt show; None if they show none."""
     steps = [(record["time"], record["step"]) for record in records[-_RECORDS:] if _counts(record, records[-1])]
-    (first_time, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
+    if not steps:
+        return None
+    (first_time, first), (last, step) = steps[0], steps[-1]
     if not first or not step or step <= first or last <= first_time:
         return None
     return float((last - first_time) / (step - first))

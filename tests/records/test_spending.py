@@ -23,7 +23,9 @@ PARTLY = pricing.price(pricing.Rental(pools=accelerators.pools("b200:8"), provis
 UNKNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), regions=("us-west1",)))
 RATE = DEAR.at_least
 UNBILLED, RAN = Spent(seconds=HOUR), Spent(seconds=HOUR, usd=RATE)
-TOO_LONG = "its jobs ran for 1 h, and timeout='1h' holds for all of them together."
+USED_UP = "The time limit of the run is used up"
+TOO_LONG = f"{USED_UP}: its jobs ran for 1 h, and timeout='1h' holds for all of them together."
+TOO_SHORT = f"{USED_UP} but for 59 s, too little for another job: its jobs ran for 59 min 1 s, and"
 TOO_DEAR = (
     "The run has spent 2.25 USD in 1 h, and another job in us-central1:standard may cost 33.12 USD: 11.04 USD an hour "
     "for 3 h. That is more than the 27.75 USD left of max_cost_usd=30."
@@ -75,6 +77,7 @@ def test_a_cost_is_written_in_words(used: Spent, text: str) -> None:
         (limits(3 * HOUR), RAN, DEAR, 2 * HOUR, None, ""),
         (limits(3 * HOUR), UNBILLED, None, 2 * HOUR, None, ""),
         (limits(HOUR), UNBILLED, None, 0.0, Reason.TIMEOUT, TOO_LONG),
+        (limits(HOUR), Spent(seconds=HOUR - 59), None, 0.0, Reason.TIMEOUT, TOO_SHORT),
         (limits(2 * HOUR, 2 * RATE), RAN, DEAR, HOUR, None, ""),
         (limits(2 * HOUR, 2 * RATE), Spent(seconds=HOUR, usd=KNOWN.at_least), DEAR, HOUR, None, ""),
         (limits(4 * HOUR, 30.0), Spent(seconds=HOUR, usd=2.254), DEAR, 3 * HOUR, Reason.BUDGET, TOO_DEAR),
@@ -105,6 +108,8 @@ def test_another_job_is_made_if_the_limits_of_the_run_allow_it(limit, used, pric
     ("limit", "used", "price", "options"),
     [
         (limits(4 * HOUR, 30.0), Spent(usd=2.254), DEAR, "--timeout 2h30m or --max-cost-usd 47"),
+        (limits(4 * HOUR, 30.0), Spent(usd=28.15), DEAR, "--timeout 10m or --max-cost-usd 73"),
+        (limits(4 * HOUR, 30.0), Spent(usd=28.17), DEAR, "--max-cost-usd 73"),
         (limits(4 * HOUR, 30.0), Spent(usd=29.0), DEAR, "--max-cost-usd 74"),
         (limits(None, 30.0), Spent(usd=29.0), DEAR, "--max-cost-usd 1884"),
         (limits(4 * HOUR, 30.0), Spent(usd=29.0), UNKNOWN, ""),

@@ -112,6 +112,8 @@ def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several
         "01-02 01:00:00 attempt 2 started",
         "01-02 01:00:01 chief-0 reached the program",
     ]
+    anew = [event("attempt_started", 200.0, attempt=2), event("continued", 201.0, "chief-0", 2, step=0)]
+    assert shown([*preempted(1), *anew], last=2)[-1] == "00:03:20 attempt 2 started, from the beginning"
 
 
 def test_an_attempt_without_an_end_is_shown_until_its_last_record() -> None:
@@ -149,6 +151,7 @@ def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended(
     service = tuple(Moment(time=float(number), source="service", text=f"line {number}") for number in range(1000))
     found = shown([], service)
     assert (len(found), "... 960 lines left out" in found, found[-1].endswith("line 999")) == (41, True, True)
+    assert [each.attempt for each in moments([], service, 1) if each.time is None] == [0], "they are of no attempt"
 
 
 words = st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=400)
