@@ -57,13 +57,14 @@ def end_of(view: View) -> AttemptEnd | None:
 
 FAILED = {task: record(task, WRONG) for task in TASKS}
 CHIEF_LOST, LATER = record("chief-0", LOST), record("worker-0", WRONG, 2.0)
-# The observation: exit codes, records of failures; then the reason, and the task of the failure.
+# The observation: exit codes, records of failures; then the reason, and the task that is the cause.
 ENDS = {
     "nothing has ended": ({}, [], ""),
     "a worker is done": ({"worker-0": 0}, [], ""),
-    "the first task is done": ({"chief-0": 0}, [], "done"),
-    "the first task is done, and a worker failed": ({"chief-0": 0, "worker-0": 1}, [FAILED["worker-0"]], "done"),
-    "a task asks for a restart": ({"worker-0": 75}, [], "checkpointed"),
+    "the first task is done": ({"chief-0": 0}, [], "done chief-0"),
+    "the first task is done, a worker failed": ({"chief-0": 0, "worker-0": 1}, [FAILED["worker-0"]], "done chief-0"),
+    "a task asks for a restart": ({"worker-0": 75}, [], "checkpointed worker-0"),
+    "two ask for a restart, one after the other": ({"worker-1": 75, "worker-0": 75}, [], "checkpointed worker-1"),
     "an error": ({}, [FAILED["worker-0"]], "user_error worker-0"),
     "the earliest error": ({}, [record("worker-1", WRONG, 2.0), FAILED["worker-0"]], "user_error worker-0"),
     "an error that is not the consequence of another": ({}, [CHIEF_LOST, LATER], "user_error worker-0"),
@@ -76,7 +77,7 @@ ENDS = {
     "SIGTERM from outside": ({"worker-0": -15}, [], "preempted worker-0"),
     "SIGKILL without a full memory": ({"worker-0": -9}, [], "killed worker-0"),
     "an abort on a machine with a full memory": ({"worker-1": -6}, [], "killed worker-1"),
-    "one asks for a restart, another failed": ({"worker-0": 75, "worker-1": 1}, [FAILED["worker-1"]], "checkpointed"),
+    "one asks for it, another failed": ({"worker-0": 75, "worker-1": 1}, [FAILED["worker-1"]], "checkpointed worker-0"),
     "a silent end, and an error of another": ({"worker-0": 3}, [FAILED["chief-0"]], "user_error chief-0"),
     "an exit code without an error": ({"chief-0": 3}, [], "user_error chief-0"),
     "a full disk": ({}, [record("chief-0", FULL)], "infrastructure chief-0"),
@@ -88,11 +89,13 @@ STATES = {"done": "SUCCEEDED", "checkpointed": "CHECKPOINTED"}
 def test_codes_and_records_say_why_an_attempt_ends(codes, failed, wanted) -> None:
     view = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed)
     end, cause = end_of(view), ending.cause(view)
-    assert (cause is not None and cause.is_asked) is (wanted in STATES)
+    reason, _, task = wanted.partition(" ")
+    assert (cause is not None and cause.is_asked) is (reason in STATES)
     assert (end is None) is (wanted == "")
     if end:
-        assert f"{end.reason.value} {end.failure.task if end.failure else ''}".strip() == wanted
-        assert end.state.value == STATES.get(wanted, "FAILED")
+        assert (end.reason.value, cause.task) == (reason, task)
+        state = STATES.get(reason, "FAILED")
+        assert (end.state.value, end.failure.task if end.failure else "") == (state, task if state == "FAILED" else "")
 
 
 ASKED_ENDS = [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]

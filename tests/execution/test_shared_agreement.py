@@ -12,7 +12,7 @@ import pytest
 from support import FakeClock, heard, until
 
 import sdk
-from sdk.errors import MissingError, StoreError
+from sdk.errors import CorruptRunError, MissingError, StoreError
 from sdk.execution import shared_agreement
 from sdk.execution.agreement import LeaveError, Membership, OwnAgreement
 from sdk.execution.shared_agreement import SharedAgreement
@@ -117,6 +117,13 @@ def test_members_that_do_not_come_are_named(service: Service) -> None:
     waits(service.container("worker-1"), "chief-0 did not start an attempt with this container within 0 s")
     waits(service.container("chief-0"), "worker-0 did not start within 0 s, and no attempt was started")
     assert said == ["waiting for chief-0", "waiting for worker-0"]
+
+
+@pytest.mark.parametrize("data", [b'{"job": ', b'{"job": "1"}', b"[]"])
+def test_an_attempt_whose_object_is_damaged_is_named(service: Service, containers, data: bytes) -> None:
+    service.store.put_new(KEYS.membership(2), [data])
+    with pytest.raises(CorruptRunError, match=r"/attempts/0002/membership\.json is damaged"):
+        containers["chief-0"].join(wait_s=0)
 
 
 def test_a_run_is_idle_once_all_its_tasks_are_and_no_longer_than_that(service: Service) -> None:
@@ -253,8 +260,10 @@ def test_the_next_attempt_begins_after_its_delay_and_none_after_a_success(servic
     assert container.join(end.delay_s, wait_s=0).attempt == 3
     assert end.delay_s == 1.0
     assert 1.0 <= alone.clock.time - before < 2.0
+    assert alone.container("chief-0").succeeded() == 0
     end = container.conclude(3, ended(Reason.DONE))
     assert (end.state, end.restart, end.why, end.exit_code) == (State.SUCCEEDED, False, "", 0)
+    assert alone.container("chief-0", job=2).succeeded() == 3, "which only repeats the last phase"
 
 
 def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> None:
@@ -318,9 +327,10 @@ PAUSES = [
 @pytest.mark.parametrize(("every", "last", "looks", "why"), PAUSES)
 def test_the_end_is_looked_for_soon_when_steps_pause_for_longer_than_usual(every, last, looks, why) -> None:
     pauses, due = shared_agreement.StepPauses(), []
-    for tick in range(100):
-        steps = [min(tick, last) // every] if every else []
-        due += [tick] if pauses.look_due(steps) else []
+    for call in range(100):
+        now = round(10 * call * shared_agreement._FOLLOW_S)
+        steps = [min(now, last) // every] if every else []
+        due += [now] if pauses.look_due(steps) else []
     assert (due[: len([*looks])], why) == ([*looks], why)
 
 
@@ -403,7 +413,8 @@ def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job)
     assert end.restart
     # Too late to restart in an attempt that has ended.
     assert not job.containers["evaluator-0"].restart_alone(1, "evaluator-0", Reason.PREEMPTED).restart
-    assert len(list(job.store.list(f"{KEYS.restarts(1)}/"))) == 4
+    keys = [stat.key for stat in job.store.list(f"{KEYS.restarts(1)}/")]
+    assert keys == [KEYS.restart(1, number) for number in range(1, 5)], "numbered without gaps, whoever decides"
     assert job.form() == 2
     assert not job.containers["worker-0"].restart_alone(2, "worker-0", Reason.KILLED).restart
     end = job.containers["worker-0"].conclude(2, ended(Reason.KILLED), exit_code=137)

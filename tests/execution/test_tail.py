@@ -160,8 +160,9 @@ def test_output_dropped_before_an_upload_is_reported_by_its_size(store: PosixSto
     for number in range(13):
         kept.buffer.add(b"%x" % number * 450_000 + b"\n" + b"%x" % number * 450_000)
     kept.push()
-    first = stored(store)[0].splitlines()[0]
-    assert first == b"podlift: 1.4 MB of output before this line are not kept", "one piece, and half of the next"
+    note, first = stored(store)[0].splitlines()[:2]
+    assert note == b"podlift: 1.4 MB of output before this line are not kept", "one piece, and half of the next"
+    assert first == b"1" * 450_000 + b"2" * 450_000, "a whole line"
 
 
 def test_a_container_in_the_place_of_another_one_goes_on_where_its_output_ended(store, clock, kept) -> None:
@@ -208,6 +209,17 @@ class Copied:
 def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Copied]]:
     with monkeypatch.context() as patch:
         yield partial(Copied, patch, str(tmp_path))
+
+
+def test_the_stdout_and_the_stderr_of_a_task_come_out_of_those_of_its_container(capfd, tmp_path: Path) -> None:
+    output = CopiedOutput(lambda data: None, str(tmp_path))
+    ends = [os.open(path, os.O_WRONLY) for path in output.paths]
+    output.start()
+    for end, data in zip(ends, (b"a result\n", b"an error\n"), strict=True):
+        os.write(end, data)
+        os.close(end)
+    output.finish(LIMIT_S)
+    assert capfd.readouterr() == ("a result\n", "an error\n")
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -317,6 +329,28 @@ def test_logs_hold_the_output_of_tasks_without_secrets_and_an_index_of_times(tmp
     output.close()
     assert Path(paths.log(1, "chief-0")).read_bytes() == written + b"the end"
     assert output.last_lines("chief-0").endswith("the end")
+
+
+def test_a_task_whose_output_hides_secrets_does_not_wait_for_a_full_disk(tmp_path: Path, clock: FakeClock) -> None:
+    paths = RunPaths(str(tmp_path / "run"))
+    os.makedirs(os.path.dirname(paths.log(1, "chief-0")))
+    os.symlink("/dev/full", paths.log(1, "chief-0"))
+    output = FolderOutput(paths, 1, ["chief-0"], {"KEY": "s3cr3t-value"}, str(tmp_path / "pipes"), clock)
+    output.open()
+    task = os.open(output.target("chief-0"), os.O_WRONLY | os.O_NONBLOCK)
+    # More than a pipe and one look at it hold.
+    left = LINE % 1 * 3000
+
+    def is_taken() -> bool:
+        nonlocal left
+        with suppress(BlockingIOError):
+            left = left[os.write(task, left) :]
+        return not left
+
+    until(lambda: is_taken() or all(each.name != "podlift-output" for each in threading.enumerate()))
+    assert not left
+    os.close(task)
+    output.close()
 
 
 def test_a_killed_container_leaves_the_output_of_its_task_until_then(cloud: Cloud, write) -> None:
