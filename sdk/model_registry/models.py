@@ -292,8 +292,7 @@ class Model:
             version = self._version(self._previous(record))
             self._check(version)
             if self._swap(record, generation, version, "rollback", note):
-                break
-        return version
+                return version
 
     def remove(self, which: int | str, *, force: bool = False) -> removal.Removal:
         """Remove a version, and return the size of its own files: `sdk.models()["digits"].remove(1).size_bytes`.
@@ -420,7 +419,7 @@ class Model:
         while True:
             record, generation = self.record()
             if record.champion == version.number:
-                break
+                return version
             if expect is not None and record.champion != expect:
                 raise self._moved(record, expect)
             if version.number in record.removed:
@@ -430,8 +429,7 @@ class Model:
                 )
             self._check(version)
             if self._swap(record, generation, version, cause, note):
-                break
-        return version
+                return version
 
     def _check(self, version: ModelVersion) -> None:
         if damage := version.damage():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import sdk
 from sdk.cli import app
 from sdk.errors import CorruptObjectError, InputError
-from sdk.model_registry import evidence
+from sdk.model_registry import evidence, listing
 from sdk.model_registry.decision import Evaluation, decide
 from sdk.model_registry.evidence import Evidence
 from sdk.model_registry.models import Model, ModelVersion
@@ -49,10 +50,10 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
     def evaluation(found: dict | str) -> Evaluation:
         return Evaluation(problem=found) if isinstance(found, str) else Evaluation(metrics=found)
 
-    def write(number: int, mine: dict, theirs: dict | str | None, *, champion=1, time=2000.0) -> Evidence:
+    def write(number: int, mine: dict, theirs: dict | str | None, *, champion=1, time=2000.0, data=DATA) -> Evidence:
         challenger, other = evaluation(mine), None if theirs is None else evaluation(theirs)
         about = model.version(number).record
-        made = evidence.of(decide(GATE, challenger, other), about, champion, GATE, DATA, time, challenger, other)
+        made = evidence.of(decide(GATE, challenger, other), about, champion, GATE, data, time, challenger, other)
         return evidence.write(model.store, made)
 
     return write
@@ -88,6 +89,18 @@ def test_evidence_comes_back_whole_and_a_repeated_evaluation_finds_the_first(mod
     assert evidence.find(model.store, "digits", 2, evidence.evidence_id(2, 1, GATE, DATA)) == first
     assert evidence.find(model.store, "digits", 2, evidence.evidence_id(2, 3, GATE, DATA)) is None
     assert model.version(3).evidence() == []
+
+
+def test_numbers_of_other_data_are_not_compared_and_other_objects_are_no_evidence(model: Model, evaluated) -> None:
+    model.store.put_new("records/digits/evidence/notes.txt", [b"not ours"])
+    evaluated(2, {"accuracy": 0.93}, {"accuracy": 0.9})
+    evaluated(3, {"accuracy": 0.95}, {"accuracy": 0.9}, data=replace(DATA, digest="e" * 64))
+    assert model.diff(2, 3).measured == {}
+    evaluated(3, {"accuracy": 0.96}, {"accuracy": 0.9}, time=3000.0)
+    assert model.diff(2, 3).measured == {"accuracy": (0.93, 0.96)}
+    found = listing.of(model, newest=2)
+    assert ([row.version.number for row in found.rows], found.left_out, found.damage) == ([2, 3], 1, [])
+    assert listing.of(model).damage == []
 
 
 def test_a_gate_that_asks_is_answered_by_an_approval_of_that_very_comparison(model: Model, evaluated) -> None:

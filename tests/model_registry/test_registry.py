@@ -47,6 +47,29 @@ def test_a_version_is_numbered_has_its_lineage_and_is_written_once(model: Model,
     assert model.of_run("digits-aaaaab", "work") is None
 
 
+def test_a_later_version_replaces_a_damaged_object_that_it_needs(model: Model, add) -> None:
+    add()
+    sound = {stat.key: bytes(model.store.get(stat.key)) for stat in model.store.list("blobs/")}
+    for key in sound:
+        model.store.delete(key)
+        model.store.put_new(key, [b"damaged"])
+    add("weights 1", number=2)
+    assert {stat.key: bytes(model.store.get(stat.key)) for stat in model.store.list("blobs/")} == sound
+
+
+def test_an_object_that_disappears_while_it_is_checked_is_written_again(model: Model, add, monkeypatch) -> None:
+    add()
+    kept = [stat.key for stat in model.store.list("blobs/")]
+
+    def disappear(path: str) -> None:
+        os.unlink(path)
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "utime", disappear)
+    add("weights 1", number=2)
+    assert [stat.key for stat in model.store.list("blobs/")] == kept
+
+
 @pytest.mark.parametrize("root", [pytest.param("bucket", marks=pytest.mark.process)], indirect=True)
 def test_unchanged_versions_of_a_bucket_are_listed_again_with_few_requests(model, add, podlift_gcs) -> None:
     for _ in range(12):

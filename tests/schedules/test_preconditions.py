@@ -154,6 +154,9 @@ def test_all_preconditions_must_hold_and_the_first_that_does_not_is_the_reason(f
     seen = state_of(str(rows))
     again = replace(made, success_data={"rows": seen})
     assert preconditions.unmet(["data_changed(rows)", "min_new_examples(rows, 2)"], made) == ("", {"rows": seen})
+    assert preconditions.unmet(["min_new_examples(rows, 3)"], replace(made, success=""))[0].endswith(
+        "2 new examples since the beginning"
+    )
     reason, _ = preconditions.unmet(["min_new_examples(rows, 1)", "data_changed(rows)"], again)
     assert reason == "min_new_examples(rows, 1): 0 new examples since 2027-01-03"
     fewer = replace(made, success_data={"rows": DataState(digest="", examples=5)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,9 @@ def test_the_first_stage_names_the_machine_that_does_not_see_the_folder(tmp_path
     (tmp_path / "entry.py").write_bytes(b"other")
     with path.open("wb") as file, pytest.raises(download.DownloadError, match="was planned"):
         download.fetch("/", f"{tmp_path}/entry.py".lstrip("/"), "0" * 64, file)
+    with path.open("wb") as file:
+        download.fetch("/", f"{tmp_path}/entry.py".lstrip("/"), hashlib.sha256(b"other").hexdigest(), file)
+    assert path.read_bytes() == b"other"
 
 
 def test_a_folder_that_was_shared_once_is_known_by_its_path(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sdk.clock import SystemClock
 from sdk.errors import CorruptRunError, StoreError
 from sdk.job.layout import RunPaths
 from sdk.records.recorder import Recorder, read_events, sweep
-from sdk.storage import own_folders, reserve, small_files
+from sdk.storage import own_folders, posix, reserve, small_files
 from sdk.storage.file_systems import as_store_error
 from sdk.storage.fingerprints import UnreadableInputError, state_of
 from sdk.storage.folders import entries, extent
@@ -49,6 +49,15 @@ def test_a_folder_is_removed_with_all_in_it_and_a_discard_says_whether_it_is_gon
     assert [own_folders.discard(str(tmp_path / name)) for name in ("folder", "file/x")] == [True, False]
 
 
+def test_below_a_working_folder_that_was_removed_no_folder_can_be_made(tmp_path: Path, monkeypatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError):
+        posix.make_folders("deep/deeper")
+
+
 def test_records_in_reserves_of_one_folder_are_read_and_an_unused_reserve_goes(tmp_path: Path) -> None:
     folder = str(tmp_path / "reserve")
     reserves = [reserve.Reserve(f"{folder}/0001.{task}") for task in ("chief-0", "worker-0", "worker-1")]
@@ -74,11 +83,17 @@ def test_an_error_of_the_system_is_reported_with_its_meaning(error: OSError, mea
     assert str(caught.value) == meaning
 
 
+RECORD = b"\3" + bytes(7) + b"sum.abcsum."  # of TensorFlow
+
+
 @pytest.mark.parametrize(
     ("name", "data", "examples"),
-    [("a.csv", b"1\n2\n", 2), ("a.csv", b"1\n2", 2), ("a.csv", b"", 0), ("a.bin", b"1\n2\n", 1)],
+    [
+        *(("a.csv", b"1\n2\n", 2), ("a.csv", b"1\n2", 2), ("a.csv", b"", 0), ("a.bin", b"1\n2\n", 1)),
+        *(("a.tfrecord", 2 * RECORD, 2), ("a.tfrecord", (2 * RECORD)[:-1], 1), ("a.tfrecord", b"", 0)),
+    ],
 )
-def test_lines_are_examples_where_a_name_says_so(tmp_path: Path, name: str, data: bytes, examples: int) -> None:
+def test_lines_and_records_are_examples_where_a_name_says_so(tmp_path: Path, name: str, data: bytes, examples: int) -> None:
     (tmp_path / name).write_bytes(data)
     assert state_of(str(tmp_path / name), count=True).examples == examples
 
