@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import (
-    AlreadyExistsError,
     CheckpointError,
     ConflictError,
     CorruptObjectError,
@@ -116,7 +115,7 @@ def pin(store: Store, key: str, name: str) -> None:
         try:
             store.swap(names.pin(name), [wrap("pin", {"commit": key})], expected=expected)
             break
-        except (ConflictError, MissingError, AlreadyExistsError):
+        except (ConflictError, MissingError):
             continue
     if not exists(store, key):
         raise InputError(f"The checkpoint {key!r} was removed by retention before it could be pinned.")

@@ -77,7 +77,7 @@ class Opening:
     commit: str | None  # the checkpoint to restore; None for a fresh start
     manifest: Manifest | None = None
     run_id: str = ""
-    _verified: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
+    _verified: list[restore.Checkpoint] = field(default_factory=list, compare=False)
 
     def read(self, store: Store) -> restore.Checkpoint | None:
         """Return the checkpoint to restore, verified; None for a fresh start."""

@@ -115,7 +115,7 @@ class AsyncSaver:
         """
         self._raise_if_failed()
         ranks = len(self.opened.info.tasks)
-        if ranks > 1 and self.opened.env.apart():
+        if self.opened.env.apart():
             if self._rank:
                 return None
             ranks = 1

@@ -11,6 +11,7 @@ from sdk.errors import InputError
 from sdk.job.layout import RunPaths
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.retry import RetryPolicy
+from sdk.storage.store import Stat
 
 from .parts import Attempt, check, files, restored
 
@@ -97,6 +98,27 @@ def test_a_pinned_checkpoint_stays_until_it_is_unpinned(store: PosixStore) -> No
     catalog.unpin(store, "keep")
     attempt.save(5)
     assert len(files(store, "commits/")) == 1
+
+
+@pytest.mark.parametrize("meanwhile", ["made", "moved", "removed"])
+def test_a_pin_that_another_process_changes_meanwhile_moves_all_the_same(store, monkeypatch, meanwhile: str) -> None:
+    attempt = Attempt(store)
+    first, second = attempt.save(1), attempt.save(2)
+    if meanwhile != "made":
+        catalog.pin(store, first, "keep")
+    swap = store.swap
+
+    def late(key: str, data: list[bytes], *, expected: str | None) -> Stat:
+        monkeypatch.setattr(store, "swap", swap)
+        if meanwhile == "removed":
+            catalog.unpin(store, "keep")
+        else:
+            catalog.pin(store, first, "keep")
+        return swap(key, data, expected=expected)
+
+    monkeypatch.setattr(store, "swap", late)
+    catalog.pin(store, second, "keep")
+    assert restore.pins(store) == {"keep": second}
 
 
 def test_38_where_a_pin_is_damaged_nothing_is_removed(store: PosixStore) -> None:

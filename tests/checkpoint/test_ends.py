@@ -82,9 +82,12 @@ def test_only_the_phase_that_was_open_last_is_gone_on_with(tmp_path: Path) -> No
     first = attempt(tmp_path, 1)
     for number in (0, 1):
         first.begin("loop", "alike")
+        assert not first.has_saved(number, 3), "a save of the phase before is none of this one"
         first.save(UnsavedState(phase=number, steps=3, contents=Contents(), at={"step": 3}), reason="manual")
+        assert first.has_saved(number, 3) and not first.has_saved(number, 4)
     first.close(20)
     second = attempt(tmp_path, 2)
+    assert (first.restored_step, second.restored_step) == (0, 6)
     begun = [second.begin("loop", "alike") for _ in range(3)]
     assert [(phase.record.finished, phase.at) for phase in begun] == [(True, {}), (False, {"step": 3}), (False, {})]
     second.close(20)

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from support import LIMIT_S, heard
 
 import sdk
 from sdk.checkpoint.contents import Contents
-from sdk.checkpoint.manager import CheckpointManager, UnsavedState
+from sdk.checkpoint.manager import UnsavedState
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
 
-from .parts import manager
 from .runs import said, succeeded, sums, texts, trained
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("here")]
@@ -225,30 +223,6 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
     rescue.save(Stuck(), state, 0.2)
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
-
-
-@pytest.fixture
-def tasks(tmp_path: Path) -> list[CheckpointManager]:
-    found = [manager(tmp_path, names=names) for names in (("chief-0", "worker-0"), ("worker-0", "chief-0"))]
-    for each in found:
-        each.begin("fit", "signature")
-    return found
-
-
-def test_tasks_meet_behind_one_step_or_not_at_all(tasks: list[CheckpointManager]) -> None:
-    first, second = tasks
-    assert not first.meet(7, 0.0), "the other one is not there"
-    assert not second.meet(8, 0.0), "nor at the same step"
-    assert second.meet(7, 0.0)
-
-
-def test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported(tasks: list[CheckpointManager]) -> None:
-    first, second = tasks
-    begun = time.monotonic()
-    assert not first.meet(7, 60.0, lambda: {"worker-0"}), "it was killed"
-    assert time.monotonic() - begun < 30
-    second.meet(8, 0.0)
-    assert first.meet(8, 0.0, lambda: {"worker-0"}), "it has left all that it had"
 
 
 @pytest.mark.full

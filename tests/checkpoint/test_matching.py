@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdk.checkpoint.matching import check
+from sdk.checkpoint.matching import canonical, check
 from sdk.errors import CheckpointMismatchError
 
 
@@ -31,3 +31,15 @@ def test_a_variable_that_only_one_of_them_has_is_named_with_the_nearest_of_the_o
     check({"same": ()}, {"same": ()}, "{}")
     with pytest.raises(CheckpointMismatchError, match=r"{0.__class__} does not fit .1 difference"):
         check({"a": (1,)}, {}, "{0.__class__} does not fit ({}).")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["dense_7/kernel:0", "dense_7/bias:0", "dense_9/kernel"], ["dense/kernel", "dense/bias", "dense_1/kernel"]),
+        (["net_4/dense_10/w", "net_4/dense_9/w", "out/dense_3/w"], ["net/dense_1/w", "net/dense/w", "out/dense/w"]),
+        (["scale", "scale", "scale_2", "scale"], ["scale", "scale#2", "scale_1", "scale#3"]),
+    ],
+)
+def test_a_variable_has_one_name_whatever_was_made_before_it(names: list[str], expected: list[str]) -> None:
+    assert canonical(names) == expected

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import sdk
 from sdk import backends
 from sdk.backends.base import Request
 from sdk.checkpoint import catalog, opening, restore
+from sdk.checkpoint.opening import Env
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.errors import CorruptCheckpointError, InputError
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.fake_backend import FakeBackend
@@ -87,12 +90,18 @@ def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint
 
 def test_the_first_acknowledged_checkpoint_is_reported_once_and_before_its_ticket(tmp_path) -> None:
     told: list[int] = []
+
+    def saved(step: int) -> None:
+        if step == 2:
+            raise OSError("the disk is full")
+        told.append(step)
+
     attempt = Attempt(PosixStore(tmp_path / "store"))
-    saver = attempt.saver(0, 1)
-    saver._saved = told.append
-    attempt.savers = [saver]
+    attempt.savers = [AsyncSaver(replace(attempt.savers[0].opened, env=Env(clock=CLOCK, saved=saved)))]
+    attempt.save(2)
+    assert attempt.said == ["The checkpoint of step 2 was saved, but this could not be recorded: the disk is full"]
     attempt.save(3)
-    assert told == [3]
+    assert told == [3], "the next one is recorded instead"
     attempt.save(4)
     attempt.close()
     assert told == [3]

@@ -1,5 +1,6 @@
 """Saving and restoring on a disk, with nothing going wrong."""
 
+import math
 import os
 import sys
 import threading
@@ -120,6 +121,8 @@ def test_all_mistakes_of_a_save_are_said_at_once_and_nothing_is_written(store: P
         attempt.savers[0].save(contents(3), step=3, position={1: object()}, reason="finel", metrics={"a": "b"})
     assert len(caught.value.problems) == 4
     assert "Did you mean 'final'?" in str(caught.value)
+    with pytest.raises(InputError, match="The position of a checkpoint must be JSON"):
+        attempt.savers[0].save(contents(5), step=5, position={"loss": math.nan})
     attempt.close()
     assert files(store) == before
     assert restored(store) == 4
