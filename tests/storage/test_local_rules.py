@@ -93,7 +93,9 @@ RECORD = b"\3" + bytes(7) + b"sum.abcsum."  # of TensorFlow
         *(("a.tfrecord", 2 * RECORD, 2), ("a.tfrecord", (2 * RECORD)[:-1], 1), ("a.tfrecord", b"", 0)),
     ],
 )
-def test_lines_and_records_are_examples_where_a_name_says_so(tmp_path: Path, name: str, data: bytes, examples: int) -> None:
+def test_lines_and_records_are_examples_where_a_name_says_so(
+    tmp_path: Path, name: str, data: bytes, examples: int
+) -> None:
     (tmp_path / name).write_bytes(data)
     assert state_of(str(tmp_path / name), count=True).examples == examples
 
