@@ -306,7 +306,7 @@ class _Creation:
         return self._created(record, outcome, changes)
 
     def _created(self, record: ScheduleRecord, outcome: str, changes: Sequence[str] = ()) -> Created:
-        alert = self._service.alert(record.trigger) if self._service and record.trigger else ""
+        alert = self._service.alert(record.trigger) if self._service else ""
         return Created(
             record=record, plan=self._plan, outcome=outcome, changes=changes, warnings=self._warnings, alert=alert
         )
