@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper_runs import HOUR, START, PaperRuns, World
+from paper_runs import HOUR, START, PaperRuns, World, at
 from registered_models import register
-from support import FakeClock
+from support import LIMIT_S, FakeClock
 
 import sdk
 from sdk import State, launch
@@ -35,13 +36,16 @@ NOTICE = Notice(schedule="each", event="failed", slot="", state="FAILED", reason
 
 
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
-def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World) -> None:
+def test_each_firing_is_a_separate_run_with_an_id_from_its_slot(world: World, caplog) -> None:
+    caplog.set_level("INFO", "podlift.schedules")
     world.add(time_zone="Europe/Berlin")
     world.advance(world.server(), 3)
     assert world.shown() == ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1", "2 SUCCEEDED at 2"]
     runs = [record.run for record in world.history()]
     assert [run[:-7] for run in runs] == ["each-20270104t010000", "each-20270104t020000", "each-20270104t030000"]
     assert list(world.runs.plans) == runs
+    for hour in (1, 2):
+        assert f"The schedule each: the slot 2027-01-04T0{hour}:00:00+01:00: SUCCEEDED" in caplog.text
     # The first has no success before it.
     since = ["", "2027-01-04T01:00:00+01:00", "2027-01-04T02:00:00+01:00"]
     assert [plan.code.argv[1:] for plan in world.runs.plans.values()] == [["04", "--since", each] for each in since]
@@ -61,6 +65,22 @@ def test_the_overlap_policy_decides_about_a_slot_during_its_predecessors_run(wor
     world.add(takes_s=1.5 * HOUR, overlap=overlap)
     world.advance(world.server(), 3.6)
     assert world.shown() == expected
+
+
+def test_a_slot_that_waits_for_a_cancelled_run_gives_way_to_a_newer_one(world: World) -> None:
+    world.add(takes_s=9 * HOUR, overlap="replace")
+    server = world.server()
+    at(world, 0)
+    server.tick()
+    for seconds in (1, 2):
+        at(world, 0, seconds)
+        world.fire("each")
+    world.clock.time += 60
+    for _ in range(2):
+        server.tick()
+    first, older, newer = world.history()
+    assert [record.state for record in (first, older, newer)] == ["CANCELLED", "SKIPPED", "RUNNING"]
+    assert older.reason == f"overlap: replaced by {newer.slot}"
 
 
 def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_restart(world: World) -> None:
@@ -103,13 +123,14 @@ def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
     assert Book(world.root).read("each").paused == ""
 
 
-def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: World) -> None:
-    world.add(takes_s=100 * HOUR, notify=("webhook:HOOK", "webhook:MISSING"), notify_skips=2)
+@pytest.mark.parametrize(("fields", "hours"), [({"notify_skips": 2}, [2, 4]), ({}, [3]), ({"notify_skips": 0}, [])])
+def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: World, fields, hours) -> None:
+    world.add(takes_s=100 * HOUR, notify=("webhook:HOOK", "webhook:MISSING"), **fields)
     server = world.server()
     world.advance(server, 5)
     assert [(post["event"], post["slot"]) for post in world.posts] == [
-        ("skipped", "2027-01-04T02:00:00+00:00"), ("skipped", "2027-01-04T04:00:00+00:00"),
-    ]  # fmt: skip
+        ("skipped", f"2027-01-04T0{hour}:00:00+00:00") for hour in hours
+    ]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +179,25 @@ def test_a_webhook_in_secret_manager_is_read_when_there_is_something_to_say(capl
     assert posts == [f"https://hooks.invalid/{name}"]
     Notifier(FakeClock(), {}, post, denied).deliver(f"webhook:{name}", NOTICE)
     assert "403: a role is missing" in caplog.text and len(posts) == 1
+
+
+def test_a_process_that_is_about_to_end_waits_until_its_notices_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    join, is_waited_for, posts = threading.Thread.join, threading.Event(), list[str]()
+
+    def joined(thread: threading.Thread, timeout: float | None = None) -> None:
+        is_waited_for.set()
+        join(thread, timeout)
+
+    def post(url: str, data: bytes) -> None:
+        # It takes until the process waits for it.
+        is_waited_for.wait(LIMIT_S)
+        posts.append(url)
+
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    notifier = Notifier(FakeClock(), {"HOOK": "https://hooks.invalid/"}, post)
+    notifier.send(["webhook:HOOK"], NOTICE)
+    notifier.settle()
+    assert posts == ["https://hooks.invalid/"]
 
 
 @pytest.mark.process
@@ -245,9 +285,9 @@ def test_whatever_happens_each_slot_has_one_record_and_at_most_one_run(
     clock = FakeClock(START.timestamp() - 60)
     world = World(str(tmp_path_factory.mktemp("root")), template, clock, PaperRuns(clock, takes_s=takes * HOUR))
     record = world.add(overlap=overlap, missed=missed)
-    for at, span in enumerate(hours):
+    for number, span in enumerate(hours):
         # Served, then not served for a while, by a new server each time.
-        if at % 2:
+        if number % 2:
             clock.time += span * HOUR
         else:
             world.advance(world.server(), span)

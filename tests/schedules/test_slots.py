@@ -203,6 +203,10 @@ def test_runs_that_are_longer_than_their_period(overlap: str, expected: str) -> 
     assert hours(overlap, 1.5) == expected
 
 
+def test_a_run_that_ends_at_the_next_slot_does_not_overlap_it() -> None:
+    assert hours("skip", 1) == "0-1, 1-2, 2-3, 3-4, 4-5, 5-6"
+
+
 def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up() -> None:
     assert hours("skip", 0.5, down=(1, 4)) == "0-0.5, missed, missed, missed, 4-4.5, 5-5.5"
     caught_up = hours("skip", 0.25, missed="catch_up_last", down=(2, 6))

@@ -18,7 +18,7 @@ from sdk.backends.triggers import FailedKeeper, Trigger
 from sdk.errors import CorruptRunError
 from sdk.process import spawn
 from sdk.records import spending
-from sdk.schedules import lost_slots, triggered
+from sdk.schedules import lost_slots, slots, triggered
 from sdk.schedules.records import Book, SlotRecord, slot_of
 from sdk.schedules.runs import KeptRuns
 from sdk.schedules.triggered import TriggerState
@@ -42,6 +42,29 @@ BELL = Trigger(name="each", cron="", time_zone="", paused=False, description="",
 )
 def test_a_schedule_fires_unless_it_or_its_trigger_is_stopped(world: World, seen, paused: str, fires: bool) -> None:
     assert triggered.fires(replace(world.add(), paused=paused), seen) is fires
+
+
+@pytest.mark.parametrize(
+    ("fields", "problems"),
+    [
+        ({"sync": triggered.IN_SYNC, "trigger": BELL}, []),
+        (
+            {"sync": triggered.IN_SYNC, "trigger": replace(BELL, status="403")},
+            ["The tower could not deliver the last time: 403"],
+        ),
+        (
+            {"sync": triggered.MISSING},
+            ["The tower has no trigger for it: it does not fire. Next: podlift schedule create again"],
+        ),
+        (
+            {"sync": triggered.CHANGED, "trigger": replace(BELL, name="towers/one/jobs/each"), "why": "it is new"},
+            ["each was changed in The tower: it is new. Next: podlift schedule create again"],
+        ),
+        ({"sync": triggered.UNKNOWN, "why": "no answer"}, ["The tower cannot be asked: no answer"]),
+    ],
+)
+def test_each_problem_of_a_trigger_is_told_and_one_in_sync_has_none(fields: Any, problems: list[str]) -> None:
+    assert TriggerState(service="The tower", **fields).problems == problems
 
 
 @pytest.mark.parametrize("amounts", [{"a": -0.5}, {"a": float("nan")}, {"a": "x"}, []], ids=str)
@@ -109,6 +132,8 @@ def test_a_keeper_leaves_its_runs_alone_and_knows_the_time_zones_that_it_was_giv
         assert keeper_main.main({**spec, "run": "gs://b/runs/r"}, home=str(tmp_path / "home")) == 3
         assert (tmp_path / "home/zoneinfo/Mine/Berlin").read_bytes() == data
         assert str(tmp_path / "home/zoneinfo") in zoneinfo.TZPATH
+        # The package tzdata has neither of these.
+        assert (slots.zone_data("Mine/Berlin"), slots.zone_data("Not/There")) == (data, b"")
     finally:
         zoneinfo.reset_tzpath(paths)
 

@@ -35,6 +35,7 @@ class Bells:
         self.kept_here: dict[str, Trigger] = {}
         self.rung: list[str] = []
         self.deleted: list[str] = []
+        self.listed_at = 0.0
         self.writes = 0
 
     def adapted(self, plan: Plan) -> Plan:
@@ -66,6 +67,7 @@ class Bells:
         return self.kept_here.get(name)
 
     def list_all(self, parent: str, clock: Clock) -> list[Trigger]:
+        self.listed_at = clock.now()
         return [each for name, each in self.kept_here.items() if name.startswith(f"{parent}/")]
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
@@ -140,8 +142,21 @@ def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, 
     assert each.run().keeper == "rings/1" and bells.rung == ["weekly"]
     listing = handle.listed(place)
     assert [one.name for one in listing.schedules] == ["weekly"] and not listing.orphans and not listing.problems
+    assert bells.listed_at >= made.record.created
+    handle.listed(place, FakeClock(5.0))
+    assert bells.listed_at == 5.0
     each.remove()
     assert not bells.kept_here and not handle.listed(place).schedules
+
+
+def test_a_trigger_that_has_lost_its_schedule_is_listed_and_removed_by_name(bells: Bells, place: Path) -> None:
+    record = create(place).record
+    Book(str(place)).remove(record)
+    assert [trigger.name for trigger in handle.listed(place).orphans] == [record.trigger]
+    assert not handle.remove_orphan("daily", place)
+    assert handle.remove_orphan("weekly", place)
+    assert bells.deleted == [record.trigger]
+    assert not handle.remove_orphan("weekly", place)
 
 
 def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place: Path) -> None:
@@ -186,9 +201,12 @@ def test_a_removal_that_was_cut_short_is_finished_before_the_schedule_is_made_ag
 def test_an_objection_of_the_service_is_part_of_the_one_error(bells: Bells, place: Path) -> None:
     with pytest.raises(InputError) as caught:
         spec = creation.draft(name="weekly", cron="0 3 * * 0", when=("data_changed(rows)",))
-        creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place))
+        inputs = {"days": "day-{slot:%d}.csv", "bucket": "gs://mine/{slot:%d}.csv"}
+        creation.prepare(spec, "train.py", {"inputs": inputs}, Destination(backend="tower", root=place))
     assert "The tower is closed on Sundays." in caught.value.problems
     assert any("no such input" in problem for problem in caught.value.problems)
+    on_disk = [problem for problem in caught.value.problems if "is on this machine's disk" in problem]
+    assert [problem.partition(":")[0] for problem in on_disk] == ["inputs.days"]
 
 
 def test_a_changed_expression_leaves_the_last_slot_to_the_keeper_that_is_on_its_way(bells: Bells, place: Path) -> None:
