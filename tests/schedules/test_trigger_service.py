@@ -149,6 +149,20 @@ def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, 
     assert not bells.kept_here and not handle.listed(place).schedules
 
 
+def test_the_state_of_a_trigger_counts_as_current_for_five_seconds(bells: Bells, place: Path) -> None:
+    create(place)
+    clock = FakeClock()
+    each = Schedule("weekly", root=place, clock=clock)
+    found = each.trigger()
+    assert found is not None and found.sync == "in sync"
+    bells.kept_here.clear()
+    clock.sleep(5)
+    assert each.trigger() == found
+    clock.sleep(0.5)
+    found = each.trigger()
+    assert found is not None and found.sync == "missing"
+
+
 def test_a_trigger_that_has_lost_its_schedule_is_listed_and_removed_by_name(bells: Bells, place: Path) -> None:
     record = create(place).record
     Book(str(place)).remove(record)

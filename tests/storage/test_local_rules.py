@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import tempfile
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,6 +29,7 @@ from sdk.storage.folders import entries, extent
 from sdk.storage.gcs.errors import OutOfTimeError, failure_of
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import BucketRequests, DamagedError, ObjectPage
+from sdk.storage.raw_memory import flat
 from sdk.storage.trees import copy_into, links_beside, put, walk
 
 
@@ -277,6 +279,28 @@ def test_an_entry_is_listed_and_removed_whether_it_is_a_file_or_a_folder(tmp_pat
     (made / "file").touch()
     own_folders.remove(str(made / "file"), private=False)
     assert sorted(os.listdir(made)) == ["top"]
+
+
+def test_the_entry_that_cannot_be_removed_is_named_and_the_others_go(tmp_path: Path, monkeypatch) -> None:
+    make(tmp_path / "made", {"a": b"1", "kept": b"2", "z": b"3"})
+    unlink = os.unlink
+
+    def refuse(name: str, **more: Any) -> None:
+        if name == "kept":
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        unlink(name, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(PermissionError, match="made/kept"):
+        own_folders.remove(str(tmp_path / "made"), private=False)
+    assert os.listdir(tmp_path / "made") == ["kept"]
+
+
+def test_a_buffer_of_any_form_is_its_bytes() -> None:
+    for part in (b"12345678", array("d", [1.0]), memoryview(bytes(8)).cast("B", (2, 4)), memoryview(bytearray(8)).cast("b")):
+        view = flat(part)
+        assert (len(view), view.format, bytes(view)) == (8, "B", memoryview(part).tobytes())
+    assert len(flat(array("d"))) == 0
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file of this system fails to be read")
