@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,9 +154,14 @@ class Cloud:
 
     def objects(self, plan: Plan, prefix: str = "") -> dict[str, bytes]:
         """Return the objects of a run whose names in its directory begin so."""
+        from google.api_core.exceptions import NotFound
+
         place = f"{key_of(plan.url)}/"
-        blobs = self.gcs.client().list_blobs(BUCKET, prefix=place + prefix)
-        return {blob.name.removeprefix(place): blob.download_as_bytes() for blob in blobs}
+        for _ in range(50):
+            blobs = self.gcs.client().list_blobs(BUCKET, prefix=place + prefix)
+            with suppress(NotFound):  # one was removed or replaced since it was listed
+                return {blob.name.removeprefix(place): blob.download_as_bytes() for blob in blobs}
+        raise AssertionError("the objects of the run change all the time")
 
     def until(self, holds, what: str, *containers: Container) -> None:
         """Wait until something is so, while the containers run."""
