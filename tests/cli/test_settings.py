@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support import files_with
 
 import sdk
 from sdk.job.findings import Finding
@@ -180,8 +181,7 @@ def test_a_variable_can_be_copied_without_being_stored(write, here, monkeypatch,
     assert [line.text for line in run.logs()] == ["12"]
     assert "MY_SECRET (from this shell)" in str(run.plan)
     assert run.plan.job.env == {"MY_SECRET": sdk.FromCaller()}
-    holding = [path for path in root.rglob("*") if path.is_file() and b"s3cret-value" in path.read_bytes()]
-    assert holding == []
+    assert files_with("s3cret-value", root) == []
     monkeypatch.delenv("MY_SECRET")
     with pytest.raises(sdk.InputError, match="MY_SECRET is to be copied from here, but is not set here"):
         sdk.plan(sdk.Job("train.py", env={"MY_SECRET": sdk.FromCaller()}))

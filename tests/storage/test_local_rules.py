@@ -297,7 +297,12 @@ def test_the_entry_that_cannot_be_removed_is_named_and_the_others_go(tmp_path: P
 
 
 def test_a_buffer_of_any_form_is_its_bytes() -> None:
-    for part in (b"12345678", array("d", [1.0]), memoryview(bytes(8)).cast("B", (2, 4)), memoryview(bytearray(8)).cast("b")):
+    for part in (
+        b"12345678",
+        array("d", [1.0]),
+        memoryview(bytes(8)).cast("B", (2, 4)),
+        memoryview(bytearray(8)).cast("b"),
+    ):
         view = flat(part)
         assert (len(view), view.format, bytes(view)) == (8, "B", memoryview(part).tobytes())
     assert len(flat(array("d"))) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LONG_LIMIT_S, REPO, TRAINING_S, heard, until
+from support import LONG_LIMIT_S, REPO, TRAINING_S, files_with, heard, until
 
 import sdk
 from sdk import backends
@@ -124,8 +124,7 @@ def test_an_evicted_run_goes_on_with_its_secret_in_another_pod(cluster: Kubernet
         assert attempts_of(run, task) == [f"attempt {number} with ***" for number in (1, 2)]
     indices = [pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in pods_of(cluster, run)]
     assert indices.count("1") == 2
-    files = [path for path in Path(cluster.root).rglob("*") if path.is_file()]
-    assert not [path for path in files if b"t0ken-of-mine" in path.read_bytes()]
+    assert files_with("t0ken-of-mine", cluster.root) == []
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from local_runs import client, event, left_alive, supervisor
-from support import LIMIT_S, PROGRAMS, WAITS, said, until
+from support import LIMIT_S, PROGRAMS, WAITS, files_with, said, until
 
 import sdk
 from sdk.packaging import bundle
@@ -314,8 +314,7 @@ def test_a_task_gets_the_value_and_nothing_that_is_kept_shows_it(write, root: Pa
     assert lines[:3] == ["backwards eulav-t3rc3s", "split ***", "a child prints ***"]
     assert "RuntimeError: refused: ***" in lines
     assert "refused: ***" in str(run.status().failure)
-    files = [path for path in Path(run.url).rglob("*") if path.is_file()]
-    assert [path for path in files if b"s3cr3t-value" in path.read_bytes()] == []
+    assert files_with("s3cr3t-value", run.url) == []
 
 
 def test_a_secret_without_a_value_here_or_with_an_absent_or_packaged_file_is_refused(write) -> None:

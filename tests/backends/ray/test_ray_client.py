@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from support import files_with
 
 import sdk
 from sdk.backends.ray.run import WAITING
@@ -44,10 +45,6 @@ def submit(ray: FakeRay, root: Path, **target: object) -> sdk.Run:
 @pytest.fixture
 def run(ray: FakeRay, tmp_path: Path) -> sdk.Run:
     return submit(ray, tmp_path / "root")
-
-
-def files_with(text: str, folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
 def forget(ray: FakeRay, run: sdk.Run) -> None:

@@ -13,6 +13,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, WAIT_S, body, full, pool
+from support import files_with
 
 from sdk.emulator import data_folder
 from sdk.emulator.vertex.lifecycle import JobTimings
@@ -196,8 +197,7 @@ def test_the_variables_of_a_job_can_be_read_by_its_user_alone(serve, tmp_path) -
         served.ask("POST", "/storage/v1/b?project=p", {"name": "mine"})
     finally:
         os.umask(before)
-    holders = [path for path in data.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
-    assert holders, "the job is kept somewhere"
+    assert files_with(secret, data), "the job is kept somewhere"
     assert open_to_others(data) == []
 
 
