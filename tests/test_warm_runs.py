@@ -39,9 +39,10 @@ PROGRAM = """
 
 
 @pytest.fixture
-def warm() -> Iterator[WarmRuns]:
+def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmRuns]:
     if not sys.platform.startswith("linux"):
         pytest.skip("runs begin as forks on Linux only")
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     process = WarmRuns("json.tool", project=["beside"])
     yield process
     process.close()

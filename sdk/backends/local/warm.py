@@ -44,7 +44,8 @@ _ROOM = " " * 4096  # in the command line, for the names of the forks
 # An interpreter or an import reads these variables once, so a task with other values needs a new interpreter.
 _READ_ONCE = (
     "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONMALLOC",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "LC_ALL", "LC_CTYPE", "LANG", "TZ", "TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "KERAS_HOME",
+    "PYTHONUNBUFFERED", "LD_LIBRARY_PATH", "LD_PRELOAD", "LC_ALL", "LC_CTYPE", "LANG", "TZ", "TF_USE_LEGACY_KERAS",
+    "KERAS_BACKEND", "KERAS_HOME",
 )  # fmt: skip
 
 
@@ -74,7 +75,8 @@ class WarmRuns:
     """
 
     def __init__(self, *modules: str, env: Mapping[str, str] | None = None, project: Iterable[str] = ()) -> None:
-        self._modules, self._env = modules, {**os.environ, **STAND_IN_ENV} if env is None else env
+        unbuffered = {"PYTHONUNBUFFERED": "1"}  # as tasks are, whatever this process is
+        self._modules, self._env = modules, {**os.environ, **STAND_IN_ENV, **unbuffered} if env is None else env
         self._project = sorted(project)
         self._process: subprocess.Popen[str] | None = None
         self._lock, self._pid = threading.Lock(), os.getpid()
