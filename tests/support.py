@@ -234,6 +234,7 @@ def heard(room: str = "") -> list[str]:
 
 def files_with(text: str, folder: str | Path) -> list[Path]:
     """Return the files below a folder that contain a text. A supervisor that is about to end removes files meanwhile."""
+    assert Path(folder).is_dir()
     found = []
     for path in Path(folder).rglob("*"):
         with suppress(FileNotFoundError):

@@ -4,8 +4,8 @@ For many short runs, as of a sweep: of the CPU seconds of a run without TensorFl
 import of TensorFlow takes 3 CPU seconds.
 
 `WarmRuns` starts processes instead of `spawn.spawn`. As a program, this file is the process that is forked:
-`python -m sdk.backends.local.warm MODULES < ORDERS > ANSWERS`, a JSON object a line: {"command", "env", "cwd", "log"} in, a
-process id out, or 0 if this process has other threads, which a fork would lose.
+`python -m sdk.backends.local.warm MODULES PROJECT DESCRIPTOR < ORDERS`. An order is a line of JSON: {"command", "env", "cwd",
+"log"}. The answer, a line on the descriptor, is the fork's process id, or 0 if it could not begin or would lose threads.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class WarmRuns:
 
     Args:
         *modules: the modules that it imports, too.
-        env: the variables that their imports read; None for those of this process, and of stand-ins for accelerators.
+        env: the variables that their imports read; None for those of this process, of stand-ins and of unbuffered output.
         project: top-level modules of the programs: nothing is forked if one of them has the name of an imported module.
     """
 
